@@ -71,6 +71,8 @@
   OPKIT_REGISTER_CPU_STREAM_OPERATOR_CREATOR(__VA_ARGS__)
 #define REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(...) \
   OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(...) \
+  OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(__VA_ARGS__)
 
 #define REGISTER_OP(name) OPKIT_REGISTER_OP(name)
 
@@ -6514,6 +6516,9 @@ class SubgraphBase : public detail::RefCounted {
   virtual std::string Describe() const = 0;
 };
 
+// What a node says of the backends that it names.
+enum BackendNeed : uint8_t { kPreferred, kRequired };
+
 // One named subgraph of a node. Copies share the graph.
 struct NamedSubgraph {
   std::string name;
@@ -6555,8 +6560,14 @@ class OperatorDef {
   OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
   OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
-  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
-  OperatorDef& Engine(std::string engine) { return engine_ = std::move(engine), *this; }
+  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
+  // that are not in the program, or refuse the node, are passed over, so that one net serves
+  // machines with and without them; of required ones one must take the node.
+  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
+    engine_ = std::move(engine);
+    engine_need_ = need;
+    return *this;
+  }
   OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
 
   const std::string& type() const { return type_; }
@@ -6571,6 +6582,7 @@ class OperatorDef {
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return device_; }
   const std::string& engine() const { return engine_; }
+  bool requires_engine() const { return engine_need_ == kRequired && !engine_.empty(); }
   bool is_gradient_op() const { return is_gradient_op_; }
   std::vector<std::string>& mutable_inputs() { return inputs_; }
   std::vector<std::string>& mutable_outputs() { return outputs_; }
@@ -6589,6 +6601,7 @@ class OperatorDef {
   std::vector<NamedSubgraph> subgraphs_;
   ::opkit::Device device_;
   std::string engine_;
+  BackendNeed engine_need_ = kPreferred;
   bool is_gradient_op_ = false;
 };
 
@@ -7214,7 +7227,9 @@ class OpRegistry {
   // For tests: forgets the operator's schema, kernels and problems.
   void Remove(std::string_view op);
 
-  // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
+  // Whether a kernel of the program has this backend.
+  bool HasBackend(std::string_view backend) const;
+  // Error (kNotFound), naming the nearest, for a backend that none has.
   void CheckBackend(const std::string& backend) const;
   // How selection orders the backends that no node or preference asks for: higher first.
   // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
@@ -7831,6 +7846,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // Whether it may be issued before the operators that it depends on are done, if those are on its
   // device type.
   virtual bool SupportsAsyncScheduling() const = 0;
+  // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
+  // at once. Nothing where the event is disabled.
+  virtual void RecordEvent(const char* error_message = nullptr) = 0;
   // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
   // use. A FAILED event fails it.
   virtual void WaitEvent(const Event& event, int stream_id = -1) = 0;
@@ -7843,6 +7861,9 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
+  // Caffe2's spellings: every operator has its definition.
+  const OperatorDef& debug_def() const { return def(); }
+  static constexpr bool has_debug_def() { return true; }
   const std::string& type() const { return def().type(); }
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
@@ -7881,6 +7902,12 @@ class OperatorBase : public Observable<OperatorBase> {
       CheckDevice(i, tensor);
     return tensor;
   }
+  // An input on a device of another type than this operator's: a size that the host reads, say.
+  const Tensor& Input(int i, DeviceType type) const {
+    const Tensor& tensor = InputBlob(i).Get<Tensor>();
+    CheckDeviceType(i, tensor, type);
+    return tensor;
+  }
   // A value of any C++ type.
   template <class T>
   const T& Input(int i) const {
@@ -7912,14 +7939,22 @@ class OperatorBase : public Observable<OperatorBase> {
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
         out->device() == memory_device_ && out->is_dense() && !Clobbers(i, *out)) [[likely]]
       return out;
-    return ResizeOutput(i, *out, shape, dtype);
+    return ResizeOutput(i, *out, shape, dtype, memory_device_);
   }
+  // The same on another device.
+  Tensor* Output(int i, const Shape& shape, DType dtype, Device device);
+  // As Output(i), on a device of this type: a new tensor where it was left on another.
+  Tensor* Output(int i, DeviceType type);
   template <class T>
   T* Output(int i) {
     return OutputBlob(i)->GetMutable<T>();
   }
-  // Caffe2's spelling: another name for Output(i, shape, dtype).
+  // Caffe2's spellings: other names for Output(i, shape, dtype).
   Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
+    return Output(i, shape, dtype, device);
+  }
   // A tensor to write to, or null for an output that the node leaves out.
   Tensor* OutputTensorOrUndefined(int i) { return HasOutput(i) ? Output(i) : nullptr; }
   // The output with a copy of the elements of `source`; both reachable from the host.
@@ -7945,6 +7980,11 @@ class OperatorBase : public Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
+  // For an operator whose work goes on elsewhere: ends the event of the run, well, with a message,
+  // or with the exception being handled (with the message where there is none). Nothing where the
+  // event is disabled.
+  void SetEventFinished(const char* error_message = nullptr);
+  void SetEventFinishedWithException(const char* error_message = nullptr);
   // Saves the event of an operator inside a chain, whose completion is never awaited.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
@@ -8040,6 +8080,7 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   static void NoteArgument(std::string_view name);
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
+  void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
   // the schema pairs the two, element i of both must still be at one place.
   bool Clobbers(int o, const Tensor& out) const {
@@ -8060,7 +8101,8 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   // Makes `next` the output: at once, or at the end of the run where an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
-  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype);
+  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
+                                  Device device);
   OPKIT_COLD void MakeEvent();
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
@@ -8115,9 +8157,13 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
+// The backends that are asked for, in order: by the node, by the preferences for its operator and
+// for all, and the plain operator.
+OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
-// types are known, orders the rest by the ranks of their backends, the plain one among them.
+// types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
+// node that requires its backends those alone; Error (kNotFound) where none has a kernel.
 OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                          bool by_rank = false);
 // `refused` lists kernels with their reasons; empty where there are none.
@@ -8299,6 +8345,15 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
+// Whether an operator may be issued before the work of those that it depends on is done, where that
+// was issued to the same kind of device: as the context's member of that name says, which is true
+// of every asynchronous context without one.
+template <DeviceContext C>
+inline constexpr bool kSupportsAsyncScheduling = C::kAsynchronous;
+template <DeviceContext C>
+  requires requires { C::kSupportsAsyncScheduling; }
+inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
+
 // Abilities that a context may have besides, each a concept.
 //
 // Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
@@ -8371,7 +8426,9 @@ class Operator : public OperatorBase {
 
  public:
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : OperatorBase(def, ws, config), context_(def.device()) {}
+      : OperatorBase(def, ws, config), context_(def.device()) {
+    context_.SwitchToDevice(0);  // constructors of derived classes run on it
+  }
 
   // The operator's work, on the context's device and stream. False or an exception is a failure.
   virtual bool RunOnDevice() = 0;
@@ -8385,11 +8442,15 @@ class Operator : public OperatorBase {
   }
 
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
-  bool SupportsAsyncScheduling() const override { return Context::kAsynchronous; }
+  bool SupportsAsyncScheduling() const override {
+    return kSupportsAsyncScheduling<Context> && HasAsyncPart();
+  }
 
-  // The event is SCHEDULED and completes with the work issued so far.
-  void RecordEvent() {
+  void RecordEvent(const char* error_message = nullptr) final {
+    if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
+    if (error_message) [[unlikely]]
+      return event().SetFinished(error_message);
     if constexpr (Context::kAsynchronous) TouchedStorages(event().state()->retained);
     context_.Record(event());
   }
@@ -8416,13 +8477,14 @@ class Operator : public OperatorBase {
   }
 
   Context& context() { return context_; }
+  const Context* getContext() const { return &context_; }
 
  private:
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
-    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
     ObserverScope<OperatorBase> observers(*this);
+    SwitchStream(stream_id, by_event);
     InvocationScope invocation(NextInvocationKind());
     if (by_event) PrepareEvent();
     try {
@@ -8462,7 +8524,9 @@ class Operator : public OperatorBase {
   void Issue() {
     if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
-      if (!IsEventDisabled()) {
+      if (!HasAsyncPart()) [[unlikely]] {
+        if (!IsEventDisabled()) event().SetFinished();
+      } else if (!IsEventDisabled()) {
         RecordEvent();
       } else if constexpr (HostContext<Context>) {
         RefCountedList kept;  // until the stream has come past this run
@@ -8515,6 +8579,7 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
   using ::opkit::OperatorBase::OutputBlob;                                                         \
   using ::opkit::OperatorBase::OutputSize;                                                         \
+  using ::opkit::OperatorBase::OutputTensor;                                                       \
   using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
   using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
   using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
@@ -8533,8 +8598,18 @@ class Operator : public OperatorBase {
     return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
   }                                                                                                \
   ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
+  const ::opkit::Tensor& Input(int i, ::opkit::DeviceType type) const {                            \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i, type);                        \
+  }                                                                                                \
   ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
     return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype,                \
+                          ::opkit::Device device) {                                                \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype, device);             \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, ::opkit::DeviceType type) {                                       \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, type);                             \
   }                                                                                                \
   template <class OpkitT>                                                                          \
   OpkitT* Output(int i) {                                                                          \
@@ -8689,6 +8764,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
   OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
 
+#define OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(device, name, priority, ...) \
+  OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", priority, __VA_ARGS__)
+
 #define OPKIT_REGISTER_CPU_OPERATOR(name, ...) \
   OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
 #define OPKIT_REGISTER_CPU_OPERATOR_STR(string, ...) \
@@ -8697,8 +8775,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
 #define OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, engine, ...) \
   OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, #engine, kDefault, __VA_ARGS__)
-#define OPKIT_REGISTER_CPU_OPERATOR_WITH_PRIORITY(name, priority, ...) \
-  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, "DEFAULT", priority, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_WITH_PRIORITY(name, priority, ...)                    \
+  OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPU, name, priority, \
+                                               __VA_ARGS__)
 
 #define OPKIT_REGISTER_CPU_STREAM_OPERATOR(name, ...) \
   OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
@@ -8708,6 +8787,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
 #define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(name, engine, ...) \
   OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPUStream, name, #engine, kDefault, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(name, priority, ...)                   \
+  OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPUStream, name, priority, \
+                                               __VA_ARGS__)
 
 // A linker takes from a static archive only objects that are referred to, and nothing refers to a
 // registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
@@ -10743,17 +10825,19 @@ namespace opkit::inline OPKIT_ABI {
 
 // A configuration that a kernel proposes for a node, or why it has none.
 struct KernelCandidate {
-  const Kernel* kernel = nullptr;
+  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
   KernelConfig config;
-  std::string dropped;  // empty: it can be chosen
+  std::string dropped;  // why it cannot be chosen; empty: it can be
+  std::string backend;  // whose it is
 };
 
 // The candidates for a node, best first: the kernels of the backends that the node, the operator's
 // or the program's preference ask for, then the others by the rank of their backends, each with
-// every configuration that it proposes. A kernel without any is listed once, with the reason. Its
-// constructor may still refuse the node, by UnsupportedOperatorFeature: take the next one then.
-// Errors: kNotFound as CreateOperator; those that a proposer throws; kInvalidArgument for a
-// configuration that does not fit the node.
+// every configuration that it proposes. A kernel without any is listed once, with the reason, and
+// so is a preferred backend that is not there. Configurations of other layouts than the standard
+// one are dropped: nothing converts to them yet. Its constructor may still refuse the node, by
+// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
+// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
 //
 //   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
 //     if (candidate.dropped.empty())
@@ -10762,12 +10846,21 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     const OperatorDef& def, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs);
 
+struct SelectOptions {
+  int net_position = -1;
+  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
+  // the configuration that it proposed for them.
+  bool any_shapes = false;
+};
+
 // The operator of the first candidate that takes the node, which is stored in `chosen` where that
-// is given. Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's
-// reason where none takes it.
+// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
+// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
+// none takes it.
 OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
-    std::span<const TensorInfo> outputs, int net_position = -1, KernelCandidate* chosen = nullptr);
+    std::span<const TensorInfo> outputs, const SelectOptions& options = {},
+    KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
 
 }  // namespace opkit
 
@@ -12066,14 +12159,19 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   state_->ops.erase(std::string(op));
 }
 
+OPKIT_INLINE bool OpRegistry::HasBackend(std::string_view backend) const {
+  detail::MutexLock lock(state_->mutex);
+  for (const auto& row : state_->ops)
+    for (const Kernel& kernel : row.second.kernels)
+      if (kernel.backend == backend) return true;
+  return false;
+}
 OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
+  if (HasBackend(backend)) return;
   detail::MutexLock lock(state_->mutex);
   std::set<std::string> known;
   for (const auto& row : state_->ops)
-    for (const Kernel& kernel : row.second.kernels) {
-      if (kernel.backend == backend) return;
-      known.insert(kernel.backend);
-    }
+    for (const Kernel& kernel : row.second.kernels) known.insert(kernel.backend);
   Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
         SuggestName(backend, {known.begin(), known.end()}));
 }
@@ -12632,6 +12730,25 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
         "' is on ", tensor.device(), ", but the operator runs on ", device_,
         "; copy it there first");
 }
+OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
+                                                DeviceType type) const {
+  if (!tensor.initialized() || MemoryDevice(tensor.device()).type == MemoryDevice({type, 0}).type)
+    return;
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
+        "' is on ", tensor.device(), ", but the operator reads it on ", type,
+        "; copy it there first");
+}
+OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
+  if (!event_disabled_) event().SetFinished(error_message);
+}
+OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_message) {
+  if (event_disabled_) return;
+  std::exception_ptr exception = std::current_exception();
+  if (!exception)
+    exception = std::make_exception_ptr(Error(
+        ErrorCode::kOperatorFailed, error_message ? error_message : "failed without a reason"));
+  event().SetFinishedWithException(std::move(exception));
+}
 OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
@@ -12641,17 +12758,30 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   return &(*out = std::move(next));
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
-                                                DType dtype) {
+                                                DType dtype, Device device) {
   Tensor next = out;
-  if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense())
-    next = Tensor(memory_device_);
-  next.SetDevice(memory_device_);
+  if (MemoryDevice(next.device()) != device || !next.is_dense()) next = Tensor(device);
+  next.SetDevice(device);
   next.Resize(shape, dtype);
   if (Clobbers(o, next)) {
-    next = Tensor(memory_device_);
+    next = Tensor(device);
     next.Resize(shape, dtype);
   }
   return Replace(o, std::move(next));
+}
+OPKIT_INLINE Tensor* OperatorBase::Output(int i, const Shape& shape, DType dtype, Device device) {
+  Tensor* out = Output(i);
+  device = MemoryDevice(device);
+  if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
+      out->device() == device && out->is_dense() && !Clobbers(i, *out))
+    return out;
+  return ResizeOutput(i, *out, shape, dtype, device);
+}
+OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
+  Tensor* out = Output(i);
+  const Device device = MemoryDevice({type, type == device_.type ? device_.index : 0});
+  if (MemoryDevice(out->device()).type == device.type) return out;
+  return Replace(i, Tensor(device));
 }
 OPKIT_INLINE void OperatorBase::MakeEvent() {
   if (event_disabled_)
@@ -12690,9 +12820,7 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Backend names in the order they are tried: the node's, the operator's preference, the global one,
-// the plain operator.
-OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) {
+OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference order;
   std::string_view engines = def.engine();
@@ -12702,12 +12830,13 @@ OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) 
     while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
     while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
     if (!name.empty()) order.emplace_back(name);
-    if (!name.empty() && name != "DEFAULT") registry.CheckBackend(order.back());
     engines.remove_prefix((std::min)(comma + 1, engines.size()));
   }
-  for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
-    order.push_back(std::move(name));
-  order.emplace_back("DEFAULT");
+  if (!def.requires_engine()) {
+    for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
+      order.push_back(std::move(name));
+    order.emplace_back("DEFAULT");
+  }
   std::replace(order.begin(), order.end(), std::string("DEFAULT"), std::string(kReferenceBackend));
   return order;
 }
@@ -12715,7 +12844,7 @@ OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) 
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank) asked.pop_back();  // the plain operator's place is its rank
+  if (by_rank && !def.requires_engine()) asked.pop_back();  // the plain one's place is its rank
   auto place = [&](const Kernel* kernel) {
     const auto found = std::find(asked.begin(), asked.end(), kernel->backend);
     const bool ranked = by_rank && found == asked.end();
@@ -12723,8 +12852,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   };
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
     auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
+  }
+  if (order.empty() && def.requires_engine()) {
+    for (const std::string& backend : asked) registry.CheckBackend(backend);
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+          " on ", def.device(), ", which has none for it");
   }
   return order;
 }
@@ -13590,8 +13725,9 @@ inline bool SameBits(const Attribute& a, const Attribute& b) {
 
 OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
   if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.is_gradient_op() != b.is_gradient_op() || a.control_inputs() != b.control_inputs() ||
-      a.subgraphs().size() != b.subgraphs().size() || a.args().size() != b.args().size())
+      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
     return false;
   for (const NamedAttribute& arg : a.args()) {  // in any order
     const Attribute* other = b.args().Find(arg.name);
@@ -13665,16 +13801,41 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Which layout of the configuration is not there; empty where all are standard.
+inline std::string UnmetLayout(const KernelConfig& config) {
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
+    for (size_t i = 0; i < layouts->size(); ++i)
+      if (!(*layouts)[i].is_standard())
+        return StrCat("it proposes ", ToString((*layouts)[i]), " for ",
+                      layouts == &config.input_layouts ? "input " : "output ", i,
+                      ", and nothing converts between it and the standard layout");
+  return {};
+}
+
+}  // namespace detail
 
 OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
                                                            std::span<const TensorInfo> inputs,
                                                            std::span<const TensorInfo> outputs) {
-  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  const OpRegistry& registry = OpRegistry::Global();
+  const OpSchema& schema = registry.GetSchema(def.type());
   std::vector<KernelCandidate> out;
-  for (const Kernel* kernel : detail::KernelOrder(def, /*by_rank=*/true)) {
+  const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
+  for (const std::string& backend : detail::BackendOrder(def)) {
+    if (backend == kReferenceBackend || registry.HasBackend(backend)) continue;
+    try {
+      registry.CheckBackend(backend);
+    } catch (const Error& error) {
+      out.push_back({nullptr, {}, error.message(), backend});
+    }
+  }
+  for (const Kernel* kernel : kernels) {
     if (!kernel->propose) {
       KernelCandidate& plain = out.emplace_back();
       plain.kernel = kernel;
+      plain.backend = kernel->backend;
       for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
         for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
           if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
@@ -13684,7 +13845,8 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
     try {
       for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
         detail::CheckConfig(*kernel, def, config);
-        out.push_back({kernel, std::move(config), {}});
+        out.push_back({kernel, std::move(config), {}, kernel->backend});
+        out.back().dropped = detail::UnmetLayout(out.back().config);
         dropped.clear();
       }
     } catch (const UnsupportedOperatorFeature& error) {
@@ -13693,32 +13855,34 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       detail::RethrowInContext(StrCat("in the proposal for operator ", def,
                                       " of the kernel registered at ", kernel->Place()));
     }
-    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped)});
+    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped), kernel->backend});
   }
-  if (out.empty()) detail::ThrowNoKernel(def, {});
+  if (kernels.empty()) detail::ThrowNoKernel(def, {});
   return out;
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
                                                           std::span<const TensorInfo> inputs,
                                                           std::span<const TensorInfo> outputs,
-                                                          int net_position,
-                                                          KernelCandidate* chosen) {
+                                                          const SelectOptions& options,
+                                                          KernelCandidate* chosen,
+                                                          std::string* passed_over) {
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,
                                  {.kernel = candidate.kernel,
-                                  .config = &candidate.config,
-                                  .net_position = net_position});
+                                  .config = options.any_shapes ? nullptr : &candidate.config,
+                                  .net_position = options.net_position});
         if (chosen) *chosen = std::move(candidate);
+        if (passed_over) *passed_over = std::move(refused);
         return op;
       } catch (const UnsupportedOperatorFeature& error) {
         candidate.dropped = error.message();
       }
     }
-    refused += StrCat("\n  backend ", candidate.kernel->backend, ": ", candidate.dropped);
+    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
   }
   detail::ThrowNoKernel(def, refused);
 }

@@ -156,6 +156,8 @@
   OPKIT_REGISTER_CPU_STREAM_OPERATOR_CREATOR(__VA_ARGS__)
 #define REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(...) \
   OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(...) \
+  OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(__VA_ARGS__)
 
 #define REGISTER_OP(name) OPKIT_REGISTER_OP(name)
 
@@ -257,29 +259,6 @@ OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_STRINGS_HPP_
-
-// ---- opkit/base/suggest.hpp
-// "Did you mean …?": the known name nearest to an unknown one, for error messages.
-#ifndef OPKIT_BASE_SUGGEST_HPP_
-#define OPKIT_BASE_SUGGEST_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
-OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
-
-// The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
-// letters, at least one).
-OPKIT_COLD std::string NearestName(std::string_view name,
-                                   const std::vector<std::string>& candidates);
-
-// " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
-OPKIT_COLD std::string SuggestName(std::string_view name,
-                                   const std::vector<std::string>& candidates);
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_SUGGEST_HPP_
 
 // ---- opkit/base/error.hpp
 // opkit::Error, the one exception of the toolkit: a code to branch on, a message that says what was
@@ -405,6 +384,252 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #endif
 
 #endif  // OPKIT_BASE_ERROR_HPP_
+
+// ---- opkit/base/platform.hpp
+// The services of the operating system and the processor that the toolkit uses: for its threads a
+// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
+// as memory. All of it is POSIX and Linux; another system is another version of this header.
+//
+// pthread and futex are used bare because the standard's types cannot be given up in a forked
+// child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
+// and destroying a condition variable waits for waiters that no longer exist.
+#ifndef OPKIT_BASE_PLATFORM_HPP_
+#define OPKIT_BASE_PLATFORM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr size_t kCacheLine = 64;
+
+// For sections of a few instructions: a thread that finds it locked spins briefly before the system
+// call.
+class Mutex {
+ public:
+  constexpr Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  void Lock() { pthread_mutex_lock(&mutex_); }
+  void Unlock() { pthread_mutex_unlock(&mutex_); }
+  // In a forked child, where the thread that held it may not exist.
+  void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
+
+ private:
+  pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+};
+
+class MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+  ~MutexLock() { mutex_.Unlock(); }
+
+ private:
+  Mutex& mutex_;
+};
+
+inline int64_t MonotonicNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
+// elsewhere, so one tick is between 0.2 and 1 ns.
+inline uint64_t Ticks() {
+#if defined(__x86_64__) || defined(__i386__)
+  return __builtin_ia32_rdtsc();
+#else
+  return static_cast<uint64_t>(MonotonicNs());
+#endif
+}
+
+inline void CpuRelax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores
+#endif
+}
+
+// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
+// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
+// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
+class Parker {
+ public:
+  using Address = const void*;
+
+  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
+  Address Set() {
+    signalled_.store(1, std::memory_order_release);
+    return &signalled_;
+  }
+  static void Wake(Address address) {
+    syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+
+  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
+  bool Wait(int64_t deadline_ns = -1);
+
+ private:
+  static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex is a 32-bit word");
+  std::atomic<uint32_t> signalled_{0};
+};
+
+// CPUs that this process may run on, at least 1.
+int AvailableCpus();
+
+// Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
+void PinCurrentThread(int index);
+
+// As ps, top and gdb show it; the system keeps the first 15 characters.
+void SetCurrentThreadName(const char* name);
+
+// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
+struct FileMapping {
+  void* data = nullptr;  // also for an empty file
+  size_t size = 0;
+  int error = 0;         // errno, when it could not be opened or mapped
+  bool is_file = false;  // and not a folder, pipe or device
+};
+FileMapping MapFileForReading(const char* path);
+inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
+// Lets go of whole pages that were read and will not be soon: they come back from the file.
+void ForgetMapped(const void* data, size_t size);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_PLATFORM_HPP_
+
+// ---- opkit/base/suggest.hpp
+// "Did you mean …?": the known name nearest to an unknown one, for error messages.
+#ifndef OPKIT_BASE_SUGGEST_HPP_
+#define OPKIT_BASE_SUGGEST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
+OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
+// letters, at least one).
+OPKIT_COLD std::string NearestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
+
+// " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
+OPKIT_COLD std::string SuggestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_SUGGEST_HPP_
+
+// ---- opkit/base/registry.hpp
+// Registry: creators of objects by name, for factories of a program's own: readers of a format,
+// schedulers, whatever is chosen by a name and defined in many files (Caffe2's
+// C10_DEFINE_REGISTRY). Operators have OpRegistry, which knows devices and backends.
+#ifndef OPKIT_BASE_REGISTRY_HPP_
+#define OPKIT_BASE_REGISTRY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+//   struct Reader { virtual ~Reader() = default; … };
+//   OPKIT_DEFINE_REGISTRY(Readers, Reader, const std::string& path)   // at namespace scope
+//
+//   OPKIT_REGISTER_CLASS(Readers, "csv", CsvReader);     // constructed from a std::string
+//   OPKIT_REGISTER_CREATOR(Readers, "gz", &MakeUnzipping);
+//
+//   std::unique_ptr<Reader> reader = Readers().Create("csv", "table.csv");
+//
+// Registration is safe in static initialisers and in headers: it never throws, and the same line
+// registered by two units is one. Thread-safe.
+template <class Base, class... Args>
+class Registry {
+ public:
+  using Creator = std::unique_ptr<Base> (*)(Args...);
+
+  explicit Registry(const char* name) : name_(name) {}
+
+  // Error (kNotFound) with the nearest name; kAlreadyExists, naming both places, for a name that
+  // was registered at two.
+  template <class... Given>
+  std::unique_ptr<Base> Create(std::string_view name, Given&&... args) const {
+    return Find(name)(std::forward<Given>(args)...);
+  }
+  bool Has(std::string_view name) const {
+    detail::MutexLock lock(mutex_);
+    return rows_.find(name) != rows_.end();
+  }
+  // In alphabetical order.
+  std::vector<std::string> Names() const {
+    detail::MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (const auto& row : rows_) names.push_back(row.first);
+    return names;
+  }
+
+  // A creator of objects of one class.
+  template <class Class>
+  static std::unique_ptr<Base> New(Args... args) {
+    return std::make_unique<Class>(std::forward<Args>(args)...);
+  }
+
+  // True, for static initialisers; false where there is no memory.
+  bool Register(const char* name, Creator creator, const char* file, int line) noexcept try {
+    detail::MutexLock lock(mutex_);
+    const auto [row, is_new] = rows_.try_emplace(name, Row{creator, file, line, {}});
+    Row& first = row->second;
+    if (!is_new && (first.line != line || std::string_view(first.file) != file))
+      first.problem = StrCat("'", name, "' is registered in ", name_, " at ", first.file, ":",
+                             first.line, " and at ", file, ":", line, "; remove one of them");
+    return true;
+  } catch (...) {
+    return false;
+  }
+
+ private:
+  struct Row {
+    Creator creator;
+    const char* file;
+    int line;
+    std::string problem;
+  };
+
+  Creator Find(std::string_view name) const {
+    {
+      detail::MutexLock lock(mutex_);
+      const auto row = rows_.find(name);
+      if (row != rows_.end()) {
+        if (!row->second.problem.empty()) Throw(ErrorCode::kAlreadyExists, row->second.problem);
+        return row->second.creator;
+      }
+    }
+    Throw(ErrorCode::kNotFound, name_, " has no '", name, "'", SuggestName(name, Names()));
+  }
+
+  const char* const name_;
+  mutable detail::Mutex mutex_;
+  std::map<std::string, Row, std::less<>> rows_;
+};
+
+}  // namespace opkit
+
+// `name()` is the registry of this program image, of creators (args…) -> std::unique_ptr<base>.
+#define OPKIT_DEFINE_REGISTRY(name, base, ...)                                       \
+  inline ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__>& name() {                \
+    static ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__> opkit_registry(#name); \
+    return opkit_registry;                                                           \
+  }
+#define OPKIT_REGISTER_CREATOR(registry, name, ...)                 \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_creator_) = \
+      registry().Register(name, __VA_ARGS__, __FILE__, __LINE__)
+// A class that is constructed from the registry's arguments.
+#define OPKIT_REGISTER_CLASS(registry, name, ...) \
+  OPKIT_REGISTER_CREATOR(                         \
+      registry, name, (&std::remove_reference_t<decltype(registry())>::template New<__VA_ARGS__>))
+
+#endif  // OPKIT_BASE_REGISTRY_HPP_
 
 // ---- opkit/core/dtype.hpp
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
@@ -894,123 +1119,6 @@ class Shape {
 }  // namespace opkit
 
 #endif  // OPKIT_CORE_SHAPE_HPP_
-
-// ---- opkit/base/platform.hpp
-// The services of the operating system and the processor that the toolkit uses: for its threads a
-// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
-// as memory. All of it is POSIX and Linux; another system is another version of this header.
-//
-// pthread and futex are used bare because the standard's types cannot be given up in a forked
-// child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
-// and destroying a condition variable waits for waiters that no longer exist.
-#ifndef OPKIT_BASE_PLATFORM_HPP_
-#define OPKIT_BASE_PLATFORM_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline constexpr size_t kCacheLine = 64;
-
-// For sections of a few instructions: a thread that finds it locked spins briefly before the system
-// call.
-class Mutex {
- public:
-  constexpr Mutex() = default;
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
-  void Lock() { pthread_mutex_lock(&mutex_); }
-  void Unlock() { pthread_mutex_unlock(&mutex_); }
-  // In a forked child, where the thread that held it may not exist.
-  void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
-
- private:
-  pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
-};
-
-class MutexLock {
- public:
-  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
-  ~MutexLock() { mutex_.Unlock(); }
-
- private:
-  Mutex& mutex_;
-};
-
-inline int64_t MonotonicNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
-// elsewhere, so one tick is between 0.2 and 1 ns.
-inline uint64_t Ticks() {
-#if defined(__x86_64__) || defined(__i386__)
-  return __builtin_ia32_rdtsc();
-#else
-  return static_cast<uint64_t>(MonotonicNs());
-#endif
-}
-
-inline void CpuRelax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores
-#endif
-}
-
-// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
-// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
-// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
-class Parker {
- public:
-  using Address = const void*;
-
-  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
-  Address Set() {
-    signalled_.store(1, std::memory_order_release);
-    return &signalled_;
-  }
-  static void Wake(Address address) {
-    syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-  }
-
-  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
-  bool Wait(int64_t deadline_ns = -1);
-
- private:
-  static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex is a 32-bit word");
-  std::atomic<uint32_t> signalled_{0};
-};
-
-// CPUs that this process may run on, at least 1.
-int AvailableCpus();
-
-// Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
-void PinCurrentThread(int index);
-
-// As ps, top and gdb show it; the system keeps the first 15 characters.
-void SetCurrentThreadName(const char* name);
-
-// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
-struct FileMapping {
-  void* data = nullptr;  // also for an empty file
-  size_t size = 0;
-  int error = 0;         // errno, when it could not be opened or mapped
-  bool is_file = false;  // and not a folder, pipe or device
-};
-FileMapping MapFileForReading(const char* path);
-inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
-// Lets go of whole pages that were read and will not be soon: they come back from the file.
-void ForgetMapped(const void* data, size_t size);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_PLATFORM_HPP_
 
 // ---- opkit/core/device_type.hpp
 // DeviceType: the kinds of devices, with DLPack's numbers, and what the toolkit knows about each of
@@ -2496,6 +2604,15 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
+
+// Whether an operator may be issued before the work of those that it depends on is done, where that
+// was issued to the same kind of device: as the context's member of that name says, which is true
+// of every asynchronous context without one.
+template <DeviceContext C>
+inline constexpr bool kSupportsAsyncScheduling = C::kAsynchronous;
+template <DeviceContext C>
+  requires requires { C::kSupportsAsyncScheduling; }
+inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
 
 // Abilities that a context may have besides, each a concept.
 //
@@ -4525,6 +4642,9 @@ class SubgraphBase : public detail::RefCounted {
   virtual std::string Describe() const = 0;
 };
 
+// What a node says of the backends that it names.
+enum BackendNeed : uint8_t { kPreferred, kRequired };
+
 // One named subgraph of a node. Copies share the graph.
 struct NamedSubgraph {
   std::string name;
@@ -4566,8 +4686,14 @@ class OperatorDef {
   OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
   OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
-  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
-  OperatorDef& Engine(std::string engine) { return engine_ = std::move(engine), *this; }
+  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
+  // that are not in the program, or refuse the node, are passed over, so that one net serves
+  // machines with and without them; of required ones one must take the node.
+  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
+    engine_ = std::move(engine);
+    engine_need_ = need;
+    return *this;
+  }
   OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
 
   const std::string& type() const { return type_; }
@@ -4582,6 +4708,7 @@ class OperatorDef {
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return device_; }
   const std::string& engine() const { return engine_; }
+  bool requires_engine() const { return engine_need_ == kRequired && !engine_.empty(); }
   bool is_gradient_op() const { return is_gradient_op_; }
   std::vector<std::string>& mutable_inputs() { return inputs_; }
   std::vector<std::string>& mutable_outputs() { return outputs_; }
@@ -4600,6 +4727,7 @@ class OperatorDef {
   std::vector<NamedSubgraph> subgraphs_;
   ::opkit::Device device_;
   std::string engine_;
+  BackendNeed engine_need_ = kPreferred;
   bool is_gradient_op_ = false;
 };
 
@@ -5253,7 +5381,9 @@ class OpRegistry {
   // For tests: forgets the operator's schema, kernels and problems.
   void Remove(std::string_view op);
 
-  // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
+  // Whether a kernel of the program has this backend.
+  bool HasBackend(std::string_view backend) const;
+  // Error (kNotFound), naming the nearest, for a backend that none has.
   void CheckBackend(const std::string& backend) const;
   // How selection orders the backends that no node or preference asks for: higher first.
   // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
@@ -5651,6 +5781,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // Whether it may be issued before the operators that it depends on are done, if those are on its
   // device type.
   virtual bool SupportsAsyncScheduling() const = 0;
+  // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
+  // at once. Nothing where the event is disabled.
+  virtual void RecordEvent(const char* error_message = nullptr) = 0;
   // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
   // use. A FAILED event fails it.
   virtual void WaitEvent(const Event& event, int stream_id = -1) = 0;
@@ -5663,6 +5796,9 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
+  // Caffe2's spellings: every operator has its definition.
+  const OperatorDef& debug_def() const { return def(); }
+  static constexpr bool has_debug_def() { return true; }
   const std::string& type() const { return def().type(); }
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
@@ -5701,6 +5837,12 @@ class OperatorBase : public Observable<OperatorBase> {
       CheckDevice(i, tensor);
     return tensor;
   }
+  // An input on a device of another type than this operator's: a size that the host reads, say.
+  const Tensor& Input(int i, DeviceType type) const {
+    const Tensor& tensor = InputBlob(i).Get<Tensor>();
+    CheckDeviceType(i, tensor, type);
+    return tensor;
+  }
   // A value of any C++ type.
   template <class T>
   const T& Input(int i) const {
@@ -5732,14 +5874,22 @@ class OperatorBase : public Observable<OperatorBase> {
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
         out->device() == memory_device_ && out->is_dense() && !Clobbers(i, *out)) [[likely]]
       return out;
-    return ResizeOutput(i, *out, shape, dtype);
+    return ResizeOutput(i, *out, shape, dtype, memory_device_);
   }
+  // The same on another device.
+  Tensor* Output(int i, const Shape& shape, DType dtype, Device device);
+  // As Output(i), on a device of this type: a new tensor where it was left on another.
+  Tensor* Output(int i, DeviceType type);
   template <class T>
   T* Output(int i) {
     return OutputBlob(i)->GetMutable<T>();
   }
-  // Caffe2's spelling: another name for Output(i, shape, dtype).
+  // Caffe2's spellings: other names for Output(i, shape, dtype).
   Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
+    return Output(i, shape, dtype, device);
+  }
   // A tensor to write to, or null for an output that the node leaves out.
   Tensor* OutputTensorOrUndefined(int i) { return HasOutput(i) ? Output(i) : nullptr; }
   // The output with a copy of the elements of `source`; both reachable from the host.
@@ -5765,6 +5915,11 @@ class OperatorBase : public Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
+  // For an operator whose work goes on elsewhere: ends the event of the run, well, with a message,
+  // or with the exception being handled (with the message where there is none). Nothing where the
+  // event is disabled.
+  void SetEventFinished(const char* error_message = nullptr);
+  void SetEventFinishedWithException(const char* error_message = nullptr);
   // Saves the event of an operator inside a chain, whose completion is never awaited.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
@@ -5860,6 +6015,7 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   static void NoteArgument(std::string_view name);
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
+  void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
   // the schema pairs the two, element i of both must still be at one place.
   bool Clobbers(int o, const Tensor& out) const {
@@ -5880,7 +6036,8 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   // Makes `next` the output: at once, or at the end of the run where an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
-  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype);
+  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
+                                  Device device);
   OPKIT_COLD void MakeEvent();
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
@@ -5935,9 +6092,13 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
+// The backends that are asked for, in order: by the node, by the preferences for its operator and
+// for all, and the plain operator.
+OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
-// types are known, orders the rest by the ranks of their backends, the plain one among them.
+// types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
+// node that requires its backends those alone; Error (kNotFound) where none has a kernel.
 OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                          bool by_rank = false);
 // `refused` lists kernels with their reasons; empty where there are none.
@@ -8104,7 +8265,9 @@ class Operator : public OperatorBase {
 
  public:
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : OperatorBase(def, ws, config), context_(def.device()) {}
+      : OperatorBase(def, ws, config), context_(def.device()) {
+    context_.SwitchToDevice(0);  // constructors of derived classes run on it
+  }
 
   // The operator's work, on the context's device and stream. False or an exception is a failure.
   virtual bool RunOnDevice() = 0;
@@ -8118,11 +8281,15 @@ class Operator : public OperatorBase {
   }
 
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
-  bool SupportsAsyncScheduling() const override { return Context::kAsynchronous; }
+  bool SupportsAsyncScheduling() const override {
+    return kSupportsAsyncScheduling<Context> && HasAsyncPart();
+  }
 
-  // The event is SCHEDULED and completes with the work issued so far.
-  void RecordEvent() {
+  void RecordEvent(const char* error_message = nullptr) final {
+    if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
+    if (error_message) [[unlikely]]
+      return event().SetFinished(error_message);
     if constexpr (Context::kAsynchronous) TouchedStorages(event().state()->retained);
     context_.Record(event());
   }
@@ -8149,13 +8316,14 @@ class Operator : public OperatorBase {
   }
 
   Context& context() { return context_; }
+  const Context* getContext() const { return &context_; }
 
  private:
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
-    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
     ObserverScope<OperatorBase> observers(*this);
+    SwitchStream(stream_id, by_event);
     InvocationScope invocation(NextInvocationKind());
     if (by_event) PrepareEvent();
     try {
@@ -8195,7 +8363,9 @@ class Operator : public OperatorBase {
   void Issue() {
     if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
-      if (!IsEventDisabled()) {
+      if (!HasAsyncPart()) [[unlikely]] {
+        if (!IsEventDisabled()) event().SetFinished();
+      } else if (!IsEventDisabled()) {
         RecordEvent();
       } else if constexpr (HostContext<Context>) {
         RefCountedList kept;  // until the stream has come past this run
@@ -8248,6 +8418,7 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
   using ::opkit::OperatorBase::OutputBlob;                                                         \
   using ::opkit::OperatorBase::OutputSize;                                                         \
+  using ::opkit::OperatorBase::OutputTensor;                                                       \
   using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
   using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
   using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
@@ -8266,8 +8437,18 @@ class Operator : public OperatorBase {
     return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
   }                                                                                                \
   ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
+  const ::opkit::Tensor& Input(int i, ::opkit::DeviceType type) const {                            \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i, type);                        \
+  }                                                                                                \
   ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
     return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype,                \
+                          ::opkit::Device device) {                                                \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype, device);             \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, ::opkit::DeviceType type) {                                       \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, type);                             \
   }                                                                                                \
   template <class OpkitT>                                                                          \
   OpkitT* Output(int i) {                                                                          \
@@ -8470,6 +8651,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
   OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
 
+#define OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(device, name, priority, ...) \
+  OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", priority, __VA_ARGS__)
+
 #define OPKIT_REGISTER_CPU_OPERATOR(name, ...) \
   OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
 #define OPKIT_REGISTER_CPU_OPERATOR_STR(string, ...) \
@@ -8478,8 +8662,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
 #define OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, engine, ...) \
   OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, #engine, kDefault, __VA_ARGS__)
-#define OPKIT_REGISTER_CPU_OPERATOR_WITH_PRIORITY(name, priority, ...) \
-  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, "DEFAULT", priority, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_WITH_PRIORITY(name, priority, ...)                    \
+  OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPU, name, priority, \
+                                               __VA_ARGS__)
 
 #define OPKIT_REGISTER_CPU_STREAM_OPERATOR(name, ...) \
   OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
@@ -8489,6 +8674,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
 #define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(name, engine, ...) \
   OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPUStream, name, #engine, kDefault, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(name, priority, ...)                   \
+  OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPUStream, name, priority, \
+                                               __VA_ARGS__)
 
 // A linker takes from a static archive only objects that are referred to, and nothing refers to a
 // registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
@@ -8894,17 +9082,19 @@ namespace opkit::inline OPKIT_ABI {
 
 // A configuration that a kernel proposes for a node, or why it has none.
 struct KernelCandidate {
-  const Kernel* kernel = nullptr;
+  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
   KernelConfig config;
-  std::string dropped;  // empty: it can be chosen
+  std::string dropped;  // why it cannot be chosen; empty: it can be
+  std::string backend;  // whose it is
 };
 
 // The candidates for a node, best first: the kernels of the backends that the node, the operator's
 // or the program's preference ask for, then the others by the rank of their backends, each with
-// every configuration that it proposes. A kernel without any is listed once, with the reason. Its
-// constructor may still refuse the node, by UnsupportedOperatorFeature: take the next one then.
-// Errors: kNotFound as CreateOperator; those that a proposer throws; kInvalidArgument for a
-// configuration that does not fit the node.
+// every configuration that it proposes. A kernel without any is listed once, with the reason, and
+// so is a preferred backend that is not there. Configurations of other layouts than the standard
+// one are dropped: nothing converts to them yet. Its constructor may still refuse the node, by
+// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
+// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
 //
 //   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
 //     if (candidate.dropped.empty())
@@ -8913,12 +9103,21 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     const OperatorDef& def, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs);
 
+struct SelectOptions {
+  int net_position = -1;
+  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
+  // the configuration that it proposed for them.
+  bool any_shapes = false;
+};
+
 // The operator of the first candidate that takes the node, which is stored in `chosen` where that
-// is given. Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's
-// reason where none takes it.
+// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
+// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
+// none takes it.
 OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
-    std::span<const TensorInfo> outputs, int net_position = -1, KernelCandidate* chosen = nullptr);
+    std::span<const TensorInfo> outputs, const SelectOptions& options = {},
+    KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
 
 }  // namespace opkit
 
@@ -10734,6 +10933,9 @@ struct PlanOptions {
   // Applied in order before anything is selected; null: DefaultPasses().
   const PassList* passes = nullptr;
   MemoryPlanOptions memory = {};
+  // Every backend that a node names is required, and one that is only preferred for the program
+  // must be there: Compile throws kNotFound where it would pass it over.
+  bool strict_backends = false;
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
@@ -10745,6 +10947,8 @@ struct NodeChoice {
   const Kernel* kernel = nullptr;
   KernelConfig config;
   IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
+  // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
+  std::string passed_over;
 };
 
 }  // namespace opkit
@@ -11284,7 +11488,9 @@ namespace opkit::inline OPKIT_ABI {
 
 // Inputs of the graph are tensors in the workspace, outputs and everything between stay there.
 // Constants are put there and share the graph's memory. The net copies the graph but not the
-// workspace, which must outlive it; several nets may work in one workspace. Not synchronised.
+// workspace, which must outlive it; several nets may work in one workspace. Kernels are those that
+// Compile would choose for the inputs that are in the workspace when the net is made. Not
+// synchronised.
 //
 //   Workspace ws;
 //   *ws.CreateTensor("X") = x;
@@ -11620,69 +11826,6 @@ OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, con
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
-// ---- opkit/base/impl/suggest.ipp
-// The definitions of opkit/base/suggest.hpp.
-#ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
-#define OPKIT_BASE_IMPL_SUGGEST_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
-  auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  const size_t width = b.size() + 1;
-  std::vector<int64_t> rows(3 * width);
-  int64_t *before = rows.data(), *previous = before + width, *row = previous + width;
-  for (size_t j = 0; j <= b.size(); ++j) previous[j] = static_cast<int64_t>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = static_cast<int64_t>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
-      int64_t best = previous[j - 1] + differs;
-      if (previous[j] + 1 < best) best = previous[j] + 1;
-      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
-                           lower(a[i - 2]) == lower(b[j - 1]);
-      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
-      row[j] = best;
-    }
-    std::swap(before, previous);
-    std::swap(previous, row);
-  }
-  return static_cast<size_t>(previous[b.size()]);
-}
-
-OPKIT_INLINE std::string NearestName(std::string_view name,
-                                     const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const size_t distance = EditDistance(name, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
-}
-
-OPKIT_INLINE std::string SuggestName(std::string_view name,
-                                     const std::vector<std::string>& candidates) {
-  if (candidates.empty()) return {};
-  constexpr size_t kShown = 12;
-  const std::string nearest = NearestName(name, candidates);
-  std::string out = nearest.empty() ? " (known: " : " (did you mean '" + nearest + "'? known: ";
-  for (size_t i = 0; i < candidates.size() && i < kShown; ++i) {
-    if (i) out += ", ";
-    out += "'" + candidates[i] + "'";
-  }
-  if (candidates.size() > kShown) out += StrCat(" and ", candidates.size() - kShown, " more");
-  return out + ")";
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
-
 // ---- opkit/base/impl/error.ipp
 // The definitions of opkit/base/error.hpp.
 #ifndef OPKIT_BASE_IMPL_ERROR_IPP_
@@ -11768,6 +11911,148 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 
 #endif  // OPKIT_BASE_IMPL_ERROR_IPP_
 
+// ---- opkit/base/impl/platform.ipp
+// The definitions of opkit/base/platform.hpp.
+#ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
+#define OPKIT_BASE_IMPL_PLATFORM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
+  const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
+                          static_cast<long>(deadline_ns % 1'000'000'000)};
+  while (signalled_.load(std::memory_order_acquire) == 0) {
+    // The kernel compares the word with 0 again before it sleeps, so a Set() in between is not
+    // lost.
+    const long rc = syscall(SYS_futex, &signalled_, FUTEX_WAIT_BITSET_PRIVATE, 0,
+                            deadline_ns < 0 ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
+    if (rc != 0 && errno == ETIMEDOUT) return signalled_.load(std::memory_order_acquire) != 0;
+  }
+  return true;
+}
+
+OPKIT_INLINE int AvailableCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
+  return online > 0 ? static_cast<int>(online) : 1;
+}
+
+OPKIT_INLINE void PinCurrentThread(int index) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
+  int skip = index % CPU_COUNT(&allowed);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    return;
+  }
+}
+
+OPKIT_INLINE void SetCurrentThreadName(const char* name) {
+  char shortened[16] = {};
+  for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
+  pthread_setname_np(pthread_self(), shortened);
+}
+
+OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
+  FileMapping out;
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0) {
+    out.error = errno;
+  } else if (S_ISREG(status.st_mode)) {
+    out.is_file = true;
+    out.size = static_cast<size_t>(status.st_size);
+    if (out.size > 0) out.data = mmap(nullptr, out.size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (out.data == MAP_FAILED) out = {nullptr, 0, errno, true};
+  }
+  if (file >= 0) close(file);
+  return out;
+}
+
+OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
+  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
+
+// ---- opkit/base/impl/suggest.ipp
+// The definitions of opkit/base/suggest.hpp.
+#ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
+#define OPKIT_BASE_IMPL_SUGGEST_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
+  auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  const size_t width = b.size() + 1;
+  std::vector<int64_t> rows(3 * width);
+  int64_t *before = rows.data(), *previous = before + width, *row = previous + width;
+  for (size_t j = 0; j <= b.size(); ++j) previous[j] = static_cast<int64_t>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int64_t>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
+      int64_t best = previous[j - 1] + differs;
+      if (previous[j] + 1 < best) best = previous[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                           lower(a[i - 2]) == lower(b[j - 1]);
+      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+      row[j] = best;
+    }
+    std::swap(before, previous);
+    std::swap(previous, row);
+  }
+  return static_cast<size_t>(previous[b.size()]);
+}
+
+OPKIT_INLINE std::string NearestName(std::string_view name,
+                                     const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+OPKIT_INLINE std::string SuggestName(std::string_view name,
+                                     const std::vector<std::string>& candidates) {
+  if (candidates.empty()) return {};
+  constexpr size_t kShown = 12;
+  const std::string nearest = NearestName(name, candidates);
+  std::string out = nearest.empty() ? " (known: " : " (did you mean '" + nearest + "'? known: ";
+  for (size_t i = 0; i < candidates.size() && i < kShown; ++i) {
+    if (i) out += ", ";
+    out += "'" + candidates[i] + "'";
+  }
+  if (candidates.size() > kShown) out += StrCat(" and ", candidates.size() - kShown, " more");
+  return out + ")";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
+
 // ---- opkit/core/impl/shape.ipp
 // The definitions of opkit/core/shape.hpp.
 #ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
@@ -11851,85 +12136,6 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
 }  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
-
-// ---- opkit/base/impl/platform.ipp
-// The definitions of opkit/base/platform.hpp.
-#ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
-#define OPKIT_BASE_IMPL_PLATFORM_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
-  const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
-                          static_cast<long>(deadline_ns % 1'000'000'000)};
-  while (signalled_.load(std::memory_order_acquire) == 0) {
-    // The kernel compares the word with 0 again before it sleeps, so a Set() in between is not
-    // lost.
-    const long rc = syscall(SYS_futex, &signalled_, FUTEX_WAIT_BITSET_PRIVATE, 0,
-                            deadline_ns < 0 ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
-    if (rc != 0 && errno == ETIMEDOUT) return signalled_.load(std::memory_order_acquire) != 0;
-  }
-  return true;
-}
-
-OPKIT_INLINE int AvailableCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
-  return online > 0 ? static_cast<int>(online) : 1;
-}
-
-OPKIT_INLINE void PinCurrentThread(int index) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
-  int skip = index % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-    return;
-  }
-}
-
-OPKIT_INLINE void SetCurrentThreadName(const char* name) {
-  char shortened[16] = {};
-  for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
-  pthread_setname_np(pthread_self(), shortened);
-}
-
-OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
-  FileMapping out;
-  // Without O_NONBLOCK opening a pipe would wait for its writer.
-  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat status;
-  if (file < 0 || fstat(file, &status) != 0) {
-    out.error = errno;
-  } else if (S_ISREG(status.st_mode)) {
-    out.is_file = true;
-    out.size = static_cast<size_t>(status.st_size);
-    if (out.size > 0) out.data = mmap(nullptr, out.size, PROT_READ, MAP_PRIVATE, file, 0);
-    if (out.data == MAP_FAILED) out = {nullptr, 0, errno, true};
-  }
-  if (file >= 0) close(file);
-  return out;
-}
-
-OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
-  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
 // ---- opkit/core/impl/device.ipp
 // The definitions of opkit/core/device.hpp.
@@ -16600,14 +16806,19 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   state_->ops.erase(std::string(op));
 }
 
+OPKIT_INLINE bool OpRegistry::HasBackend(std::string_view backend) const {
+  detail::MutexLock lock(state_->mutex);
+  for (const auto& row : state_->ops)
+    for (const Kernel& kernel : row.second.kernels)
+      if (kernel.backend == backend) return true;
+  return false;
+}
 OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
+  if (HasBackend(backend)) return;
   detail::MutexLock lock(state_->mutex);
   std::set<std::string> known;
   for (const auto& row : state_->ops)
-    for (const Kernel& kernel : row.second.kernels) {
-      if (kernel.backend == backend) return;
-      known.insert(kernel.backend);
-    }
+    for (const Kernel& kernel : row.second.kernels) known.insert(kernel.backend);
   Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
         SuggestName(backend, {known.begin(), known.end()}));
 }
@@ -16985,6 +17196,25 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
         "' is on ", tensor.device(), ", but the operator runs on ", device_,
         "; copy it there first");
 }
+OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
+                                                DeviceType type) const {
+  if (!tensor.initialized() || MemoryDevice(tensor.device()).type == MemoryDevice({type, 0}).type)
+    return;
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
+        "' is on ", tensor.device(), ", but the operator reads it on ", type,
+        "; copy it there first");
+}
+OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
+  if (!event_disabled_) event().SetFinished(error_message);
+}
+OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_message) {
+  if (event_disabled_) return;
+  std::exception_ptr exception = std::current_exception();
+  if (!exception)
+    exception = std::make_exception_ptr(Error(
+        ErrorCode::kOperatorFailed, error_message ? error_message : "failed without a reason"));
+  event().SetFinishedWithException(std::move(exception));
+}
 OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
@@ -16994,17 +17224,30 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   return &(*out = std::move(next));
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
-                                                DType dtype) {
+                                                DType dtype, Device device) {
   Tensor next = out;
-  if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense())
-    next = Tensor(memory_device_);
-  next.SetDevice(memory_device_);
+  if (MemoryDevice(next.device()) != device || !next.is_dense()) next = Tensor(device);
+  next.SetDevice(device);
   next.Resize(shape, dtype);
   if (Clobbers(o, next)) {
-    next = Tensor(memory_device_);
+    next = Tensor(device);
     next.Resize(shape, dtype);
   }
   return Replace(o, std::move(next));
+}
+OPKIT_INLINE Tensor* OperatorBase::Output(int i, const Shape& shape, DType dtype, Device device) {
+  Tensor* out = Output(i);
+  device = MemoryDevice(device);
+  if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
+      out->device() == device && out->is_dense() && !Clobbers(i, *out))
+    return out;
+  return ResizeOutput(i, *out, shape, dtype, device);
+}
+OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
+  Tensor* out = Output(i);
+  const Device device = MemoryDevice({type, type == device_.type ? device_.index : 0});
+  if (MemoryDevice(out->device()).type == device.type) return out;
+  return Replace(i, Tensor(device));
 }
 OPKIT_INLINE void OperatorBase::MakeEvent() {
   if (event_disabled_)
@@ -17043,9 +17286,7 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Backend names in the order they are tried: the node's, the operator's preference, the global one,
-// the plain operator.
-OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) {
+OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference order;
   std::string_view engines = def.engine();
@@ -17055,12 +17296,13 @@ OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) 
     while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
     while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
     if (!name.empty()) order.emplace_back(name);
-    if (!name.empty() && name != "DEFAULT") registry.CheckBackend(order.back());
     engines.remove_prefix((std::min)(comma + 1, engines.size()));
   }
-  for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
-    order.push_back(std::move(name));
-  order.emplace_back("DEFAULT");
+  if (!def.requires_engine()) {
+    for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
+      order.push_back(std::move(name));
+    order.emplace_back("DEFAULT");
+  }
   std::replace(order.begin(), order.end(), std::string("DEFAULT"), std::string(kReferenceBackend));
   return order;
 }
@@ -17068,7 +17310,7 @@ OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) 
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank) asked.pop_back();  // the plain operator's place is its rank
+  if (by_rank && !def.requires_engine()) asked.pop_back();  // the plain one's place is its rank
   auto place = [&](const Kernel* kernel) {
     const auto found = std::find(asked.begin(), asked.end(), kernel->backend);
     const bool ranked = by_rank && found == asked.end();
@@ -17076,8 +17318,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   };
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
     auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
+  }
+  if (order.empty() && def.requires_engine()) {
+    for (const std::string& backend : asked) registry.CheckBackend(backend);
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+          " on ", def.device(), ", which has none for it");
   }
   return order;
 }
@@ -19242,16 +19490,41 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Which layout of the configuration is not there; empty where all are standard.
+inline std::string UnmetLayout(const KernelConfig& config) {
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
+    for (size_t i = 0; i < layouts->size(); ++i)
+      if (!(*layouts)[i].is_standard())
+        return StrCat("it proposes ", ToString((*layouts)[i]), " for ",
+                      layouts == &config.input_layouts ? "input " : "output ", i,
+                      ", and nothing converts between it and the standard layout");
+  return {};
+}
+
+}  // namespace detail
 
 OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
                                                            std::span<const TensorInfo> inputs,
                                                            std::span<const TensorInfo> outputs) {
-  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  const OpRegistry& registry = OpRegistry::Global();
+  const OpSchema& schema = registry.GetSchema(def.type());
   std::vector<KernelCandidate> out;
-  for (const Kernel* kernel : detail::KernelOrder(def, /*by_rank=*/true)) {
+  const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
+  for (const std::string& backend : detail::BackendOrder(def)) {
+    if (backend == kReferenceBackend || registry.HasBackend(backend)) continue;
+    try {
+      registry.CheckBackend(backend);
+    } catch (const Error& error) {
+      out.push_back({nullptr, {}, error.message(), backend});
+    }
+  }
+  for (const Kernel* kernel : kernels) {
     if (!kernel->propose) {
       KernelCandidate& plain = out.emplace_back();
       plain.kernel = kernel;
+      plain.backend = kernel->backend;
       for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
         for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
           if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
@@ -19261,7 +19534,8 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
     try {
       for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
         detail::CheckConfig(*kernel, def, config);
-        out.push_back({kernel, std::move(config), {}});
+        out.push_back({kernel, std::move(config), {}, kernel->backend});
+        out.back().dropped = detail::UnmetLayout(out.back().config);
         dropped.clear();
       }
     } catch (const UnsupportedOperatorFeature& error) {
@@ -19270,32 +19544,34 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       detail::RethrowInContext(StrCat("in the proposal for operator ", def,
                                       " of the kernel registered at ", kernel->Place()));
     }
-    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped)});
+    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped), kernel->backend});
   }
-  if (out.empty()) detail::ThrowNoKernel(def, {});
+  if (kernels.empty()) detail::ThrowNoKernel(def, {});
   return out;
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
                                                           std::span<const TensorInfo> inputs,
                                                           std::span<const TensorInfo> outputs,
-                                                          int net_position,
-                                                          KernelCandidate* chosen) {
+                                                          const SelectOptions& options,
+                                                          KernelCandidate* chosen,
+                                                          std::string* passed_over) {
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,
                                  {.kernel = candidate.kernel,
-                                  .config = &candidate.config,
-                                  .net_position = net_position});
+                                  .config = options.any_shapes ? nullptr : &candidate.config,
+                                  .net_position = options.net_position});
         if (chosen) *chosen = std::move(candidate);
+        if (passed_over) *passed_over = std::move(refused);
         return op;
       } catch (const UnsupportedOperatorFeature& error) {
         candidate.dropped = error.message();
       }
     }
-    refused += StrCat("\n  backend ", candidate.kernel->backend, ": ", candidate.dropped);
+    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
   }
   detail::ThrowNoKernel(def, refused);
 }
@@ -20588,8 +20864,9 @@ inline bool SameBits(const Attribute& a, const Attribute& b) {
 
 OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
   if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.is_gradient_op() != b.is_gradient_op() || a.control_inputs() != b.control_inputs() ||
-      a.subgraphs().size() != b.subgraphs().size() || a.args().size() != b.args().size())
+      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
     return false;
   for (const NamedAttribute& arg : a.args()) {  // in any order
     const Attribute* other = b.args().Find(arg.name);
@@ -21273,8 +21550,10 @@ namespace detail {
 class BoundNodes {
  public:
   // Makes every operator, in the order of the view. An empty `choices` is filled in by selection,
-  // which tries a node's candidates until one takes it. Errors as CreateOperator's.
-  BoundNodes(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices) {
+  // which tries a node's candidates until one takes it, of the backends that the node names alone
+  // where it is `strict`. Errors as CreateOperator's.
+  BoundNodes(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices,
+             bool strict = false) {
     const bool select = choices.empty();
     choices.resize(Index(view.num_nodes()));
     operators_.resize(Index(view.num_nodes()));
@@ -21288,7 +21567,7 @@ class BoundNodes {
       NodeChoice& choice = choices[Index(node)];
       CheckDevices(view, types, node);
       auto& op = operators_[Index(node)];
-      op = select ? Select(view, types, node, choice)
+      op = select ? Select(view, types, node, strict, choice)
                   : CreateOperator(
                         view.graph().node(node), &workspace_,
                         {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
@@ -21304,13 +21583,25 @@ class BoundNodes {
 
  private:
   std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
-                                       NodeChoice& choice) {
+                                       bool strict, NodeChoice& choice) {
     const OperatorDef& def = view.graph().node(node);
     KernelCandidate chosen;
-    auto op = CreateSelected(def, &workspace_, types.Of(view.inputs(node)),
-                             types.Of(view.outputs(node)), node, &chosen);
-    choice = {chosen.kernel, std::move(chosen.config), chosen.kernel->owner};
+    const auto select = [&](const OperatorDef& from) {
+      return CreateSelected(from, &workspace_, types.Of(view.inputs(node)),
+                            types.Of(view.outputs(node)), {.net_position = node}, &chosen,
+                            &choice.passed_over);
+    };
+    auto op = strict ? select(Strictly(def)) : select(def);
+    choice.kernel = chosen.kernel;
+    choice.config = std::move(chosen.config);
+    choice.owner = chosen.kernel->owner;
     return op;
+  }
+  // The node with its backends required. Throws for one that is preferred and not there.
+  OPKIT_COLD static OperatorDef Strictly(OperatorDef def) {
+    for (const std::string& backend : BackendOrder(def))
+      if (backend != kReferenceBackend) OpRegistry::Global().CheckBackend(backend);
+    return def.Engine(def.engine(), kRequired);
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
     const OperatorDef& def = view.graph().node(node);
@@ -21379,11 +21670,12 @@ class Specialization final : public RefCounted {
     bool in_order = false;
     MemoryPlanOptions memory;
     bool verify_memory = false;
+    bool strict_backends = false;
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
       : view_(view), inputs_(std::move(input_infos)), types_(Infer(view, inputs_)) {
-    spare_ = std::make_unique<BoundNodes>(view, types_, choices_);
+    spare_ = std::make_unique<BoundNodes>(view, types_, choices_, options.strict_backends);
     SetSchedule(options.in_order);
     AssignStreams();
     PlanArenas(options);
@@ -21674,7 +21966,7 @@ class PlanState final : public RefCounted {
       found = MakeIntrusive<Specialization>(
           view_, inputs,
           Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                  options_.verify_memory});
+                                  options_.verify_memory, options_.strict_backends});
       specializations_.Add(found);
     }
     if (nodes) *nodes = found->TakeNodes();
@@ -21762,11 +22054,15 @@ OPKIT_INLINE std::string Plan::Describe() const {
                 StrCat("), ", memory.inplace_values, " in place\n"));
   for (int step = 0; step < schedule.size(); ++step) {
     const int node = schedule.original_of(step);
-    const Kernel& kernel = *found->choice(node).kernel;
+    const NodeChoice& choice = found->choice(node);
+    const Kernel& kernel = *choice.kernel;
     out += StrCat("  ", step, " ", ToString(graph().node(node)), ": ", kernel.backend, ", ",
                   kernel.Place());
     for (int value : state_->view().outputs(node))
       if (value >= 0) out += " " + ToString(found->types()[value]);
+    if (!choice.passed_over.empty()) out += "\n    passed over:";
+    for (const char c : choice.passed_over)
+      out += c == '\n' ? std::string("\n    ") : std::string(1, c);
     out += "\n";
   }
   return out;
@@ -25489,7 +25785,8 @@ inline std::string NodeLine(const OperatorDef& def) {
   for (const NamedAttribute& arg : def.args())
     args += StrCat(args.empty() ? "" : ", ", arg.name, "=", ToString(arg.value));
   if (!args.empty()) out += " {" + args + "}";
-  if (!def.engine().empty()) out += " engine " + def.engine();
+  if (!def.engine().empty())
+    out += (def.requires_engine() ? " requires engine " : " engine ") + def.engine();
   if (def.is_gradient_op()) out += " gradient";
   for (size_t i = 0; i < def.control_inputs().size(); ++i)
     out += (i ? ", " : " after ") + def.control_inputs()[i];
@@ -25728,6 +26025,20 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
   }
 }
 
+// The types of all values for the inputs that are in the workspace now; none where these do not fit
+// the graph, which Run says.
+inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) {
+  std::vector<GraphInput> inputs = view.graph().inputs();
+  for (GraphInput& input : inputs)
+    if (ws.HasTensor(input.name) && ws.GetTensor(input.name)->initialized())
+      input.info = TensorInfo::Of(*ws.GetTensor(input.name));
+  try {
+    return InferGraph(view, inputs);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 inline double MedianMs(std::vector<int64_t> times) {
   std::sort(times.begin(), times.end());
   const size_t n = times.size();
@@ -25774,11 +26085,15 @@ OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
       detail::PutConstant(*ws, constant.name, constant.value);
     }
     const GraphView view(graph_);
+    const std::optional<GraphTypes> types = detail::TypesNow(view, *ws);
     for (const int node : view.order()) {
       const OperatorDef& def = graph_.node(node);
       for (const std::string& output : def.outputs())
         if (!output.empty() && !ws->HasBlob(output)) made.push_back(output);
-      ops_.push_back(CreateOperator(def, ws, node));
+      ops_.push_back(types ? CreateSelected(def, ws, types->Of(view.inputs(node)),
+                                            types->Of(view.outputs(node)),
+                                            {.net_position = node, .any_shapes = true})
+                           : CreateOperator(def, ws, node));
     }
   } catch (...) {
     ops_.clear();
