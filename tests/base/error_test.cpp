@@ -51,6 +51,24 @@ TEST_CASE("context lines are appended to what(), one indented line each, and not
   CHECK(error.context()[1] == "in net N");
 }
 
+TEST_CASE("of a long context the first and the last lines are kept, and the rest is counted") {
+  Error error(ErrorCode::kOperatorFailed, "boom");
+  for (int i = 0; i < 24; ++i) error.AddContext("line " + std::to_string(i));
+  CHECK(error.lines_left_out() == 0);
+  CHECK(error.context()[12] == "line 12");
+  for (int i = 24; i < 100; ++i) error.AddContext("line " + std::to_string(i));
+  REQUIRE(error.context().size() == 24);
+  CHECK(error.context()[11] == "line 11");
+  CHECK(error.context()[12] == "(77 lines of context left out)");
+  CHECK(error.context()[13] == "line 89");
+  CHECK(error.context()[23] == "line 99");
+  CHECK(error.lines_left_out() == 77);
+  std::string what = "boom";
+  for (const std::string& line : error.context()) what += "\n  " + line;
+  CHECK(error.what() == what);
+  CHECK(error.message() == "boom");
+}
+
 TEST_CASE("context added to a copy leaves the original alone") {
   const Error original(ErrorCode::kCancelled, "cancelled");
   Error copy = original;

@@ -167,6 +167,10 @@ TEST_CASE("External data outside the model's folder is an Error") {
   CHECK(Contains(ErrorOf([&] { load("link.bin"); }).message(),
                  "tensor 'w': its external data 'link.bin' leads out of the model's folder by a "
                  "symbolic link"));
+  for (const char* itself : {".", "./", "sub/.."})
+    CHECK_FALSE(Contains(ErrorOf([&] { load(itself); }).message(), "symbolic link"));
+  CHECK(Contains(ErrorOf([&] { load("."); }).message(),
+                 "tensor 'w': its external data '.' is the model's folder, not a file in it"));
 }
 
 TEST_CASE("What is no file, or empty, is an Error that names it") {

@@ -42,6 +42,9 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
+  // Lines of context that were left out of a long list: the first lines, which are nearest to what
+  // failed, and the last are kept, and between them one that says how many are not.
+  int lines_left_out() const noexcept { return left_out_; }
   // The exception this error was made of when that was not an Error itself; null otherwise.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
@@ -69,6 +72,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   std::string message_;
   std::string what_;
   std::vector<std::string> context_;
+  int left_out_ = 0;
   std::exception_ptr cause_;
   SharedFlag shared_;
 };

@@ -26,8 +26,19 @@ OPKIT_INLINE Error::Error(ErrorCode code, std::string message, const void* subje
 OPKIT_INLINE const char* Error::what() const noexcept { return what_.c_str(); }
 
 OPKIT_INLINE Error& Error::AddContext(std::string line) {
-  what_ += "\n  " + line;
+  constexpr size_t kMost = 24, kFirst = 12;
+  if (context_.size() < kMost) {
+    what_ += "\n  " + line;
+    context_.push_back(std::move(line));
+    return *this;
+  }
+  if (left_out_ == 0) context_[kFirst].clear(), left_out_ = 1;  // the line that says how many
+  ++left_out_;
+  context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
+  context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
+  what_ = message_;
+  for (const std::string& one : context_) what_ += "\n  " + one;
   return *this;
 }
 

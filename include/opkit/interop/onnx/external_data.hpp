@@ -91,6 +91,9 @@ class OnnxExternalData {
     CheckRelative(location);
     const std::string folder = RealPath(folder_, location);
     const std::string path = RealPath(folder_ + "/" + location, location);
+    if (path == folder)
+      Throw(ErrorCode::kInvalidArgument, "its external data '", location,
+            "' is the model's folder, not a file in it");
     if (folder != "/" && path.compare(0, folder.size() + 1, folder + "/") != 0)
       Throw(ErrorCode::kInvalidArgument, "its external data '", location,
             "' leads out of the model's folder by a symbolic link; put the file there itself");
