@@ -373,6 +373,10 @@ TEST_CASE("a subgraph operator reads the graph that its node carries") {
   Bench bench;
   bench.Add("x", {1, 2});
   CHECK(Contains(ErrorOf([&] { bench.Create(def); }).message(),
+                 "LibRunsGraph runs a graph that its node carries, and this node carries none"));
+  OperatorDef misnamed = def;
+  misnamed.Subgraph("other", MakeSubgraph(Graph(body)));
+  CHECK(Contains(ErrorOf([&] { bench.Create(misnamed); }).message(),
                  "the node carries no graph named body"));
   def.Subgraph("body", MakeSubgraph(std::move(body)));
   auto& op = bench.Create(def);

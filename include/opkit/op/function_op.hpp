@@ -204,7 +204,10 @@ class BasicFunctionOpBuilder {
     return Guarded(
         [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
   }
-  BasicFunctionOpBuilder& setIsSubgraphOp() { return Set(OPKIT_OP_SUBGRAPH); }
+  // Its nodes carry a graph, which the functions run; one without is refused.
+  BasicFunctionOpBuilder& setIsSubgraphOp() {
+    return Guarded([&] { host_.NeedsSubgraph(); }).Set(OPKIT_OP_SUBGRAPH);
+  }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
   // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.

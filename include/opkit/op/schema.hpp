@@ -142,6 +142,8 @@ class OpSchema {
   // A node keeps something between its runs, which give the same for the same inputs all the same:
   // it is never folded, merged with an equal one, or dropped.
   OpSchema& KeepsState() { return stateful_ = true, *this; }
+  // A node runs a graph that it carries: one without is refused.
+  OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
@@ -238,6 +240,7 @@ class OpSchema {
   bool is_private() const { return private_; }
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
+  bool needs_subgraph() const { return needs_subgraph_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
   bool has_cost() const { return static_cast<bool>(cost_); }
@@ -309,7 +312,7 @@ class OpSchema {
   detail::AttributeRules attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool stateful_ = false, runs_differ_ = false;
+  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;

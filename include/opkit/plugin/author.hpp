@@ -26,6 +26,7 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void Add(FunctionDevice&, FunctionPass) {}
   void Doc() {}
   void HasEffects() {}
+  void NeedsSubgraph() {}
   void NoGradient() {}
   void Problem(const std::string&) {}
 

@@ -65,7 +65,7 @@ REGISTER_CPU_OPERATOR(LibShared, SharedOp);
 TEST_CASE("a library hands over its class operators beside those of REGISTER_OP") {
   Loaded loaded("libclasses.so");
   const std::vector<std::string> expected = {
-      "LibTwice",  "LibAttributes", "LibBias",    "LibCount",  "LibElsewhere",  "LibMul",
+      "LibTwice",  "LibAttributes", "LibBias",    "LibCount",  "LibElsewhere",  "LibKeep", "LibMul",
       "LibRepeat", "LibScale",      "LibScratch", "LibShared", "LibSharedLoop", "LibTasks"};
   CHECK(loaded.library.operators() == expected);
   CHECK(FloatsOf(Invoke("LibTwice", {Vector({1, 2})})[0]) == std::vector<float>{2, 4});
@@ -103,6 +103,9 @@ TEST_CASE("the schema arrives whole") {
   CHECK(std::string(scale.file()).find("classes.cc") != std::string::npos);
   CHECK_FALSE(scale.is_stateful());
   CHECK(OpRegistry::Global().GetSchema("LibCount").is_stateful());
+  CHECK(OpRegistry::Global().GetSchema("LibCount").runs_may_differ());
+  CHECK(OpRegistry::Global().GetSchema("LibKeep").is_stateful());
+  CHECK_FALSE(OpRegistry::Global().GetSchema("LibKeep").runs_may_differ());
   CHECK_FALSE(OpRegistry::Global().GetSchema("LibMul").CanInplace(0, 0));
   const OpSchema& attributes = OpRegistry::Global().GetSchema("LibAttributes");
   CHECK(attributes.FindAttribute("ints")->required);

@@ -190,6 +190,23 @@ OPERATOR_SCHEMA(LibCount)
     .Stateful();
 REGISTER_CPU_OPERATOR(LibCount, CountOp);
 
+// Counts its own runs, of which its outputs tell nothing.
+class KeepOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    ++runs_;
+    OutputTensorCopyFrom(0, Input(0));
+    return true;
+  }
+
+ private:
+  int runs_ = 0;
+};
+OPERATOR_SCHEMA(LibKeep).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().KeepsState();
+REGISTER_CPU_OPERATOR(LibKeep, KeepOp);
+
 // Makes its output somewhere else, of the dtype and shape that it is told.
 class ElsewhereOp final : public Operator<CPUContext> {
  public:

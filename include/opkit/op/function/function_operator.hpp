@@ -100,6 +100,7 @@ class FunctionOpHost {
   // Fills in the schema from the whole of the record, which is complete already.
   void Describe();
   void HasEffects();
+  void NeedsSubgraph();
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
   // that exists, a gradient that is there already stays.
   void AddBackward();

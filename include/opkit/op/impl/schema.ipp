@@ -215,6 +215,9 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (!problem_.empty()) return problem_;
   if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
+  if (needs_subgraph_ && def.subgraphs().empty())
+    return StrCat(name_, " runs a graph that its node carries, and this node carries none; give it ",
+                  "one (OperatorDef::Subgraph)");
   return attributes_.Verify(name_, def.args());
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {

@@ -146,7 +146,11 @@ OPKIT_INLINE void FunctionOpHost::Doc() {
 }
 OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
-  if (record_->Has(OPKIT_OP_EFFECTS)) HasEffects();
+  if (record_->Has(OPKIT_OP_KEEPS_STATE))
+    schema_->KeepsState();
+  else if (record_->Has(OPKIT_OP_EFFECTS))
+    HasEffects();
+  if (record_->Has(OPKIT_OP_SUBGRAPH)) NeedsSubgraph();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
   for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;
@@ -175,6 +179,9 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
 }
 OPKIT_INLINE void FunctionOpHost::HasEffects() {
   if (schema_) schema_->Stateful();
+}
+OPKIT_INLINE void FunctionOpHost::NeedsSubgraph() {
+  if (schema_) schema_->NeedsSubgraph();
 }
 OPKIT_INLINE void FunctionOpHost::NoGradient() {
   if (backward_added_) {

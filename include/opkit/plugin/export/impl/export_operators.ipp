@@ -493,7 +493,11 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   record->doc = schema.doc();
   record->file = schema.file();
   record->line = schema.line();
+  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
+  const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
   record->flags = (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+                  (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
+                  (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
                   (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
   SchemaFunctions::FillIn(record->abi, schema);
   ReadGradient(*record);
