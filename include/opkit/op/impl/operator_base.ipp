@@ -214,6 +214,9 @@ OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
         "' is on ", tensor.device(), ", but the operator reads it on ", type,
         "; copy it there first");
 }
+OPKIT_INLINE void OperatorBase::RecordEvent(const char*) {
+  Throw(ErrorCode::kUnsupported, "operator ", def(), " has no context to record its event with");
+}
 OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
   if (!event_disabled_) event().SetFinished(error_message);
 }
