@@ -297,6 +297,9 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
+  // Lines of context that were left out of a long list: the first lines, which are nearest to what
+  // failed, and the last are kept, and between them one that says how many are not.
+  int lines_left_out() const noexcept { return left_out_; }
   // The exception this error was made of when that was not an Error itself; null otherwise.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
@@ -324,6 +327,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   std::string message_;
   std::string what_;
   std::vector<std::string> context_;
+  int left_out_ = 0;
   std::exception_ptr cause_;
   SharedFlag shared_;
 };
@@ -5129,6 +5133,8 @@ class OpSchema {
   // A node keeps something between its runs, which give the same for the same inputs all the same:
   // it is never folded, merged with an equal one, or dropped.
   OpSchema& KeepsState() { return stateful_ = true, *this; }
+  // A node runs a graph that it carries: one without is refused.
+  OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
@@ -5225,6 +5231,7 @@ class OpSchema {
   bool is_private() const { return private_; }
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
+  bool needs_subgraph() const { return needs_subgraph_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
   bool has_cost() const { return static_cast<bool>(cost_); }
@@ -5296,7 +5303,7 @@ class OpSchema {
   detail::AttributeRules attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool stateful_ = false, runs_differ_ = false;
+  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
@@ -5782,8 +5789,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // device type.
   virtual bool SupportsAsyncScheduling() const = 0;
   // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
-  // at once. Nothing where the event is disabled.
-  virtual void RecordEvent(const char* error_message = nullptr) = 0;
+  // at once. Nothing where the event is disabled. Error (kUnsupported) of a class without a context.
+  OPKIT_INLINE virtual void RecordEvent(const char* error_message = nullptr);
   // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
   // use. A FAILED event fails it.
   virtual void WaitEvent(const Event& event, int stream_id = -1) = 0;
@@ -6596,6 +6603,9 @@ struct opkit_op {
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
 #define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
+/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs: they
+   give the same for the same inputs */
+#define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 
 /* A library. */
 typedef struct opkit_library {
@@ -8164,7 +8174,10 @@ class BasicFunctionOpBuilder {
     return Guarded(
         [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
   }
-  BasicFunctionOpBuilder& setIsSubgraphOp() { return Set(OPKIT_OP_SUBGRAPH); }
+  // Its nodes carry a graph, which the functions run; one without is refused.
+  BasicFunctionOpBuilder& setIsSubgraphOp() {
+    return Guarded([&] { host_.NeedsSubgraph(); }).Set(OPKIT_OP_SUBGRAPH);
+  }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
   // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
@@ -8790,6 +8803,7 @@ class FunctionOpHost {
   // Fills in the schema from the whole of the record, which is complete already.
   void Describe();
   void HasEffects();
+  void NeedsSubgraph();
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
   // that exists, a gradient that is there already stays.
   void AddBackward();
@@ -11851,8 +11865,19 @@ OPKIT_INLINE Error::Error(ErrorCode code, std::string message, const void* subje
 OPKIT_INLINE const char* Error::what() const noexcept { return what_.c_str(); }
 
 OPKIT_INLINE Error& Error::AddContext(std::string line) {
-  what_ += "\n  " + line;
+  constexpr size_t kMost = 24, kFirst = 12;
+  if (context_.size() < kMost) {
+    what_ += "\n  " + line;
+    context_.push_back(std::move(line));
+    return *this;
+  }
+  if (left_out_ == 0) context_[kFirst].clear(), left_out_ = 1;  // the line that says how many
+  ++left_out_;
+  context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
+  context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
+  what_ = message_;
+  for (const std::string& one : context_) what_ += "\n  " + one;
   return *this;
 }
 
@@ -16545,6 +16570,9 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (!problem_.empty()) return problem_;
   if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
+  if (needs_subgraph_ && def.subgraphs().empty())
+    return StrCat(name_, " runs a graph that its node carries, and this node carries none; give it ",
+                  "one (OperatorDef::Subgraph)");
   return attributes_.Verify(name_, def.args());
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
@@ -17203,6 +17231,9 @@ OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
   Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
         "' is on ", tensor.device(), ", but the operator reads it on ", type,
         "; copy it there first");
+}
+OPKIT_INLINE void OperatorBase::RecordEvent(const char*) {
+  Throw(ErrorCode::kUnsupported, "operator ", def(), " has no context to record its event with");
 }
 OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
   if (!event_disabled_) event().SetFinished(error_message);
@@ -19173,7 +19204,11 @@ OPKIT_INLINE void FunctionOpHost::Doc() {
 }
 OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
-  if (record_->Has(OPKIT_OP_EFFECTS)) HasEffects();
+  if (record_->Has(OPKIT_OP_KEEPS_STATE))
+    schema_->KeepsState();
+  else if (record_->Has(OPKIT_OP_EFFECTS))
+    HasEffects();
+  if (record_->Has(OPKIT_OP_SUBGRAPH)) NeedsSubgraph();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
   for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;
@@ -19202,6 +19237,9 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
 }
 OPKIT_INLINE void FunctionOpHost::HasEffects() {
   if (schema_) schema_->Stateful();
+}
+OPKIT_INLINE void FunctionOpHost::NeedsSubgraph() {
+  if (schema_) schema_->NeedsSubgraph();
 }
 OPKIT_INLINE void FunctionOpHost::NoGradient() {
   if (backward_added_) {
@@ -28043,7 +28081,11 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   record->doc = schema.doc();
   record->file = schema.file();
   record->line = schema.line();
+  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
+  const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
   record->flags = (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+                  (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
+                  (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
                   (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
   SchemaFunctions::FillIn(record->abi, schema);
   ReadGradient(*record);
