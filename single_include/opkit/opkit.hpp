@@ -5789,7 +5789,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // device type.
   virtual bool SupportsAsyncScheduling() const = 0;
   // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
-  // at once. Nothing where the event is disabled. Error (kUnsupported) of a class without a context.
+  // at once. Nothing where the event is disabled. Error (kUnsupported) of a class without a
+  // context.
   OPKIT_INLINE virtual void RecordEvent(const char* error_message = nullptr);
   // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
   // use. A FAILED event fails it.
@@ -6603,8 +6604,8 @@ struct opkit_op {
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
 #define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs: they
-   give the same for the same inputs */
+/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
+   they give the same for the same inputs */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 
 /* A library. */
@@ -16571,7 +16572,8 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())
-    return StrCat(name_, " runs a graph that its node carries, and this node carries none; give it ",
+    return StrCat(name_,
+                  " runs a graph that its node carries, and this node carries none; give it ",
                   "one (OperatorDef::Subgraph)");
   return attributes_.Verify(name_, def.args());
 }

@@ -62,7 +62,10 @@ Graph Whole() {
   OperatorDef def("Every");
   def.Name("a \"name\" \\ with \n \t \x01 \xc3\xa9 and \xff bytes");
   def.Input("X").Input("").Input("scalar").Output("Y").Output("").Output("Z\xfe");
-  def.ControlInput("other").ControlInput("second").Engine("eigen,DEFAULT", kRequired).IsGradientOp(true);
+  def.ControlInput("other")
+      .ControlInput("second")
+      .Engine("eigen,DEFAULT", kRequired)
+      .IsGradientOp(true);
   def.Device(DeviceType::kCPUStream, 3);
   def.Arg("int", INT64_MIN).Arg("ints", std::vector<int64_t>{INT64_MAX, INT64_MIN, 0, -1});
   def.Arg("float", FromBits(0x7ff8000000000000)).Arg("two", 2.0).Arg("minus zero", -0.0);

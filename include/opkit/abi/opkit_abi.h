@@ -390,8 +390,8 @@ struct opkit_op {
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
 #define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs: they
-   give the same for the same inputs */
+/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
+   they give the same for the same inputs */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 
 /* A library. */

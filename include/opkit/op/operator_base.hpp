@@ -93,7 +93,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // device type.
   virtual bool SupportsAsyncScheduling() const = 0;
   // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
-  // at once. Nothing where the event is disabled. Error (kUnsupported) of a class without a context.
+  // at once. Nothing where the event is disabled. Error (kUnsupported) of a class without a
+  // context.
   OPKIT_INLINE virtual void RecordEvent(const char* error_message = nullptr);
   // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
   // use. A FAILED event fails it.

@@ -216,7 +216,8 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())
-    return StrCat(name_, " runs a graph that its node carries, and this node carries none; give it ",
+    return StrCat(name_,
+                  " runs a graph that its node carries, and this node carries none; give it ",
                   "one (OperatorDef::Subgraph)");
   return attributes_.Verify(name_, def.args());
 }
