@@ -13903,7 +13903,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
                                                           std::span<const TensorInfo> outputs,
                                                           const SelectOptions& options,
                                                           KernelCandidate* chosen,
-                                                          std::string* passed_over) {
+                                                          std::string* passed_over) try {
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (candidate.dropped.empty()) {
@@ -13922,6 +13922,9 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
     refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
   }
   detail::ThrowNoKernel(def, refused);
+} catch (...) {
+  if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
+  throw;
 }
 
 }  // namespace opkit
