@@ -140,6 +140,7 @@ class Operator : public OperatorBase {
     }
   }
   OPKIT_COLD void IssueAsyncPart() {
+    static_cast<void>(event());  // throws where it is disabled: nothing else would tell the end
     RecordEvent();  // before the body: the operator may finish the event from another thread
     RunOnDeviceOrFail();
     RetainUntilFinished();
