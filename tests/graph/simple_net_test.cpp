@@ -77,7 +77,8 @@ class NumberOp final : public Operator<CPUContext> {
  public:
   using Operator::Operator;
   bool RunOnDevice() override {
-    *Output(0, Input(0).shape(), DType::kFloat32)->mutable_data<float>() = kValue;
+    Tensor* y = Output(0, Input(0).shape(), DType::kFloat32);
+    *y->mutable_data<float>() = kValue;
     return true;
   }
 };
