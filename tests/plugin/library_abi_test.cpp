@@ -15,7 +15,7 @@ using namespace opkit;
 using namespace library_fixture;
 
 // What a check of a library's structs takes for the sizes of version 1.0.
-#ifndef OPKIT_TEST_NEWER_ABI
+#if OPKIT_ABI_MINOR == 0
 static_assert(detail::kOpBytes == sizeof(opkit_op) &&
               detail::kKernelBytes == sizeof(opkit_kernel) &&
               detail::kLibraryBytes == sizeof(opkit_library) &&
