@@ -4312,8 +4312,7 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  if (left_out_ == 0) context_[kFirst].clear(), left_out_ = 1;  // the line that says how many
-  ++left_out_;
+  left_out_ += left_out_ == 0 ? 2 : 1;  // at first also the line that makes room for their number
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
@@ -6379,8 +6378,7 @@ inline bool ImageMixesModes() {
 inline constexpr const char* kMixedModes =
     "this program or shared library mixes units that are header-only with units that define "
     "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
-    "them "
-    "(in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
+    "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
 }  // namespace detail
 }  // namespace opkit
@@ -6538,7 +6536,7 @@ class SubgraphBase : public detail::RefCounted {
   virtual std::string Describe() const = 0;
 };
 
-// What a node says of the backends that it names.
+// Whether a node may run on other backends than those that it names.
 enum BackendNeed : uint8_t { kPreferred, kRequired };
 
 // One named subgraph of a node. Copies share the graph.

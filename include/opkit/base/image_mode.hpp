@@ -34,8 +34,7 @@ inline bool ImageMixesModes() {
 inline constexpr const char* kMixedModes =
     "this program or shared library mixes units that are header-only with units that define "
     "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
-    "them "
-    "(in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
+    "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
 }  // namespace detail
 }  // namespace opkit

@@ -15,7 +15,7 @@ class SubgraphBase : public detail::RefCounted {
   virtual std::string Describe() const = 0;
 };
 
-// What a node says of the backends that it names.
+// Whether a node may run on other backends than those that it names.
 enum BackendNeed : uint8_t { kPreferred, kRequired };
 
 // One named subgraph of a node. Copies share the graph.

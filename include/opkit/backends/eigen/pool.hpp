@@ -14,8 +14,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What the sum of a window's elements is multiplied by along one axis: 1 / their number; 1 for a
-// window that is all pads, whose sum is 0. Windows that touch no pad have one value.
+// The factors of the sums of windows along one axis: 1 / the number of a window's elements; 1 for a
+// window that is all pads, whose sum is 0. Windows that touch no pad have one factor.
 class WindowScales {
  public:
   WindowScales(const WindowAxis& axis, bool count_include_pad)

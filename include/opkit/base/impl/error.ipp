@@ -32,8 +32,7 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  if (left_out_ == 0) context_[kFirst].clear(), left_out_ = 1;  // the line that says how many
-  ++left_out_;
+  left_out_ += left_out_ == 0 ? 2 : 1;  // at first also the line that makes room for their number
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
