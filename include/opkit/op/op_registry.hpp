@@ -73,10 +73,11 @@ class OpRegistry {
   // For tests: forgets the operator's schema, kernels and problems.
   void Remove(std::string_view op);
 
-  // Whether a kernel of the program has this backend.
-  bool HasBackend(std::string_view backend) const;
-  // Error (kNotFound), naming the nearest, for a backend that none has.
-  void CheckBackend(const std::string& backend) const;
+  // Says, with the nearest name, that no kernel of the program has this backend; empty where one
+  // has.
+  std::string WhyNoBackend(std::string_view backend) const;
+  // Throws that as an Error (kNotFound).
+  void CheckBackend(std::string_view backend) const;
   // How selection orders the backends that no node or preference asks for: higher first.
   // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
   // counts.

@@ -28,12 +28,9 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
   std::vector<KernelCandidate> out;
   const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
   for (const std::string& backend : detail::BackendOrder(def)) {
-    if (backend == kReferenceBackend || registry.HasBackend(backend)) continue;
-    try {
-      registry.CheckBackend(backend);
-    } catch (const Error& error) {
-      out.push_back({nullptr, {}, error.message(), backend});
-    }
+    if (backend == kReferenceBackend) continue;
+    if (std::string why = registry.WhyNoBackend(backend); !why.empty())
+      out.push_back({nullptr, {}, std::move(why), backend});
   }
   for (const Kernel* kernel : kernels) {
     if (!kernel->propose) {

@@ -221,21 +221,19 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   state_->ops.erase(std::string(op));
 }
 
-OPKIT_INLINE bool OpRegistry::HasBackend(std::string_view backend) const {
-  detail::MutexLock lock(state_->mutex);
-  for (const auto& row : state_->ops)
-    for (const Kernel& kernel : row.second.kernels)
-      if (kernel.backend == backend) return true;
-  return false;
-}
-OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
-  if (HasBackend(backend)) return;
+OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
   std::set<std::string> known;
   for (const auto& row : state_->ops)
-    for (const Kernel& kernel : row.second.kernels) known.insert(kernel.backend);
-  Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
-        SuggestName(backend, {known.begin(), known.end()}));
+    for (const Kernel& kernel : row.second.kernels) {
+      if (kernel.backend == backend) return {};
+      known.insert(kernel.backend);
+    }
+  return StrCat("no backend '", backend, "' has a kernel in this program",
+                SuggestName(backend, {known.begin(), known.end()}));
+}
+OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
+  if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
 }
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
   detail::MutexLock lock(state_->mutex);
