@@ -7250,10 +7250,11 @@ class OpRegistry {
   // For tests: forgets the operator's schema, kernels and problems.
   void Remove(std::string_view op);
 
-  // Whether a kernel of the program has this backend.
-  bool HasBackend(std::string_view backend) const;
-  // Error (kNotFound), naming the nearest, for a backend that none has.
-  void CheckBackend(const std::string& backend) const;
+  // Says, with the nearest name, that no kernel of the program has this backend; empty where one
+  // has.
+  std::string WhyNoBackend(std::string_view backend) const;
+  // Throws that as an Error (kNotFound).
+  void CheckBackend(std::string_view backend) const;
   // How selection orders the backends that no node or preference asks for: higher first.
   // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
   // counts.
@@ -7959,14 +7960,12 @@ class OperatorBase : public Observable<OperatorBase> {
   // is freed or resized by it: where the output is also an input and changes, a new tensor takes
   // its place when RunOnDevice has returned, so that work going on then needs the tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
-    Tensor* out = Output(i);
-    if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
-        out->device() == memory_device_ && out->is_dense() && !Clobbers(i, *out)) [[likely]]
-      return out;
-    return ResizeOutput(i, *out, shape, dtype, memory_device_);
+    return OutputIn(memory_device_, i, shape, dtype);
   }
   // The same on another device.
-  Tensor* Output(int i, const Shape& shape, DType dtype, Device device);
+  Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
+    return OutputIn(MemoryDevice(device), i, shape, dtype);
+  }
   // As Output(i), on a device of this type: a new tensor where it was left on another.
   Tensor* Output(int i, DeviceType type);
   template <class T>
@@ -8122,6 +8121,14 @@ class OperatorBase : public Observable<OperatorBase> {
     if (!config_ && inputs_[i] == outputs_[detail::Index(o)])
       return true;  // verified with the node
     return i < 64 && (inplace_masks_[detail::Index(o)] >> i & 1);
+  }
+  // The output with this shape and dtype in the memory of `device`.
+  Tensor* OutputIn(Device device, int i, const Shape& shape, DType dtype) {
+    Tensor* out = Output(i);
+    if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
+        out->device() == device && out->is_dense() && !Clobbers(i, *out)) [[likely]]
+      return out;
+    return ResizeOutput(i, *out, shape, dtype, device);
   }
   // Makes `next` the output: at once, or at the end of the run where an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
@@ -12192,21 +12199,19 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   state_->ops.erase(std::string(op));
 }
 
-OPKIT_INLINE bool OpRegistry::HasBackend(std::string_view backend) const {
-  detail::MutexLock lock(state_->mutex);
-  for (const auto& row : state_->ops)
-    for (const Kernel& kernel : row.second.kernels)
-      if (kernel.backend == backend) return true;
-  return false;
-}
-OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
-  if (HasBackend(backend)) return;
+OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
   std::set<std::string> known;
   for (const auto& row : state_->ops)
-    for (const Kernel& kernel : row.second.kernels) known.insert(kernel.backend);
-  Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
-        SuggestName(backend, {known.begin(), known.end()}));
+    for (const Kernel& kernel : row.second.kernels) {
+      if (kernel.backend == backend) return {};
+      known.insert(kernel.backend);
+    }
+  return StrCat("no backend '", backend, "' has a kernel in this program",
+                SuggestName(backend, {known.begin(), known.end()}));
+}
+OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
+  if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
 }
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
   detail::MutexLock lock(state_->mutex);
@@ -12804,14 +12809,6 @@ OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const 
     next.Resize(shape, dtype);
   }
   return Replace(o, std::move(next));
-}
-OPKIT_INLINE Tensor* OperatorBase::Output(int i, const Shape& shape, DType dtype, Device device) {
-  Tensor* out = Output(i);
-  device = MemoryDevice(device);
-  if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
-      out->device() == device && out->is_dense() && !Clobbers(i, *out))
-    return out;
-  return ResizeOutput(i, *out, shape, dtype, device);
 }
 OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
   Tensor* out = Output(i);
@@ -13860,12 +13857,9 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
   std::vector<KernelCandidate> out;
   const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
   for (const std::string& backend : detail::BackendOrder(def)) {
-    if (backend == kReferenceBackend || registry.HasBackend(backend)) continue;
-    try {
-      registry.CheckBackend(backend);
-    } catch (const Error& error) {
-      out.push_back({nullptr, {}, error.message(), backend});
-    }
+    if (backend == kReferenceBackend) continue;
+    if (std::string why = registry.WhyNoBackend(backend); !why.empty())
+      out.push_back({nullptr, {}, std::move(why), backend});
   }
   for (const Kernel* kernel : kernels) {
     if (!kernel->propose) {

@@ -182,14 +182,12 @@ class OperatorBase : public Observable<OperatorBase> {
   // is freed or resized by it: where the output is also an input and changes, a new tensor takes
   // its place when RunOnDevice has returned, so that work going on then needs the tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
-    Tensor* out = Output(i);
-    if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
-        out->device() == memory_device_ && out->is_dense() && !Clobbers(i, *out)) [[likely]]
-      return out;
-    return ResizeOutput(i, *out, shape, dtype, memory_device_);
+    return OutputIn(memory_device_, i, shape, dtype);
   }
   // The same on another device.
-  Tensor* Output(int i, const Shape& shape, DType dtype, Device device);
+  Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
+    return OutputIn(MemoryDevice(device), i, shape, dtype);
+  }
   // As Output(i), on a device of this type: a new tensor where it was left on another.
   Tensor* Output(int i, DeviceType type);
   template <class T>
@@ -345,6 +343,14 @@ class OperatorBase : public Observable<OperatorBase> {
     if (!config_ && inputs_[i] == outputs_[detail::Index(o)])
       return true;  // verified with the node
     return i < 64 && (inplace_masks_[detail::Index(o)] >> i & 1);
+  }
+  // The output with this shape and dtype in the memory of `device`.
+  Tensor* OutputIn(Device device, int i, const Shape& shape, DType dtype) {
+    Tensor* out = Output(i);
+    if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
+        out->device() == device && out->is_dense() && !Clobbers(i, *out)) [[likely]]
+      return out;
+    return ResizeOutput(i, *out, shape, dtype, device);
   }
   // Makes `next` the output: at once, or at the end of the run where an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);

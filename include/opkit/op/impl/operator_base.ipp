@@ -248,14 +248,6 @@ OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const 
   }
   return Replace(o, std::move(next));
 }
-OPKIT_INLINE Tensor* OperatorBase::Output(int i, const Shape& shape, DType dtype, Device device) {
-  Tensor* out = Output(i);
-  device = MemoryDevice(device);
-  if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
-      out->device() == device && out->is_dense() && !Clobbers(i, *out))
-    return out;
-  return ResizeOutput(i, *out, shape, dtype, device);
-}
 OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
   Tensor* out = Output(i);
   const Device device = MemoryDevice({type, type == device_.type ? device_.index : 0});
