@@ -43,6 +43,17 @@ TEST_CASE("the same place is met one update after the other") {
   CHECK(wrapped.ToVector<int8_t>() == std::vector<int8_t>{-128});
 }
 
+TEST_CASE("the larger and the smaller of a NaN and a number are NaN, as in Max and ReduceMax") {
+  const Tensor x = Tensor::From<float>({3}, {NAN, 2, 3});
+  const Tensor updates = Tensor::From<float>({3}, {1, NAN, 4});
+  for (const char* reduction : {"max", "min"}) {
+    const Floats y = Scatter(x, Tensor::From<int64_t>({3, 1}, {0, 1, 2}), updates, reduction);
+    CHECK(std::isnan(y[0]));
+    CHECK(std::isnan(y[1]));
+    CHECK(y[2] == (reduction == std::string("max") ? 4 : 3));
+  }
+}
+
 TEST_CASE("updates of nothing take no time, however many there are") {
   const int64_t many = int64_t{1} << 40;
   const Tensor data({0, 2}, DType::kFloat32), indices({many, 0}, DType::kInt64);

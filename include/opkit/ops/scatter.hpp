@@ -3,6 +3,7 @@
 #define OPKIT_OPS_SCATTER_HPP_
 
 #include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/extremes.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
@@ -83,9 +84,9 @@ class ScatterNDOp final : public StandardOperator {
       case Reduction::kMul:
         return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
       case Reduction::kMax:
-        return a < b ? b : a;
+        return detail::LargerOf(a, b);
       default:
-        return b < a ? b : a;
+        return detail::SmallerOf(a, b);
     }
   }
   // The place of each slice that is written, in slices. Checks all indices before anything is
@@ -123,7 +124,7 @@ OPKIT_OPERATOR_SCHEMA(ScatterND)
     .Output(0, "output", "`data` with the slices written one after the other")
     .Arg<std::string>("reduction",
                       "how a slice meets what is there: none (it replaces it), add, "
-                      "mul, max, min",
+                      "mul, max, min; max and min of a NaN are NaN",
                       "none")
     .TensorInferenceFunction(detail::InferScatterND)
     .PointwiseCost(0)

@@ -31,6 +31,8 @@ TEST_CASE("Windows that models use are pooled as the plain operator does") {
           {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"ceil_mode", 1}});
   Compare(Random({1, 5, 14, 14}, 4), {{"kernel_shape", Ints{3, 3}}, {"auto_pad", "SAME_UPPER"}});
   Compare(Random({1, 30, 3, 80}, 5), {{"kernel_shape", Ints{3, 2}}, {"strides", Ints{3, 2}}});
+  Compare(Random({2, 3, 2, 1}, 8),
+          {{"kernel_shape", Ints{3, 4}}, {"strides", Ints{2, 4}}, {"ceil_mode", 1}});
   Compare(Random({2, 3, 1000}, 6), {{"kernel_shape", Ints{5}}, {"strides", Ints{4}}});
   Compare(Random({1, 3, 300, 301}, 7), {{"kernel_shape", Ints{7, 7}}});
 }

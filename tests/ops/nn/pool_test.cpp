@@ -62,6 +62,15 @@ TEST_CASE("A window past the pads, of ceil_mode, divides by what is there") {
   CHECK(Pool("AveragePool", x, args) == Floats{9, 9});
 }
 
+TEST_CASE("A window larger than the input is pooled in ceil_mode") {
+  const Tensor x = Tensor::From<float>({1, 1, 2}, {6, 12});
+  Arguments args = {{"kernel_shape", Ints{3}}, {"strides", Ints{2}}, {"ceil_mode", 1}};
+  CHECK(Pool("MaxPool", x, args) == Floats{12});
+  CHECK(Pool("AveragePool", x, args) == Floats{9});
+  args.Set("count_include_pad", 1);
+  CHECK(Pool("AveragePool", x, args) == Floats{9});
+}
+
 TEST_CASE("A window in pads alone has no mean and no maximum") {
   const Tensor x = Tensor::From<float>({1, 1, 1}, {5});
   const Arguments args = {{"kernel_shape", Ints{2}}, {"dilations", Ints{2}}, {"pads", Ints{1, 1}}};

@@ -70,6 +70,20 @@ TEST_CASE("ceil_mode adds a window that reaches past the end, but none that star
   CHECK(output(1, 2, 1, 2, {1, 1}) == 2);
 }
 
+TEST_CASE("ceil_mode takes a window that is larger than the input by less than a stride") {
+  const auto output = [](int64_t input, int64_t kernel, int64_t stride, Ints pads) {
+    return Attributes({{"ceil_mode", 1}, {"strides", Ints{stride}}, {"pads", pads}})
+        .At(0, input, kernel)
+        .output;
+  };
+  CHECK(output(2, 3, 2, {0, 0}) == 1);
+  CHECK(output(1, 4, 4, {0, 0}) == 1);
+  CHECK(output(1, 5, 3, {1, 1}) == 1);
+  CHECK(ErrorOf([&] { output(2, 3, 1, {0, 0}); }).code() == ErrorCode::kInvalidArgument);
+  CHECK(ErrorOf([&] { output(2, 4, 2, {0, 0}); }).code() == ErrorCode::kInvalidArgument);
+  CHECK(output(0, 1, 2, {0, 0}) == 0);  // the only window would start in the end pad
+}
+
 TEST_CASE("A window that does not fit is an error that shows the sizes") {
   const Error error = ErrorOf([] {
     static_cast<void>(

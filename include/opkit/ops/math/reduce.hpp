@@ -8,6 +8,7 @@
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/element_sum.hpp"
 #include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/extremes.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
@@ -170,7 +171,7 @@ struct ReduceAsLogSumExp {
     return count == 0 ? all.largest : all.largest + std::log(all.sum);
   }
 };
-// NaN wins, as in NumPy. The result of no elements is the identity: infinite if T has an infinity.
+// The result of no elements is the identity: infinite if T has an infinity.
 template <bool kMax>
 struct ReduceAsExtreme {
   template <class T>
@@ -187,9 +188,7 @@ struct ReduceAsExtreme {
         return static_cast<T>(kMax ? -infinity : infinity);
       }
     }
-    static void Add(Sum& best, T x) {
-      if ((kMax ? x > best : x < best) || x != x) best = x;
-    }
+    static void Add(Sum& best, T x) { best = kMax ? LargerOf(x, best) : SmallerOf(x, best); }
     static Sum Finish(Sum best, int64_t) { return best; }
   };
 };

@@ -4,15 +4,15 @@
 #define OPKIT_OPS_MATH_VARIADIC_HPP_
 
 #include "opkit/ops/support/elementwise.hpp"
+#include "opkit/ops/support/extremes.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 OPKIT_BINARY_FUNCTION(SumFunction, a + b);
-// The result is NaN if a or b is.
-OPKIT_BINARY_FUNCTION(MaxFunction, a > b || a != a ? a : b);
-OPKIT_BINARY_FUNCTION(MinFunction, a < b || a != a ? a : b);
+OPKIT_BINARY_FUNCTION(MaxFunction, LargerOf(a, b));
+OPKIT_BINARY_FUNCTION(MinFunction, SmallerOf(a, b));
 // attributes[0] is the count.
 struct DivideByCountFunction {
   template <class C>

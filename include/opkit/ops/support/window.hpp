@@ -114,15 +114,16 @@ struct WindowAttributes {
                 auto_pad == AutoPad::kSameUpper);
       return out;
     }
-    const int64_t room = input - out.extent() + out.pad_begin + out.pad_end;
+    // Rounded up, the last window may reach past the input and its pads.
+    const int64_t past_end = ceil_mode && auto_pad == AutoPad::kNotSet ? out.stride - 1 : 0;
+    const int64_t room = input - out.extent() + out.pad_begin + out.pad_end + past_end;
     if (kernel < 1 || room < 0)
       Throw(ErrorCode::kInvalidArgument, op, ": a window of ", out.extent(), " (kernel ", kernel,
             ", dilation ", out.dilation, ") does not fit in the extent ", input,
             " of spatial axis ", axis, " with pads ", out.pad_begin, " and ", out.pad_end);
-    const bool round_up = ceil_mode && auto_pad == AutoPad::kNotSet;
-    out.output = room / out.stride + 1 + (round_up && room % out.stride != 0);
+    out.output = room / out.stride + 1;
     // A window that would start in the end pad is dropped.
-    if (round_up && out.output > 1 && out.Start(out.output - 1) >= input) --out.output;
+    if (past_end > 0 && out.Start(out.output - 1) >= input) --out.output;
     return out;
   }
   // The output's extent as far as it is known; the input's own symbol if the extent does not

@@ -1,0 +1,22 @@
+// The larger and the smaller of two elements: a NaN if one is, as in NumPy.
+#ifndef OPKIT_OPS_SUPPORT_EXTREMES_HPP_
+#define OPKIT_OPS_SUPPORT_EXTREMES_HPP_
+
+#include "opkit/config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class T>
+T LargerOf(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+template <class T>
+T SmallerOf(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_EXTREMES_HPP_
