@@ -15,7 +15,9 @@ namespace opkit::inline OPKIT_ABI {
 class GraphTypes {
  public:
   explicit GraphTypes(const GraphView& view)
-      : view_(&view), infos_(detail::Index(view.num_values())) {}
+      : view_(&view),
+        infos_(detail::Index(view.num_values())),
+        lacks_data_(detail::Index(view.num_nodes()), 0) {}
 
   const TensorInfo& operator[](int value) const { return infos_[detail::Index(value)]; }
   TensorInfo& operator[](int value) { return infos_[detail::Index(value)]; }
@@ -23,13 +25,17 @@ class GraphTypes {
   void SetData(int value, const Tensor& data);
   // Infos of a node's values, a plain TensorInfo where it leaves one out.
   std::vector<TensorInfo> Of(std::span<const int> values) const;
+  // True where the inference of a node asked for data of an input that only a run has.
+  bool LacksData(int node) const { return lacks_data_[detail::Index(node)] != 0; }
+  void SetLacksData(int node, bool lacks) { lacks_data_[detail::Index(node)] = lacks; }
   // Error (kNotFound) that names the nearest value.
   const TensorInfo& at(std::string_view name) const;
 
  private:
   const GraphView* view_;
   std::vector<TensorInfo> infos_;
-  detail::RefCountedList data_;  // of Shared<Tensor>: the data given to SetData
+  std::vector<char> lacks_data_;  // by node
+  detail::RefCountedList data_;   // of Shared<Tensor>: the data given to SetData
 };
 
 // `known` adds to what the graph declares of its inputs (the shapes of a run). Errors, showing both

@@ -53,6 +53,9 @@ class InferenceContext {
   const SymbolicShape& input_shape(int i) const { return input(i).shape; }
   // The data of a constant input; null where it is not known yet.
   const Tensor* input_constant(int i) const;
+  // True once input_constant was asked for data that is not known yet: what was found may be less
+  // than the data decides, and the data may contradict it.
+  bool lacks_data() const { return lacks_data_; }
   // Makes input_constant call `find` for inputs whose info has no data, so that data is fetched
   // only where an operator asks for it. `find` outlives the inference.
   void ReadConstantsFrom(FunctionRef<const Tensor*(int)> find) { find_constant_ = find; }
@@ -77,6 +80,7 @@ class InferenceContext {
   const OperatorDef& def_;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
+  mutable bool lacks_data_ = false;
   std::vector<Tensor> output_data_;  // by output, or empty; undefined dtype: not set
 };
 
@@ -121,15 +125,18 @@ class InferenceCache {
   // came from an input's data.
   void Keep() { fresh_ = !data_read_; }
 
-  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known.
+  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known. Where
+  // the plan lacked an input's data each run infers again, and what contradicts the plan is an
+  // Error (kInvalidArgument).
   void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
-           std::span<const TensorInfo> outputs);
+           std::span<const TensorInfo> outputs, bool lacks_data);
 
  private:
   std::vector<Output> inputs_, outputs_;
   uint64_t version_ = 0;
   bool data_read_ = false;
   bool fresh_ = false;
+  std::vector<TensorInfo> planned_;  // what every run must agree with; empty: nothing
 };
 
 }  // namespace detail

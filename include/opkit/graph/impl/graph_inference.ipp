@@ -115,8 +115,8 @@ class GraphInference {
     for (int value : ins) inputs_known &= value < 0 || IsKnown(types_[value]);
     // First from the inputs alone, so that Merge compares the outputs' symbols with those already
     // known; then with the known outputs, for operators that learn their inputs from them.
-    Apply(schema, def, ins, outs, {}, where);
-    if (!inputs_known) Apply(schema, def, ins, outs, Resolved(outs), where);
+    Apply(schema, node, ins, outs, {}, where);
+    if (!inputs_known) Apply(schema, node, ins, outs, Resolved(outs), where);
     CheckSizes(outs, where);
     const auto devices = schema.InferDevices(def).second;
     for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
@@ -168,11 +168,11 @@ class GraphInference {
     types_.SetData(value, data);
     changed_ = true;
   }
-  void Apply(const OpSchema& schema, const OperatorDef& def, std::span<const int> ins,
-             std::span<const int> outs, std::vector<TensorInfo> known_outputs,
-             const std::string& where) {
-    InferenceContext context(def, Resolved(ins), std::move(known_outputs));
+  void Apply(const OpSchema& schema, int node, std::span<const int> ins, std::span<const int> outs,
+             std::vector<TensorInfo> known_outputs, const std::string& where) {
+    InferenceContext context(view_.graph().node(node), Resolved(ins), std::move(known_outputs));
     schema.Infer(context);
+    types_.SetLacksData(node, context.lacks_data());
     for (size_t i = 0; i < ins.size(); ++i)
       if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
     for (size_t o = 0; o < outs.size(); ++o)

@@ -36,7 +36,8 @@ class BoundNodes {
                         view.graph().node(node), &workspace_,
                         {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
       // Spares every run from inferring the same types again.
-      op->SetInferredOutputs(types.Of(view.inputs(node)), types.Of(view.outputs(node)));
+      op->SetInferredOutputs(types.Of(view.inputs(node)), types.Of(view.outputs(node)),
+                             types.LacksData(node));
     }
   }
 

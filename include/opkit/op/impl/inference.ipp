@@ -46,7 +46,9 @@ inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, i
 
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
-  return known || !find_constant_ ? known : (*find_constant_)(i);
+  if (!known && find_constant_) known = (*find_constant_)(i);
+  lacks_data_ |= !known && HasInput(i);
+  return known;
 }
 OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
   detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
@@ -104,18 +106,21 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
     data_read_ = true;
     return input;
   };
-  InferenceContext context(def, std::move(infos));
+  InferenceContext context(def, std::move(infos), planned_);
   context.ReadConstantsFrom(data_of);
   infer(context);
   Record(context.outputs(), outputs_);
   ++version_;
 }
 OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
-                                      std::span<const TensorInfo> outputs) {
+                                      std::span<const TensorInfo> outputs, bool lacks_data) {
   if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
     Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
           inputs.size(), " inputs and ", outputs.size(), " outputs");
-  if (!AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
+  planned_.clear();
+  if (lacks_data)
+    for (const TensorInfo& output : outputs) planned_.emplace_back(output.dtype, output.shape);
+  if (lacks_data || !AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
   Record(inputs, inputs_);
   Record(outputs, outputs_);
   ++version_;
