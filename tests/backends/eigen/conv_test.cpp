@@ -140,6 +140,16 @@ TEST_CASE("A kernel is proposed for float32, with memory for a block of each thr
                  "it computes float32, and input 0 is float64"));
 }
 
+TEST_CASE("A proposal takes no time in proportion to an image's extent") {
+  const TensorInfo image(DType::kFloat32, Shape{1, 3, 4, int64_t{1} << 40});
+  const TensorInfo w(DType::kFloat32, Shape{4, 3, 3, 3});
+  OperatorDef def("Conv", {"x", "w"}, {"y"}, {{"pads", Ints{0, 1, 0, 1}}});
+  def.Engine("eigen");
+  const auto outputs = OpRegistry::Global().GetSchema("Conv").InferOutputs(def, {image, w});
+  const auto all = KernelCandidates(def, std::vector<TensorInfo>{image, w}, outputs);
+  CHECK(Contains(all[0].dropped, "too large"));
+}
+
 TEST_CASE("Other shapes in the next run, and another type refused") {
   Workspace ws;
   Tensor *x = ws.CreateTensor("x"), *w = ws.CreateTensor("w");

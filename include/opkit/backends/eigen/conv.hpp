@@ -171,6 +171,10 @@ class ConvAlgorithm {
   int64_t ScratchBytes() const {
     return im2col_ ? im2col_->ScratchBytes() : plan_->ScratchBytes(threads_);
   }
+  // Before the first Run.
+  void MakeTables() {
+    if (plan_) plan_->MakeTables();
+  }
   void Run(const float* x, const float* w, const float* bias, float* y, void* scratch) const {
     if (im2col_) return im2col_->Run(x, w, bias, y, static_cast<float*>(scratch));
     plan_->Run(scratch, threads_, [&](int64_t begin, int64_t end, float* memory) {
@@ -215,6 +219,7 @@ class ConvEigenOp final : public ConvOpBase {
     if (!algorithm_ || x.shape() != x_shape_ || w.shape() != w_shape_ || threads != threads_) {
       algorithm_ = std::make_unique<detail::ConvAlgorithm>(
           ConvSizes::Of(attributes_, groups_, x.shape(), w.shape()), groups_, threads);
+      algorithm_->MakeTables();
       x_shape_ = x.shape();
       w_shape_ = w.shape();
       threads_ = threads;

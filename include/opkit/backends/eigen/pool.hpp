@@ -118,7 +118,7 @@ struct PoolPlan : TaskPlan {
   int64_t outer_outputs = 1, outer_kernel = 1, input_pixels = 1;
   int64_t block_rows = 1, row_blocks = 1;
   Strip strip;
-  std::vector<int64_t> offsets;
+  std::vector<int64_t> offsets;      // of the elements of a window, by MakeTables
   std::vector<WindowScales> scales;  // by axis
 
   // `channels` counts those of all images.
@@ -140,14 +140,17 @@ struct PoolPlan : TaskPlan {
     row_blocks = (plane.rows.output - 1) / block_rows + 1;
     tasks = channels * outer_outputs * row_blocks;
     strip = Strip(plane.rows, plane.columns, block_rows, width);
-    for (int64_t k = 0; k < outer_kernel; ++k) strip.AppendOffsets(k * strip.size(), offsets);
     slot_bytes =
         ScratchSlots::RoundUp((outer_kernel * strip.size() + kLanes) * int64_t{sizeof(float)});
-    grain = kChunkElements / (block_rows * width * static_cast<int64_t>(offsets.size())) + 1;
+    grain = kChunkElements / (block_rows * width * outer_kernel * plane.taps()) + 1;
     for (size_t axis = 0; axis + 2 < axes.size(); ++axis)
       scales.emplace_back(axes[axis], count_include_pad);
     scales.emplace_back(plane.rows, count_include_pad);
     scales.emplace_back(plane.columns, count_include_pad);
+  }
+  // For the operator that runs the plan; a proposal needs no table.
+  void MakeTables() {
+    for (int64_t k = 0; k < outer_kernel; ++k) strip.AppendOffsets(k * strip.size(), offsets);
   }
   const WindowScales& row_scales() const { return scales[scales.size() - 2]; }
   const WindowScales& column_scales() const { return scales.back(); }
@@ -234,6 +237,7 @@ class PoolEigenOp : public Base {
     if (!plan_ || !(x.shape() == shape_)) {
       plan_ = std::make_unique<PoolPlan>(Base::AxesOf(this->attributes_, x.shape()),
                                          x.dim(0) * x.dim(1), count_include_pad);
+      plan_->MakeTables();
       shape_ = x.shape();
     }
     const PoolPlan& plan = *plan_;

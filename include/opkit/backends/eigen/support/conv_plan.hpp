@@ -33,7 +33,7 @@ struct ConvPlan : TaskPlan {
   int64_t row_blocks = 1, column_blocks = 1, output_blocks = 1;
   int64_t block_planes = 1;  // planes that are summed in one pass, to fit in the cache
   Strip strip;
-  std::vector<int64_t> offsets, packed_offsets;  // of a block's depth
+  std::vector<int64_t> offsets, packed_offsets;  // of a block's depth, by MakeTables
   int64_t packed_line = 0;                       // floats of a packed line
   int64_t strip_floats = 0;
 
@@ -51,7 +51,17 @@ struct ConvPlan : TaskPlan {
       plane.rows.input = plane.rows.output = 1;
     }
     Cut(threads);
-    MakeTables();
+    SetScratch();
+  }
+  // For the operator that runs the plan; a proposal needs no tables.
+  void MakeTables() {
+    for (int64_t k = 0; k < block_planes; ++k)
+      if (source == Source::kImage)
+        offsets.push_back(k * plane.input());
+      else
+        strip.AppendOffsets(k * strip.size(), offsets);
+    for (size_t k = 0; k < offsets.size() && packed_line > 0; ++k)
+      packed_offsets.push_back(static_cast<int64_t>(k) * packed_line);
   }
 
   bool IsDepthwise() const { return sizes.outputs == 1; }
@@ -68,11 +78,10 @@ struct ConvPlan : TaskPlan {
   // The time for a line of pixels, in units of a vector in the largest tile; in smaller tiles a
   // vector costs more, as fewer pixels share the loads of weights.
   static double LineCost(int64_t pixels) {
-    constexpr double kCosts[] = {1.5, 2.2, 3};
-    double cost = 0;
-    ForEachTile(pixels, kTileVectors,
-                [&](int64_t, int vectors, int64_t) { cost += kCosts[vectors - 1]; });
-    return cost;
+    if (pixels <= kLanes) return 1.5;
+    const int64_t vectors = DivideUp(pixels, kLanes), tiles = DivideUp(vectors, kTileVectors);
+    const auto smaller = static_cast<double>(tiles * kTileVectors - vectors);  // of two vectors
+    return 3 * (static_cast<double>(tiles) - smaller) + 2.2 * smaller;
   }
   // True if packing lines into one is faster; it costs as much as some output channels.
   bool IsPackingFaster() const {
@@ -137,22 +146,18 @@ struct ConvPlan : TaskPlan {
     const double task_flops = Flops() / static_cast<double>(tasks);
     grain = task_flops * 2 > kTaskFlops ? 1 : static_cast<int64_t>(kTaskFlops / (task_flops + 1));
   }
-  void MakeTables() {
+  void SetScratch() {
     if (source == Source::kImage) {
-      for (int64_t k = 0; k < block_planes; ++k) offsets.push_back(k * plane.input());
       packed_line = kLanes;  // for the pixels behind the last whole vector
     } else {
       strip = Strip(plane.rows, plane.columns, block_rows, block_columns);
       RequireModestCopy(static_cast<double>(block_planes * strip.size()));
-      for (int64_t k = 0; k < block_planes; ++k) strip.AppendOffsets(k * strip.size(), offsets);
       strip_floats = RoundUpToLanes(block_planes * strip.size() + kLanes);
       if (source == Source::kPacked)
         packed_line = RoundUpToLanes((block_rows - 1) * plane.columns.output +
                                      RoundUpToLanes(plane.columns.output));
     }
-    for (size_t k = 0; k < offsets.size() && packed_line > 0; ++k)
-      packed_offsets.push_back(static_cast<int64_t>(k) * packed_line);
-    const auto packed = static_cast<int64_t>(packed_offsets.size()) * packed_line;
+    const int64_t packed = block_planes * taps * packed_line;
     slot_bytes = ScratchSlots::RoundUp((strip_floats + packed) * int64_t{sizeof(float)});
   }
 };

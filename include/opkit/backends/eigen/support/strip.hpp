@@ -4,6 +4,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
 
+#include <numeric>
+
 #include "opkit/backends/eigen/support/lanes.hpp"
 #include "opkit/op/kernel.hpp"
 #include "opkit/ops/support/window.hpp"
@@ -30,21 +32,16 @@ class Strip {
   Strip() = default;
   Strip(const WindowAxis& rows, const WindowAxis& columns, int64_t most_rows, int64_t most_columns)
       : rows_(rows), columns_(columns) {
-    // Only phases that a window reads are stored.
-    place_.assign(static_cast<size_t>((std::min)(columns.stride, columns.extent())), -1);
-    for (int64_t k = 0; k < columns.kernel; ++k) {
-      const int64_t phase = k * columns.dilation % columns.stride;
-      int64_t& place = place_[Index(phase)];
-      if (place >= 0) continue;
-      place = static_cast<int64_t>(phases_.size());
-      phases_.push_back(phase);
-    }
+    // Only phases that a window reads are stored, in the order of the kernel's elements: element k
+    // has that of element k + stride / gcd.
+    phases_ =
+        (std::min)(columns.kernel, columns.stride / std::gcd(columns.stride, columns.dilation));
     reach_ = (columns.extent() - 1) / columns.stride;
     phase_size_ = RoundUpToLanes(most_columns) + reach_;
     // As doubles, which do not overflow.
-    RequireModestCopy(static_cast<double>(phases_.size()) * static_cast<double>(phase_size_) *
+    RequireModestCopy(static_cast<double>(phases_) * static_cast<double>(phase_size_) *
                       static_cast<double>(StripRows(most_rows)));
-    row_size_ = static_cast<int64_t>(phases_.size()) * phase_size_;
+    row_size_ = phases_ * phase_size_;
     size_ = StripRows(most_rows) * row_size_;
   }
 
@@ -54,7 +51,7 @@ class Strip {
   int64_t Offset(int64_t row, int64_t column) const {
     const int64_t along = column * columns_.dilation;
     return (rows_.kernel == 1 ? 0 : row * rows_.dilation) * row_size_ +
-           place_[Index(along % columns_.stride)] * phase_size_ + along / columns_.stride;
+           column % phases_ * phase_size_ + along / columns_.stride;
   }
   // Appends the offsets of all elements of the kernel in row-major order.
   void AppendOffsets(int64_t base, std::vector<int64_t>& offsets) const {
@@ -86,9 +83,9 @@ class Strip {
   // surplus behind a phase's end.
   void FillRow(const float* row, float pad, const WindowBlock& block, float* strip) const {
     const int64_t count = block.columns + reach_, stride = columns_.stride;
-    for (size_t i = 0; i < phases_.size(); ++i) {
-      float* out = strip + static_cast<int64_t>(i) * phase_size_;
-      const int64_t start = columns_.Start(block.column) + phases_[i];
+    for (int64_t i = 0; i < phases_; ++i) {
+      float* out = strip + i * phase_size_;
+      const int64_t start = columns_.Start(block.column) + i * columns_.dilation % stride;
       // Elements [begin, end) of the phase are in the row.
       int64_t begin = 0, end = 0;
       if (row && start < columns_.input) {
@@ -105,9 +102,7 @@ class Strip {
   }
 
   WindowAxis rows_, columns_;
-  std::vector<int64_t> phases_;  // in the order of a row of the strip
-  std::vector<int64_t> place_;   // for each phase: its index in phases_, or -1
-  int64_t reach_ = 0, phase_size_ = 0, row_size_ = 0, size_ = 0;
+  int64_t phases_ = 1, reach_ = 0, phase_size_ = 0, row_size_ = 0, size_ = 0;
 };
 
 // `axes` without those that have one element and one window on it; keeps at least one axis. An axis
