@@ -96,7 +96,9 @@ TEST_CASE("Clip and Pad: numbers became scalars of the input's type") {
   CHECK(Constant<float>(both, 2) == Floats{6});
   CHECK(both.FindConstant("y/min")->shape() == Shape{});
   const opkit::Graph upper = Parse(One("Clip", {AttributeProto::Float("max", 6)}), 10);
-  CHECK(upper.node(0).inputs() == Strings{"x", "", "y/max"});
+  CHECK(upper.node(0).inputs() == Strings{"x", "y/min", "y/max"});
+  CHECK(Constant<float>(upper, 1) == Floats{-FLT_MAX});  // what it was where it is left out
+  CHECK(Constant<float>(Parse(One("Clip", {}), 10), 2) == Floats{FLT_MAX});
   CHECK(Parse(One("Clip", {AttributeProto::Float("max", 6)}, {}, {"y"}, onnx_bytes::kDouble), 10)
             .FindConstant("y/max")
             ->dtype() == DType::kFloat64);

@@ -4,6 +4,8 @@
 #ifndef OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_
 #define OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_
 
+#include <limits>
+
 #include "opkit/interop/onnx/scope.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -38,7 +40,11 @@ class OnnxRules {
     SetInput(def, 1, scope.AddConstant(def, "k", Tensor::From<int64_t>({1}, {k})));
     def.mutable_args().Remove("k");
   }
+  // A bound that is left out was the largest float32, which an infinity is beyond.
   static void Clip(OnnxScope& scope, OperatorDef& def, int64_t) {
+    constexpr float kMost = (std::numeric_limits<float>::max)();
+    if (!def.args().Has("min")) def.Arg("min", -kMost);
+    if (!def.args().Has("max")) def.Arg("max", kMost);
     MoveScalar(scope, def, "min", 1);
     MoveScalar(scope, def, "max", 2);
   }
