@@ -34,8 +34,11 @@ class Draw:
 
     def shape(self, least=0, most=6, extent=5, empty=0.05):
         rank = self.int(least, max(least, min(most, self.choice([2, 3, 4, 6]))))
-        return [0 if self.chance(empty) else self.int(1, extent if rank < 5 else 3)
-                for _ in range(rank)]
+        shape = [0 if self.chance(empty) else self.int(1, extent if rank < 5 else 3)
+                 for _ in range(rank)]
+        if 0 < rank < 5 and self.chance(0.1):  # whole vectors and their tails
+            shape[self.int(0, rank - 1)] = self.int(6, 80)
+        return shape
 
     def values(self, shape, dtype, special=0.0, low=-4, high=4):
         """Elements of a type; some of them NaN, infinite, denormal, or the type's limits."""
@@ -82,6 +85,7 @@ class Case:
     def __init__(self, draw, opset, kind="close"):
         self.d, self.opset, self.kind = draw, opset, kind
         self.nodes, self.inputs, self.constants, self.outputs = [], {}, {}, []
+        self.spoiled = False
 
     def add(self, value, constant=0.3):
         """A value that a node reads: an input of the model or, more rarely, a constant."""
@@ -91,6 +95,27 @@ class Case:
 
     def ints(self, values):
         return self.add(np.asarray(values, np.int64).reshape(np.shape(values)), constant=0.5)
+
+    def spoil(self):
+        """Changes the shape or the numbers of one value, so that the model is mostly wrong."""
+        name = self.d.choice([*self.inputs, *self.constants])
+        values = self.inputs if name in self.inputs else self.constants
+        value = values[name]
+        if value.dtype == np.int64 and value.ndim < 2 and value.size and self.d.chance(0.6):
+            value = value.copy()
+            value.reshape(-1)[self.d.int(0, value.size - 1)] ^= self.d.choice([-9, -3, -1, 1, 2, 7])
+        else:
+            shape = list(value.shape)
+            axis = self.d.int(0, len(shape))
+            if axis == len(shape) or self.d.chance(0.2):
+                shape.insert(axis, self.d.int(1, 2))
+            elif self.d.chance(0.3):
+                del shape[axis]
+            else:
+                shape[axis] = max(0, shape[axis] + self.d.choice([-1, 1, 2]))
+            value = np.resize(value, shape) if value.size else np.zeros(shape, value.dtype)
+        values[name] = value
+        self.spoiled = True
 
     def node(self, op, inputs, outputs=1, **attributes):
         names = [f"y{len(self.nodes)}_{i}" for i in range(outputs)]
@@ -289,11 +314,15 @@ class Maker:
 
     # -- matrix products, windows and layers
 
+    def matrix(self):
+        return (self.d.int(0 if self.d.chance(0.05) else 1, 70 if self.d.chance(0.15) else 7)
+                for _ in range(3))
+
     def matmul(self):
         self.d.huge = False
         t = self.dtype(FLOATS + ["int32", "int64", "uint32"])
-        m, k, n = (self.d.int(0 if self.d.chance(0.05) else 1, 7) for _ in range(3))
-        batch = self.d.shape(0, 3, 3)
+        m, k, n = self.matrix()
+        batch = self.d.shape(0, 3, 3) if m * n < 500 else []
         a, b = [*batch, m, k], [*self.d.broadcast(batch), k, n]
         if self.d.chance(0.2):
             a = [k]
@@ -304,7 +333,7 @@ class Maker:
     def gemm(self):
         self.d.huge = False
         t = self.dtype(FLOATS + ["int32", "int64"])
-        m, k, n = (self.d.int(0 if self.d.chance(0.05) else 1, 7) for _ in range(3))
+        m, k, n = self.matrix()
         a, b = self.d.int(0, 1), self.d.int(0, 1)
         inputs = [self.values([k, m] if a else [m, k], t, 0.1),
                   self.values([n, k] if b else [k, n], t, 0.1)]
@@ -333,7 +362,8 @@ class Maker:
             around = pads[i] + pads[i + spatial] if pads else 0
             past = strides[i] - 1 if ceil and strides and auto in (None, "NOTSET") else 0
             least = 0 if self.d.chance(0.02) else 1
-            image.append(max(self.d.int(least, 6), reach - around - past))
+            most = 40 if spatial < 3 and self.d.chance(0.15) else 6
+            image.append(max(self.d.int(least, most), reach - around - past))
         return image, {"pads": pads, "strides": strides, "dilations": dilations, "auto_pad": auto}
 
     def pool(self):
@@ -371,7 +401,7 @@ class Maker:
         kernel = [self.d.int(1, 4) for _ in range(spatial)]
         image, attributes = self.window(spatial, kernel)
         group = self.d.choice([1, 1, 2, 3])
-        ins, outs = self.d.int(1, 4), self.d.int(1, 4)
+        ins, outs = (self.d.int(1, 20 if self.d.chance(0.15) else 4) for _ in range(2))
         transposed = self.op == "ConvTranspose"
         weights = [ins * group, outs, *kernel] if transposed else [outs * group, ins, *kernel]
         if transposed:
@@ -404,7 +434,7 @@ class Maker:
         shape = self.d.shape(3, 5, 5)
         parts = [self.values([shape[1]], t, 0) for _ in range(2)]
         return self.done([self.values(shape, t, 0.05), *parts], [t], kind="sum",
-                         epsilon=self.maybe(self.d.r.uniform(1e-3, 0.1)))
+                         epsilon=self.d.r.uniform(1e-2, 0.2))
 
     def layer_norm(self):
         self.d.huge = False
@@ -416,7 +446,7 @@ class Maker:
         if self.d.chance(0.6):
             inputs.append(self.values(tail, t, 0))
         return self.done(inputs, [t], kind="sum", axis=axis,
-                         epsilon=self.maybe(self.d.r.uniform(1e-3, 0.1)))
+                         epsilon=self.d.r.uniform(1e-2, 0.2))
 
     def lrn(self):
         self.d.huge = False
@@ -434,7 +464,7 @@ class Maker:
         self.d.huge = False
         t = self.dtype(["float32", "float32", "float64", "float16"])
         gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[self.op]
-        steps, batch, size, hidden = self.d.int(1, 4), self.d.int(1, 3), self.d.int(1, 4), self.d.int(1, 4)
+        steps, batch, size, hidden = (self.d.int(1, 24 if self.d.chance(0.1) else 4) for _ in range(4))
         direction = self.d.choice(["forward", "forward", "reverse", "bidirectional"])
         ways = 2 if direction == "bidirectional" else 1
         layout = self.d.int(0, 1) if self.opset >= 14 and self.d.chance(0.3) else None
@@ -718,7 +748,7 @@ class Maker:
         empty = self.c.add(np.zeros(0, np.float32), 1) if self.opset < 13 and not by_scales else ""
         inputs = [x, region, self.c.add(scales, 0.6) if by_scales else empty,
                   "" if by_scales else self.c.ints(sizes)]
-        return self.done(inputs, [t], kind="single", mode=self.maybe(mode, 0.9), **more)
+        return self.done(inputs, [t], kind="single", mode=None if mode == "nearest" else mode, **more)
 
     def conditional(self):
         t = self.d.choice(["float32", "int64"])
@@ -773,11 +803,12 @@ MAKERS = {
 
 
 def operator_case(draw, op):
-    """A case of an operator, of the first opset drawn that has it."""
-    for _ in range(20):
-        opset = draw.int(*OPSETS)
+    """A case of an operator, of the first opset drawn that has it; some are spoiled."""
+    while True:
         try:
-            return MAKERS[op](Maker(op, draw, opset))
+            case = MAKERS[op](Maker(op, draw, draw.int(*OPSETS)))
         except Unsuited:
-            pass
-    return MAKERS[op](Maker(op, draw, OPSETS[1]))
+            continue
+        if (case.inputs or case.constants) and draw.chance(0.08):
+            case.spoil()
+        return case

@@ -3,6 +3,7 @@ own, which a model may crash, and opkit's runner. Each answer is a list of array
 says why there is none."""
 import multiprocessing
 import os
+import re
 import select
 import struct
 import subprocess
@@ -39,6 +40,11 @@ def run_reference(model, inputs):
 
 
 PEERS = {"onnxruntime": run_onnxruntime, "reference": run_reference}
+
+
+def refuses(answer):
+    """Whether a peer says that the model is wrong, not that it cannot run it."""
+    return not re.search(CRASHED + "|NOT_?IMPLEMENTED|not implemented|takes no bfloat16", answer, re.I)
 
 
 def serve(pipe):

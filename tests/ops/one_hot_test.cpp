@@ -31,6 +31,9 @@ TEST_CASE("the depth becomes an axis, and only one number of at least 0 is a dep
         "float32[?, N, 2]");
   CHECK(Contains(Refused("OneHot", {indices, List({-1}), {2}}), "expected at least 0"));
   CHECK(Contains(Refused("OneHot", {indices, List({1, 2}), {2}}), "expected one element"));
+  const Tensor deep = Tensor::From<int64_t>({1, 1}, {3});
+  CHECK(Contains(Refused("OneHot", {indices, deep, {2}}),
+                 "expected one element in a scalar or list"));
   CHECK(Contains(Refused("OneHot", {indices, List({1}), {3}}), "expected [2], the off and the on"));
   CHECK(Contains(Refused("OneHot", {indices, List({1}), {2}}, {{"axis", 3}}), "axis 3 is outside"));
   CHECK(Contains(ErrorOf([] {

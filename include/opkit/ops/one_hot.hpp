@@ -28,8 +28,9 @@ inline void InferOneHot(InferenceContext& c) {
   const SymbolicShape& indices = c.input_shape(0);
   Dim depth;
   if (const Tensor* known = c.input_constant(1)) {
-    if (known->numel() != 1)
-      Throw(ErrorCode::kInvalidArgument, "OneHot: 'depth' is ", *known, ", expected one element");
+    if (known->numel() != 1 || known->rank() > 1)
+      Throw(ErrorCode::kInvalidArgument, "OneHot: 'depth' is ", *known,
+            ", expected one element in a scalar or list");
     const int64_t value = IntegerAt(known->is_dense() ? *known : known->Contiguous(), 0);
     if (value < 0)
       Throw(ErrorCode::kInvalidArgument, "OneHot: 'depth' is ", value, ", expected at least 0");
