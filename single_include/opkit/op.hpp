@@ -8090,19 +8090,12 @@ class OperatorBase : public Observable<OperatorBase> {
   // True when a run infers its outputs' types and shapes itself wherever the inputs' have changed.
   virtual bool InfersOutputs() const { return false; }
   // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
-<<<<<<< HEAD
   // do not infer, unless `lacks_data` says that inference asked for data that a run alone has:
   // those infer again, and fail where the data contradicts `outputs`. Nothing changes where a dtype
-  // or shape is not known. Error: kInvalidArgument for a wrong count.
+  // or shape is not known, or where runs do not infer. Error: kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                           bool lacks_data = false) {
-    inference_.Set(def(), inputs, outputs, lacks_data);
-=======
-  // do not infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or
-  // shape is not known, or where runs do not infer. Error: kInvalidArgument for a wrong count.
-  void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
-    if (InfersOutputs()) inference_.Set(def(), inputs, outputs);
->>>>>>> main
+    if (InfersOutputs()) inference_.Set(def(), inputs, outputs, lacks_data);
   }
   detail::InferenceCache& inference() { return inference_; }
 
