@@ -80,7 +80,7 @@ class Draw:
 
 class Case:
     """A model in the making. `kind` says how its outputs are compared: "exact", "close" or, where
-    sums cancel, "sum", with float32's precision at most, "single"; "graph" where errors grow from node to node."""
+    sums cancel, "sum", with float32's precision at most, "single"; "graph" where errors grow from one to the next."""
 
     def __init__(self, draw, opset, kind="close"):
         self.d, self.opset, self.kind = draw, opset, kind
@@ -483,7 +483,7 @@ class Maker:
         more = {"GRU": {"linear_before_reset": self.maybe(self.d.int(0, 1))},
                 "LSTM": {"input_forget": self.maybe(0)}}.get(self.op, {})
         count = 3 if self.op == "LSTM" else 2
-        return self.done(inputs, [t] * count, count, "sum", hidden_size=hidden, direction=direction,
+        return self.done(inputs, [t] * count, count, "graph", hidden_size=hidden, direction=direction,
                          layout=layout, clip=self.maybe(self.d.r.uniform(0.5, 2), 0.2), **more)
 
     # -- data movement
