@@ -715,6 +715,8 @@ class Maker:
     def resize(self):
         self.d.huge = False
         mode = self.d.choice(["nearest", "linear", "cubic"] if self.opset >= 11 else ["nearest", "linear"])
+        if self.opset < 10:
+            self.op = "Upsample"
         t = self.dtype(["float32", "float32", "float64", "float16"] +
                        (["uint8", "int8", "int32"] if mode == "nearest" else []))
         shape = self.d.shape(1, 4, 6, 0)
@@ -728,7 +730,9 @@ class Maker:
             scales = np.where(scales == 1, 1, np.round(scales * 4) / 4 + 0.25).astype(np.float32)
         x = self.values(shape, t, 0)
         if self.opset < 10:
-            raise Unsuited
+            scales = np.maximum(scales, 1)
+        if self.opset < 9:
+            return self.done([x], [t], kind="single", mode=mode, scales=scales.tolist())
         if self.opset < 11:
             return self.done([x, self.c.add(scales, 0.6)], [t], kind="single", mode=mode)
         kinds = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]

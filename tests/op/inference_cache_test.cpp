@@ -148,6 +148,21 @@ TEST_CASE("a plan says what it has inferred, and the operator infers only for ot
   }
 }
 
+TEST_CASE("where a plan lacked data, runs infer, and what contradicts the plan is an Error") {
+  for (const char* type : {"CacheTyped", "CacheFunction"}) {
+    CAPTURE(type);
+    ThreeOnes bench(type);
+    const TensorInfo three(DType::kFloat32, Shape{3});
+    bench.op->SetInferredOutputs({&three, 1}, {&three, 1}, true);
+    *bench.ws.GetTensor("x") = Ones({3});
+    CHECK(Inferences([&] { CHECK(bench.Run().shape() == Shape{3}); }) == 1);
+    *bench.ws.GetTensor("x") = Ones({2});
+    const Error error = ErrorOf([&] { bench.Run(); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK(Contains(error.message(), "is float32[3], but inference finds"));
+  }
+}
+
 TEST_CASE("what a plan does not know is inferred, and a wrong count is an Error") {
   ThreeOnes bench("CacheTyped");
   const TensorInfo known(DType::kFloat32, Shape{3}), open(DType::kFloat32, {Dim()}),

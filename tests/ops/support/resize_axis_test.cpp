@@ -54,7 +54,8 @@ TEST_CASE("each coordinate mode maps outputs to inputs by its own formula") {
   CHECK(Coordinates(ResizeAxis::OfSize(2, 2), kTfHalfPixelForNn) == Floats{0, 1});
   CHECK(Coordinates(ResizeAxis::OfSize(3, 5), kAlignCorners) == Floats{0, 0.5f, 1, 1.5f, 2});
   CHECK(Coordinates(third, kAlignCorners) == Floats{0});
-  CHECK(Coordinates(third, kPytorchHalfPixel) == Floats{-0.5f});
+  CHECK(Coordinates(third, kPytorchHalfPixel) == Floats{0});
+  CHECK(Coordinates(ResizeAxis::OfScale(4, 0.4f), kPytorchHalfPixel) == Floats{0});
   CHECK(Coordinates(third, kHalfPixel)[0] == doctest::Approx(1));
   // 0.6 of 4 is 2.4: two elements, as far from one end as from the other.
   const auto symmetric = Coordinates(ResizeAxis::OfScale(4, 0.6f), kHalfPixelSymmetric);

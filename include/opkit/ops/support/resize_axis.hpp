@@ -108,7 +108,7 @@ struct ResizeAxis {
         return offset + (at + 0.5f) / scale - 0.5f;
       }
       case ResizeCoordinates::kPytorchHalfPixel:
-        return resized == 1 ? -0.5f : (at + 0.5f) / scale - 0.5f;
+        return output == 1 ? 0 : (at + 0.5f) / scale - 0.5f;
       case ResizeCoordinates::kAlignCorners:
         return resized == 1 ? 0 : at * last / (resized - 1);
       case ResizeCoordinates::kAsymmetric:
