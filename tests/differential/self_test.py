@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Tests that differential.py finds what it is for, with a runner that answers wrongly."""
 import pathlib
+import re
 import stat
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import cases
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -52,6 +55,10 @@ class Differential(unittest.TestCase):
         code, output = self.run_with("crash", "--cases", "2")
         self.assertEqual(code, 1, output)
         self.assertEqual(output.count("fails: crashed: it ended, exit status 3"), 2)
+
+    def test_makes_every_operator(self):
+        reference = (HERE.parents[1] / "docs" / "operators.md").read_text()
+        self.assertEqual(set(re.findall(r"^## (\w+)$", reference, re.M)), set(cases.MAKERS))
 
     def test_a_seed_gives_the_same_cases(self):
         first, second = (self.run_with("wrong", "--seed", "5", "--cases", "40")[1] for _ in range(2))
