@@ -6758,6 +6758,11 @@ class InferenceCache {
     DType dtype = DType::kUndefined;
     bool known = false;
     Shape shape;  // where known
+    bool Allows(const Tensor& made) const {
+      return (dtype == DType::kUndefined || dtype == made.dtype()) &&
+             (!known || shape == made.shape());
+    }
+    TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
   };
 
   // Whether these inputs have the dtypes and shapes recorded.
@@ -6795,6 +6800,10 @@ class InferenceCache {
   bool data_read_ = false;
   bool fresh_ = false;
 };
+
+// An operator made something else than was inferred of it.
+[[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const TensorInfo& inferred);
 
 }  // namespace detail
 }  // namespace opkit
@@ -11789,6 +11798,13 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   fresh_ = true;
 }
 
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
+}
+
 }  // namespace detail
 }  // namespace opkit
 
@@ -14084,13 +14100,17 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
   op_->Run();
-  for (const Blob* output : outputs_) {
-    if (!output->IsType<Tensor>()) [[unlikely]]
-      Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const Blob& output = *outputs_[o];
+    if (!output.IsType<Tensor>()) [[unlikely]]
+      Throw(ErrorCode::kTypeMismatch, "'", output.name(), "' of operator ", def_.type(),
             " is not a tensor; run it in a workspace to get it");
-    if (!output->Get<Tensor>().initialized()) [[unlikely]]
+    const Tensor& made = output.Get<Tensor>();
+    if (!made.initialized()) [[unlikely]]
       Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
-            output->name(), "'; get it with Output(i, shape, dtype) and write to it");
+            output.name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (checks_shapes_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+      detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
   for (size_t o = 0; o < outputs.size(); ++o)
     outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());

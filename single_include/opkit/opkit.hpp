@@ -4877,6 +4877,11 @@ class InferenceCache {
     DType dtype = DType::kUndefined;
     bool known = false;
     Shape shape;  // where known
+    bool Allows(const Tensor& made) const {
+      return (dtype == DType::kUndefined || dtype == made.dtype()) &&
+             (!known || shape == made.shape());
+    }
+    TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
   };
 
   // Whether these inputs have the dtypes and shapes recorded.
@@ -4914,6 +4919,10 @@ class InferenceCache {
   bool data_read_ = false;
   bool fresh_ = false;
 };
+
+// An operator made something else than was inferred of it.
+[[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const TensorInfo& inferred);
 
 }  // namespace detail
 }  // namespace opkit
@@ -16516,6 +16525,13 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   fresh_ = true;
 }
 
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
+}
+
 }  // namespace detail
 }  // namespace opkit
 
@@ -19859,13 +19875,17 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
   op_->Run();
-  for (const Blob* output : outputs_) {
-    if (!output->IsType<Tensor>()) [[unlikely]]
-      Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const Blob& output = *outputs_[o];
+    if (!output.IsType<Tensor>()) [[unlikely]]
+      Throw(ErrorCode::kTypeMismatch, "'", output.name(), "' of operator ", def_.type(),
             " is not a tensor; run it in a workspace to get it");
-    if (!output->Get<Tensor>().initialized()) [[unlikely]]
+    const Tensor& made = output.Get<Tensor>();
+    if (!made.initialized()) [[unlikely]]
       Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
-            output->name(), "'; get it with Output(i, shape, dtype) and write to it");
+            output.name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (checks_shapes_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+      detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
   for (size_t o = 0; o < outputs.size(); ++o)
     outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
@@ -22479,6 +22499,7 @@ class BoundPlan final : public RefCounted {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
+    const InferenceCache::Output* inferred;  // null where the operator makes what it infers
     int value;
     bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
   };
@@ -22562,9 +22583,17 @@ class BoundPlan final : public RefCounted {
   // Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
-    for (const Place* place = places_.data() + step.first_place; place != end; ++place)
+    for (const Place* place = places_.data() + step.first_place; place != end; ++place) {
+      if (place->inferred) CheckInferred(step, *place);
       if (!IsInPlace(*place)) [[unlikely]]
         MoveOut(step, *place);
+    }
+  }
+  static void CheckInferred(const Step& step, const Place& place) {
+    if (!place.blob->IsType<Tensor>()) return;
+    const Tensor& made = place.blob->Get<Tensor>();
+    if (!place.inferred->Allows(made) && made.initialized()) [[unlikely]]
+      ThrowContradicts(step.op->def(), place.blob->name(), made, place.inferred->info());
   }
   bool IsInPlace(const Place& place) const {
     const Blob& blob = *place.blob;
@@ -22624,6 +22653,10 @@ class BoundPlan final : public RefCounted {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
+    size_t checked = 0;
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (!nodes_->op(node).InfersOutputs()) checked += view_.outputs(node).size();
+    inferred_.reserve(checked);
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
@@ -22638,12 +22671,20 @@ class BoundPlan final : public RefCounted {
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
         if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, 0, value,
+          places_.push_back({&nodes_->blob(value), nullptr, 0,
+                             step.op->InfersOutputs() ? nullptr : InferredOf(value), value,
                              reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
+  }
+  const InferenceCache::Output* InferredOf(int value) {
+    const TensorInfo& info = specialization_->types()[value];
+    const bool known = info.shape.is_known();
+    if (!known && info.dtype == DType::kUndefined) return nullptr;
+    return &inferred_.emplace_back(
+        InferenceCache::Output{info.dtype, known, known ? info.shape.ToShape() : Shape()});
   }
   // Lists the early edges by their targets, which wait for the event on the device.
   void MakeWaits() {
@@ -22700,7 +22741,8 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<Place> places_;         // the outputs of each step, step by step
+  std::vector<InferenceCache::Output> inferred_;  // that places point to
+  std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;
