@@ -2310,25 +2310,37 @@ class Attribute {
     return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
   }
 
-  // True when Get<T>() can return: T is an element type or a vector of one.
+  // Whether it was given as T: an element type or a vector of one.
   template <class T>
   bool Is() const {
     return type_ == kAttributeTypeOf<T>;
   }
-  // Errors: kTypeMismatch for another type, kOutOfRange for an integer that T cannot hold. An empty
-  // list reads as a list of anything.
+  // Whether Get of that type returns. Integers read as floating-point numbers too, and an empty
+  // list as a list of anything.
+  bool ReadsAs(AttributeType wanted) const {
+    return type_ == wanted || (is_list() && size() == 0 && wanted >= AttributeType::kInts) ||
+           (type_ == AttributeType::kInt && wanted == AttributeType::kFloat) ||
+           (type_ == AttributeType::kInts && wanted == AttributeType::kFloats);
+  }
+  // Errors: kTypeMismatch for a type that it does not read as, kOutOfRange for an integer that T
+  // cannot hold exactly.
   template <class T>
   T Get() const {
+    if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
+    const bool ints = type_ == AttributeType::kInt || type_ == AttributeType::kInts;
     if constexpr (AttributeElement<T>) {
-      if (!Is<T>()) WrongType(kAttributeTypeOf<T>);
+      if constexpr (std::is_floating_point_v<T>)
+        if (ints) return Load<T>(values_->ints[0]);
       return Load<T>(List<T>()[0]);
     } else {
       using Item = typename T::value_type;
       static_assert(AttributeElement<Item>,
                     "an attribute is an integer, bool, floating-point "
                     "number, string, Tensor, or a std::vector of one of these");
-      if (!Is<T>() && !(is_list() && size() == 0)) WrongType(kAttributeTypeOf<T>);
       T out;
+      if constexpr (std::is_floating_point_v<Item>)
+        if (ints)
+          for (int64_t stored : values_->ints) out.push_back(Load<Item>(stored));
       for (const auto& stored : List<Item>()) out.push_back(Load<Item>(stored));
       return out;
     }
@@ -2374,6 +2386,12 @@ class Attribute {
   }
   template <class T, class Stored>
   static T Load(const Stored& stored) {
+    if constexpr (std::is_floating_point_v<T> && std::is_integral_v<Stored>) {
+      constexpr int kDigits = sizeof(T) == sizeof(float) ? 24 : 53;
+      if (stored > int64_t{1} << kDigits || stored < -(int64_t{1} << kDigits))
+        Throw(ErrorCode::kOutOfRange, "value ", stored, " is not sure to be exact as the ",
+              sizeof(T) * 8, "-bit floating-point number asked for");
+    }
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
       if (static_cast<Stored>(static_cast<T>(stored)) != stored ||
           (stored < 0) != (static_cast<T>(stored) < T{}))
@@ -5049,9 +5067,7 @@ OPKIT_INLINE const char* ToString(AttributeType type) {
 }
 
 OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
-  const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
-  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
-        write_float ? "; write " + Print() + ".0" : std::string());
+  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted);
 }
 
 OPKIT_INLINE std::string Attribute::Print() const {
@@ -11912,15 +11928,9 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
     if (!given && attribute.required)
       return StrCat(op, " needs the argument '", attribute.name, "'",
                     attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
-    const bool empty_list = given && given->is_list() && given->size() == 0;
-    if (!given || !attribute.type || given->type() == *attribute.type || empty_list) continue;
-    std::string how_to_write;
-    if (given->type() == AttributeType::kInt && attribute.type == AttributeType::kFloat)
-      how_to_write = StrCat("; write ", *given, ".0");
-    if (given->type() == AttributeType::kInts && attribute.type == AttributeType::kFloats)
-      how_to_write = "; write its numbers as 1.0 and not as 1";
+    if (!given || !attribute.type || given->ReadsAs(*attribute.type)) continue;
     return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
-                  "), expected ", *attribute.type, how_to_write);
+                  "), expected ", *attribute.type);
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
