@@ -221,6 +221,7 @@ class CrowdProgram {
       : random_(random),
         operations_(operations),
         cancels_(random_.OneIn(3)),
+        later_(!random_.OneIn(3)),
         slots_(static_cast<size_t>(random_.Between(1, 12))) {}
 
   void Run(int most_threads) {
@@ -235,12 +236,16 @@ class CrowdProgram {
           for (int op = 0; op < operations_ / pushers; ++op) Step(engine, own);
         });
       for (std::thread& thread : threads) thread.join();
-      if (!random_.OneIn(3)) {  // else the destructor waits
+      if (later_) {  // else the destructor waits
         Expected([&] { engine.WaitForAll(); });
         Require(cancels_ || alive_ == 0, "WaitForAll returned before operations had ended");
       }
+      while (cancels_ && alive_ > 0) {  // streams run what was cancelled, which pushes
+        DrainStreams();
+        Expected([&] { engine.WaitForAll(); });
+      }
     }
-    DrainStreams();  // which run on with what was cancelled
+    DrainStreams();  // the threads that complete events let go of them
     Require(alive_ == 0, "closures were left when the engine had ended");
     Require(ran_ <= pushed_, "operations ran twice");
     Require(called_ == events_, "callbacks of events were lost, or called twice");
@@ -318,7 +323,7 @@ class CrowdProgram {
                  own = Random(random.Next()),
                  token = Token(&alive_)]() mutable { Body(engine, reads, writes, own, depth); };
     pushed_.fetch_add(1);
-    if (options.device != Device{} || how > 1) {
+    if (options.device != Device{} || how > 1 || !later_) {
       engine.Push(std::move(body), read_vars, write_vars, options);
     } else {
       engine.PushAsync(
@@ -378,7 +383,7 @@ class CrowdProgram {
 
   Random random_;
   const int operations_;
-  const bool cancels_;
+  const bool cancels_, later_;  // with Cancel, with PushAsync
   opkit::detail::Mutex mutex_;
   Cells slots_;
   std::atomic<int> pushed_{0}, ran_{0}, alive_{0}, events_{0}, called_{0};
