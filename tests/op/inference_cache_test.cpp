@@ -112,6 +112,21 @@ TEST_CASE("an eager call infers once, and not again while dtypes and shapes stay
   }
 }
 
+TEST_CASE(
+    "an input that nothing was written to is refused, where its data decides a shape as well") {
+  for (const char* op : {"CacheTyped", "CacheByData"}) {
+    CAPTURE(op);
+    Workspace ws;
+    Tensor* x = ws.CreateTensor("x");
+    const auto node = CreateOperator(OperatorDef(op, {"x"}, {"y"}), &ws);
+    const Error error = ErrorOf([&] { node->Run(); });
+    CHECK(error.code() == ErrorCode::kUninitialized);
+    CHECK(Contains(error.message(), "nothing was written to it"));
+    *x = Tensor::From<float>({1}, {2});
+    CHECK(node->Run());
+  }
+}
+
 TEST_CASE("what came from an input's data is inferred anew, once a run") {
   ResolvedOperator resolved("CacheByData", 1);
   for (int i = 0; i < 3; ++i) CHECK(Inferences([&] { resolved({Ones({3})}); }) == 1);

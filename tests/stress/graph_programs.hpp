@@ -167,9 +167,7 @@ class ExecutorProgram {
     options.deterministic = random.OneIn(4);
     constexpr ReplayMode kModes[] = {ReplayMode::kAuto, ReplayMode::kCounters, ReplayMode::kLevels,
                                      ReplayMode::kWalk};
-    options.mode = kModes[random.Below(!case_.synchronous()    ? 2
-                                       : options.deterministic ? 2
-                                                               : 4)];
+    options.mode = kModes[random.Below(!case_.synchronous() ? 2 : options.deterministic ? 2 : 4)];
     options.verify_memory = true;
     options.memory.max_steps = 0;
     options.max_shapes = random.Between(1, 3);
