@@ -2681,7 +2681,7 @@ inline constinit thread_local uint64_t t_issuer = 0;
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
-    if (opened_) t_issuer = NextInvocationId();
+    if (opened_) t_issuer = NextInvocationIds(1);
   }
   IssueScope(const IssueScope&) = delete;
   IssueScope& operator=(const IssueScope&) = delete;
