@@ -1403,6 +1403,26 @@ struct Layout {
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
+// ---- opkit/base/index.hpp
+// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
+// by size_t.
+#ifndef OPKIT_BASE_INDEX_HPP_
+#define OPKIT_BASE_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The caller knows that `i` is not negative.
+template <class Integer>
+constexpr size_t Index(Integer i) {
+  return static_cast<size_t>(i);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INDEX_HPP_
+
 // ---- opkit/core/shape.hpp
 // Shape: the extents of a tensor, checked once when it is made (no negative extent, element count
 // within int64). Dims: the small vector of int64 underneath, also used for strides.
@@ -1418,6 +1438,18 @@ concept IntegerRange = requires(const R& range) {
   requires sizeof(*range.data()) > 1;
   static_cast<size_t>(range.size());
 };
+
+namespace detail {
+
+OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
+// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
+  if (i >= 0 && i < size) [[likely]]
+    return static_cast<size_t>(i);
+  return IndexFromEnd(i, values, size);
+}
+
+}  // namespace detail
 
 // A vector of int64 that allocates only beyond six entries.
 class Dims {
@@ -1448,8 +1480,9 @@ class Dims {
   int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
   const int64_t* begin() const { return data(); }
   const int64_t* end() const { return data() + size_; }
-  int64_t operator[](int i) const { return data()[i]; }
-  int64_t& operator[](int i) { return data()[i]; }
+  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
+  int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
     std::string out = "[";
@@ -1515,7 +1548,7 @@ class Shape {
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
   // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
-  int64_t dim(int axis) const { return dims_[Axis(axis)]; }
+  int64_t dim(int axis) const { return dims_[axis]; }
   int64_t operator[](int axis) const { return dims_[axis]; }
   int size() const { return dims_.size(); }
   const int64_t* begin() const { return dims_.begin(); }
@@ -1523,8 +1556,10 @@ class Shape {
   const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  // `axis` counted from the front, checked against the rank.
-  int Axis(int64_t axis) const;
+  // `axis` counted from the front. Error: kOutOfRange.
+  int Axis(int64_t axis) const {
+    return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
+  }
   // Product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.
@@ -2749,26 +2784,6 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
-// ---- opkit/base/index.hpp
-// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
-// by size_t.
-#ifndef OPKIT_BASE_INDEX_HPP_
-#define OPKIT_BASE_INDEX_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The caller knows that `i` is not negative.
-template <class Integer>
-constexpr size_t Index(Integer i) {
-  return static_cast<size_t>(i);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_INDEX_HPP_
-
 // ---- opkit/op/abi/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
 // of opkit_abi.h, so that the same function serves the program and a shared library.
@@ -2776,6 +2791,15 @@ constexpr size_t Index(Integer i) {
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+// Extents or strides that lie elsewhere: a span whose index may count from the end and is checked.
+class DimsView : public std::span<const int64_t> {
+ public:
+  DimsView(const int64_t* values, int size) : span(values, static_cast<size_t>(size)) {}
+  int64_t operator[](int64_t i) const {
+    return data()[detail::CheckedIndex(i, data(), static_cast<int>(size()))];
+  }
+};
 
 // A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
@@ -2887,12 +2911,13 @@ class OpTensor {
   void* raw_data() const { return view_.data; }
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
-  std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  DimsView shape() const { return {view_.shape, view_.rank}; }
+  int64_t dim(int axis) const { return shape()[axis]; }
   // The strides, in elements.
-  std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
-  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  DimsView strides() const { return {view_.strides, view_.rank}; }
+  int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
   // The number of elements.
   int64_t size() const {
     int64_t count = 1;
@@ -4469,6 +4494,17 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
+OPKIT_INLINE size_t IndexFromEnd(int64_t i, const int64_t* values, int size) {
+  if (i < -size || i >= size)
+    Throw(ErrorCode::kOutOfRange, "axis ", i, " is outside ", ToString(Dims(values, Index(size))),
+          " of rank ", size);
+  return Index(i < 0 ? i + size : i);
+}
+
+}  // namespace detail
+
 OPKIT_INLINE Dims& Dims::operator=(Dims&& other) noexcept {
   if (this != &other) {
     Free();
@@ -4492,13 +4528,6 @@ OPKIT_INLINE void Dims::Steal(Dims& other) {
   else
     for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
   other.size_ = 0;
-}
-
-OPKIT_INLINE int Shape::Axis(int64_t axis) const {
-  if (axis < -rank() || axis >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
-          rank());
-  return static_cast<int>(axis < 0 ? axis + rank() : axis);
 }
 
 OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {
@@ -6752,6 +6781,11 @@ class InferenceCache {
     DType dtype = DType::kUndefined;
     bool known = false;
     Shape shape;  // where known
+    bool Allows(const Tensor& made) const {
+      return (dtype == DType::kUndefined || dtype == made.dtype()) &&
+             (!known || shape == made.shape());
+    }
+    TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
   };
 
   // Whether these inputs have the dtypes and shapes recorded.
@@ -6789,6 +6823,10 @@ class InferenceCache {
   bool data_read_ = false;
   bool fresh_ = false;
 };
+
+// An operator made something else than was inferred of it.
+[[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const TensorInfo& inferred);
 
 }  // namespace detail
 }  // namespace opkit
@@ -11583,7 +11621,7 @@ OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicSha
 OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   const int found = axis < 0 ? axis + rank() : axis;
   if (found < 0 || found >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", ToString(*this), " of rank ",
           rank());
   return static_cast<size_t>(found);
 }
@@ -11785,6 +11823,13 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   Record(outputs, outputs_);
   ++version_;
   fresh_ = true;
+}
+
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
 }
 
 }  // namespace detail
@@ -14082,13 +14127,17 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
   op_->Run();
-  for (const Blob* output : outputs_) {
-    if (!output->IsType<Tensor>()) [[unlikely]]
-      Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const Blob& output = *outputs_[o];
+    if (!output.IsType<Tensor>()) [[unlikely]]
+      Throw(ErrorCode::kTypeMismatch, "'", output.name(), "' of operator ", def_.type(),
             " is not a tensor; run it in a workspace to get it");
-    if (!output->Get<Tensor>().initialized()) [[unlikely]]
+    const Tensor& made = output.Get<Tensor>();
+    if (!made.initialized()) [[unlikely]]
       Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
-            output->name(), "'; get it with Output(i, shape, dtype) and write to it");
+            output.name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (checks_shapes_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+      detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
   for (size_t o = 0; o < outputs.size(); ++o)
     outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());

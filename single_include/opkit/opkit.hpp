@@ -978,6 +978,26 @@ struct Layout {
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
+// ---- opkit/base/index.hpp
+// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
+// by size_t.
+#ifndef OPKIT_BASE_INDEX_HPP_
+#define OPKIT_BASE_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The caller knows that `i` is not negative.
+template <class Integer>
+constexpr size_t Index(Integer i) {
+  return static_cast<size_t>(i);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INDEX_HPP_
+
 // ---- opkit/core/shape.hpp
 // Shape: the extents of a tensor, checked once when it is made (no negative extent, element count
 // within int64). Dims: the small vector of int64 underneath, also used for strides.
@@ -993,6 +1013,18 @@ concept IntegerRange = requires(const R& range) {
   requires sizeof(*range.data()) > 1;
   static_cast<size_t>(range.size());
 };
+
+namespace detail {
+
+OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
+// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
+  if (i >= 0 && i < size) [[likely]]
+    return static_cast<size_t>(i);
+  return IndexFromEnd(i, values, size);
+}
+
+}  // namespace detail
 
 // A vector of int64 that allocates only beyond six entries.
 class Dims {
@@ -1023,8 +1055,9 @@ class Dims {
   int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
   const int64_t* begin() const { return data(); }
   const int64_t* end() const { return data() + size_; }
-  int64_t operator[](int i) const { return data()[i]; }
-  int64_t& operator[](int i) { return data()[i]; }
+  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
+  int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
     std::string out = "[";
@@ -1090,7 +1123,7 @@ class Shape {
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
   // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
-  int64_t dim(int axis) const { return dims_[Axis(axis)]; }
+  int64_t dim(int axis) const { return dims_[axis]; }
   int64_t operator[](int axis) const { return dims_[axis]; }
   int size() const { return dims_.size(); }
   const int64_t* begin() const { return dims_.begin(); }
@@ -1098,8 +1131,10 @@ class Shape {
   const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  // `axis` counted from the front, checked against the rank.
-  int Axis(int64_t axis) const;
+  // `axis` counted from the front. Error: kOutOfRange.
+  int Axis(int64_t axis) const {
+    return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
+  }
   // Product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.
@@ -4214,26 +4249,6 @@ class ReplayTuner {
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
-// ---- opkit/base/index.hpp
-// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
-// by size_t.
-#ifndef OPKIT_BASE_INDEX_HPP_
-#define OPKIT_BASE_INDEX_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The caller knows that `i` is not negative.
-template <class Integer>
-constexpr size_t Index(Integer i) {
-  return static_cast<size_t>(i);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_INDEX_HPP_
-
 // ---- opkit/engine/schedule/schedule.hpp
 // Schedule: a graph of nodes and edges, made once, in the form that replaying it wants: nodes
 // renumbered into execution order, edges that others imply removed, successors and levels in flat
@@ -4904,6 +4919,11 @@ class InferenceCache {
     DType dtype = DType::kUndefined;
     bool known = false;
     Shape shape;  // where known
+    bool Allows(const Tensor& made) const {
+      return (dtype == DType::kUndefined || dtype == made.dtype()) &&
+             (!known || shape == made.shape());
+    }
+    TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
   };
 
   // Whether these inputs have the dtypes and shapes recorded.
@@ -4941,6 +4961,10 @@ class InferenceCache {
   bool data_read_ = false;
   bool fresh_ = false;
 };
+
+// An operator made something else than was inferred of it.
+[[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const TensorInfo& inferred);
 
 }  // namespace detail
 }  // namespace opkit
@@ -6833,6 +6857,15 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 namespace opkit::inline OPKIT_ABI {
 
+// Extents or strides that lie elsewhere: a span whose index may count from the end and is checked.
+class DimsView : public std::span<const int64_t> {
+ public:
+  DimsView(const int64_t* values, int size) : span(values, static_cast<size_t>(size)) {}
+  int64_t operator[](int64_t i) const {
+    return data()[detail::CheckedIndex(i, data(), static_cast<int>(size()))];
+  }
+};
+
 // A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
@@ -6943,12 +6976,13 @@ class OpTensor {
   void* raw_data() const { return view_.data; }
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
-  std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  DimsView shape() const { return {view_.shape, view_.rank}; }
+  int64_t dim(int axis) const { return shape()[axis]; }
   // The strides, in elements.
-  std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
-  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  DimsView strides() const { return {view_.strides, view_.rank}; }
+  int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
   // The number of elements.
   int64_t size() const {
     int64_t count = 1;
@@ -12199,6 +12233,17 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
+OPKIT_INLINE size_t IndexFromEnd(int64_t i, const int64_t* values, int size) {
+  if (i < -size || i >= size)
+    Throw(ErrorCode::kOutOfRange, "axis ", i, " is outside ", ToString(Dims(values, Index(size))),
+          " of rank ", size);
+  return Index(i < 0 ? i + size : i);
+}
+
+}  // namespace detail
+
 OPKIT_INLINE Dims& Dims::operator=(Dims&& other) noexcept {
   if (this != &other) {
     Free();
@@ -12222,13 +12267,6 @@ OPKIT_INLINE void Dims::Steal(Dims& other) {
   else
     for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
   other.size_ = 0;
-}
-
-OPKIT_INLINE int Shape::Axis(int64_t axis) const {
-  if (axis < -rank() || axis >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
-          rank());
-  return static_cast<int>(axis < 0 ? axis + rank() : axis);
 }
 
 OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {
@@ -12806,7 +12844,7 @@ OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicSha
 OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   const int found = axis < 0 ? axis + rank() : axis;
   if (found < 0 || found >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", ToString(*this), " of rank ",
           rank());
   return static_cast<size_t>(found);
 }
@@ -16559,6 +16597,13 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   fresh_ = true;
 }
 
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
+}
+
 }  // namespace detail
 }  // namespace opkit
 
@@ -19902,13 +19947,17 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
   op_->Run();
-  for (const Blob* output : outputs_) {
-    if (!output->IsType<Tensor>()) [[unlikely]]
-      Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const Blob& output = *outputs_[o];
+    if (!output.IsType<Tensor>()) [[unlikely]]
+      Throw(ErrorCode::kTypeMismatch, "'", output.name(), "' of operator ", def_.type(),
             " is not a tensor; run it in a workspace to get it");
-    if (!output->Get<Tensor>().initialized()) [[unlikely]]
+    const Tensor& made = output.Get<Tensor>();
+    if (!made.initialized()) [[unlikely]]
       Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
-            output->name(), "'; get it with Output(i, shape, dtype) and write to it");
+            output.name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (checks_shapes_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+      detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
   for (size_t o = 0; o < outputs.size(); ++o)
     outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
@@ -22513,6 +22562,7 @@ class BoundPlan final : public RefCounted {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
+    const InferenceCache::Output* inferred;  // null where the operator makes what it infers
     int value;
     bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
   };
@@ -22592,9 +22642,17 @@ class BoundPlan final : public RefCounted {
   // Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
-    for (const Place* place = places_.data() + step.first_place; place != end; ++place)
+    for (const Place* place = places_.data() + step.first_place; place != end; ++place) {
+      if (place->inferred) CheckInferred(step, *place);
       if (!IsInPlace(*place)) [[unlikely]]
         MoveOut(step, *place);
+    }
+  }
+  static void CheckInferred(const Step& step, const Place& place) {
+    if (!place.blob->IsType<Tensor>()) return;
+    const Tensor& made = place.blob->Get<Tensor>();
+    if (!place.inferred->Allows(made) && made.initialized()) [[unlikely]]
+      ThrowContradicts(step.op->def(), place.blob->name(), made, place.inferred->info());
   }
   bool IsInPlace(const Place& place) const {
     const Blob& blob = *place.blob;
@@ -22654,6 +22712,10 @@ class BoundPlan final : public RefCounted {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
+    size_t checked = 0;
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (!nodes_->op(node).InfersOutputs()) checked += view_.outputs(node).size();
+    inferred_.reserve(checked);
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
@@ -22668,12 +22730,20 @@ class BoundPlan final : public RefCounted {
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
         if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, 0, value,
+          places_.push_back({&nodes_->blob(value), nullptr, 0,
+                             step.op->InfersOutputs() ? nullptr : InferredOf(value), value,
                              reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
+  }
+  const InferenceCache::Output* InferredOf(int value) {
+    const TensorInfo& info = specialization_->types()[value];
+    const bool known = info.shape.is_known();
+    if (!known && info.dtype == DType::kUndefined) return nullptr;
+    return &inferred_.emplace_back(
+        InferenceCache::Output{info.dtype, known, known ? info.shape.ToShape() : Shape()});
   }
   // Lists the early edges by their targets, which wait for the event on the device.
   void MakeWaits() {
@@ -22730,7 +22800,8 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<Place> places_;         // the outputs of each step, step by step
+  std::vector<InferenceCache::Output> inferred_;  // that places point to
+  std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;

@@ -118,6 +118,7 @@ class BoundPlan final : public RefCounted {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
+    const InferenceCache::Output* inferred;  // null where the operator makes what it infers
     int value;
     bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
   };
@@ -197,9 +198,17 @@ class BoundPlan final : public RefCounted {
   // Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
-    for (const Place* place = places_.data() + step.first_place; place != end; ++place)
+    for (const Place* place = places_.data() + step.first_place; place != end; ++place) {
+      if (place->inferred) CheckInferred(step, *place);
       if (!IsInPlace(*place)) [[unlikely]]
         MoveOut(step, *place);
+    }
+  }
+  static void CheckInferred(const Step& step, const Place& place) {
+    if (!place.blob->IsType<Tensor>()) return;
+    const Tensor& made = place.blob->Get<Tensor>();
+    if (!place.inferred->Allows(made) && made.initialized()) [[unlikely]]
+      ThrowContradicts(step.op->def(), place.blob->name(), made, place.inferred->info());
   }
   bool IsInPlace(const Place& place) const {
     const Blob& blob = *place.blob;
@@ -259,6 +268,10 @@ class BoundPlan final : public RefCounted {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
+    size_t checked = 0;
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (!nodes_->op(node).InfersOutputs()) checked += view_.outputs(node).size();
+    inferred_.reserve(checked);
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
@@ -273,12 +286,20 @@ class BoundPlan final : public RefCounted {
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
         if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, 0, value,
+          places_.push_back({&nodes_->blob(value), nullptr, 0,
+                             step.op->InfersOutputs() ? nullptr : InferredOf(value), value,
                              reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
+  }
+  const InferenceCache::Output* InferredOf(int value) {
+    const TensorInfo& info = specialization_->types()[value];
+    const bool known = info.shape.is_known();
+    if (!known && info.dtype == DType::kUndefined) return nullptr;
+    return &inferred_.emplace_back(
+        InferenceCache::Output{info.dtype, known, known ? info.shape.ToShape() : Shape()});
   }
   // Lists the early edges by their targets, which wait for the event on the device.
   void MakeWaits() {
@@ -335,7 +356,8 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<Place> places_;         // the outputs of each step, step by step
+  std::vector<InferenceCache::Output> inferred_;  // that places point to
+  std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;

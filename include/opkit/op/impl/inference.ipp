@@ -125,6 +125,13 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   fresh_ = true;
 }
 
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
+}
+
 }  // namespace detail
 }  // namespace opkit
 
