@@ -11153,8 +11153,10 @@ class Plan {
   // The kernel selected for a node of graph().
   NodeChoice choice(int node) const;
 
-  // For people: the schedule, the memory plan, the kernel selected for each node.
+  // For people: the schedule, the memory plan, the kernel selected for each node, for the shapes of
+  // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}).
   std::string Describe() const;
+  std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
 
   // For executors.
   const detail::IntrusivePtr<detail::PlanState>& state() const { return state_; }
@@ -21866,6 +21868,12 @@ class BoundNodes {
     }
   }
 
+  // Throws where nobody has a backend that the node names.
+  static void CheckBackends(const OperatorDef& def) {
+    for (const std::string& backend : BackendOrder(def))
+      if (backend != kReferenceBackend) OpRegistry::Global().CheckBackend(backend);
+  }
+
   Workspace& workspace() { return workspace_; }
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
   // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
@@ -21889,8 +21897,7 @@ class BoundNodes {
   }
   // The node with its backends required. Throws for one that is preferred and not there.
   OPKIT_COLD static OperatorDef Strictly(OperatorDef def) {
-    for (const std::string& backend : BackendOrder(def))
-      if (backend != kReferenceBackend) OpRegistry::Global().CheckBackend(backend);
+    CheckBackends(def);
     return def.Engine(def.engine(), kRequired);
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
@@ -22254,14 +22261,26 @@ class PlanState final : public RefCounted {
     MutexLock lock(mutex_);
     IntrusivePtr<Specialization> found = specializations_.Find(inputs);
     if (!found) {
-      found = MakeIntrusive<Specialization>(
-          view_, inputs,
-          Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                  options_.verify_memory, options_.strict_backends});
+      found = Make(inputs);
       specializations_.Add(found);
     }
     if (nodes) *nodes = found->TakeNodes();
     return found;
+  }
+  // One that the plan does not keep.
+  IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
+    return MakeIntrusive<Specialization>(
+        view_, std::move(inputs),
+        Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
+                                options_.verify_memory, options_.strict_backends});
+  }
+  // Throws what is wrong with the graph whatever the shapes of its inputs are.
+  void CheckForAnyShapes() const {
+    InferGraph(view_);
+    for (const OperatorDef& def : graph_.nodes()) {
+      if (options_.strict_backends) BoundNodes::CheckBackends(def);
+      if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
+    }
   }
   // The specialization used last; null while the shapes of the inputs are not known.
   IntrusivePtr<Specialization> Latest() const {
@@ -22308,6 +22327,54 @@ inline IntrusivePtr<Specialization> LatestOf(const PlanState& state) {
   return latest;
 }
 
+// The backends that a node names and nobody has.
+inline std::string MissingBackends(const OperatorDef& def) {
+  std::string missing;
+  for (const std::string& backend : BackendOrder(def))
+    if (std::string why = OpRegistry::Global().WhyNoBackend(backend);
+        backend != kReferenceBackend && !why.empty())
+      missing += StrCat("\n  backend ", backend, ": ", why);
+  return missing;
+}
+inline std::string PassedOver(const std::string& list) {
+  std::string out = list.empty() ? "" : "\n    passed over:";
+  for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return out + "\n";
+}
+inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
+  const Graph& graph = state.graph();
+  const int threads = state.pool().threads();
+  std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
+                           threads == 1 ? " thread\n" : " threads\n");
+  if (!found) {
+    out += "  the shapes of its inputs are not known yet\n";
+    for (const OperatorDef& def : graph.nodes())
+      if (const std::string missing = MissingBackends(def); !missing.empty())
+        out += StrCat("  ", ToString(def), PassedOver(missing));
+    return out;
+  }
+  const Schedule& schedule = found->schedule();
+  out +=
+      StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(), " edges kept, ",
+             schedule.levels(), " levels, at most ", StrCat(schedule.max_width(), " wide\n"));
+  out += StrCat("  mode: ", found->mode(), "\n");
+  const MemorySummary& memory = found->memory();
+  out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
+                " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
+                StrCat("), ", memory.inplace_values, " in place\n"));
+  for (int step = 0; step < schedule.size(); ++step) {
+    const int node = schedule.original_of(step);
+    const NodeChoice& choice = found->choice(node);
+    const Kernel& kernel = *choice.kernel;
+    out += StrCat("  ", step, " ", ToString(graph.node(node)), ": ", kernel.backend, ", ",
+                  kernel.Place());
+    for (int value : state.view().outputs(node))
+      if (value >= 0) out += " " + ToString(found->types()[value]);
+    out += PassedOver(choice.passed_over);
+  }
+  return out;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE Plan::Plan(detail::IntrusivePtr<detail::PlanState> state) : state_(std::move(state)) {}
@@ -22330,33 +22397,22 @@ OPKIT_INLINE NodeChoice Plan::choice(int node) const {
 }
 
 OPKIT_INLINE std::string Plan::Describe() const {
-  std::string out = StrCat("plan of ", graph().num_nodes(), " nodes on ", threads(),
-                           threads() == 1 ? " thread\n" : " threads\n");
   const auto found = state_->Latest();
-  if (!found) return out + "  the shapes of its inputs are not known yet\n";
-  const Schedule& schedule = found->schedule();
-  out +=
-      StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(), " edges kept, ",
-             schedule.levels(), " levels, at most ", StrCat(schedule.max_width(), " wide\n"));
-  out += StrCat("  mode: ", found->mode(), "\n");
-  const MemorySummary& memory = found->memory();
-  out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
-                " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
-                StrCat("), ", memory.inplace_values, " in place\n"));
-  for (int step = 0; step < schedule.size(); ++step) {
-    const int node = schedule.original_of(step);
-    const NodeChoice& choice = found->choice(node);
-    const Kernel& kernel = *choice.kernel;
-    out += StrCat("  ", step, " ", ToString(graph().node(node)), ": ", kernel.backend, ", ",
-                  kernel.Place());
-    for (int value : state_->view().outputs(node))
-      if (value >= 0) out += " " + ToString(found->types()[value]);
-    if (!choice.passed_over.empty()) out += "\n    passed over:";
-    for (const char c : choice.passed_over)
-      out += c == '\n' ? std::string("\n    ") : std::string(1, c);
-    out += "\n";
+  return detail::DescribePlan(*state_, found.get());
+}
+OPKIT_INLINE std::string Plan::Describe(
+    const std::vector<std::pair<std::string, Shape>>& shapes) const {
+  std::vector<GraphInput> known;
+  for (const auto& [name, shape] : shapes) known.push_back({name, {DType::kUndefined, shape}});
+  const GraphTypes types = InferGraph(view(), known);
+  std::vector<TensorInfo> inputs;
+  for (const GraphInput& input : graph().inputs()) {
+    inputs.push_back(types.at(input.name));
+    if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
+      Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
+            input.name, "' is ", ToString(inputs.back()));
   }
-  return out;
+  return detail::DescribePlan(*state_, state_->Make(std::move(inputs)).get());
 }
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
@@ -22369,7 +22425,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   if (state->inputs_known())
     state->Specialize(state->inputs(), nullptr);
   else
-    InferGraph(state->view());  // finds what is wrong whatever the shapes are
+    state->CheckForAnyShapes();
   return Plan(std::move(state));
 }
 
@@ -23481,8 +23537,8 @@ class GradientNodes {
     if (!schema)
       Throw(ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
             " times, and its gradients are added up by operator '", sum.type(),
-            "', which is not registered; register it, or name another in "
-            "GradientOptions::sum_operator");
+            "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
+            "in GradientOptions::sum_operator");
     const int first = graph_.Producer(list.front().dense);
     if (first >= 0) sum.Device(graph_.node(first).device());
     sum.IsGradientOp(true);
