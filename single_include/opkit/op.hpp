@@ -2724,6 +2724,29 @@ class InvocationScope {
   Invocation previous_;
 };
 
+namespace detail {
+
+inline constinit thread_local uint64_t t_issuer = 0;
+
+// What this thread issues on streams while the scope lives belongs together: a failure of it
+// concerns the rest of it and its event, not what other threads issue on the same stream in
+// between. Inside another scope it is that one's.
+class IssueScope {
+ public:
+  explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
+    if (opened_) t_issuer = NextInvocationIds(1);
+  }
+  IssueScope(const IssueScope&) = delete;
+  IssueScope& operator=(const IssueScope&) = delete;
+  ~IssueScope() {
+    if (opened_) t_issuer = 0;
+  }
+
+ private:
+  const bool opened_;
+};
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
@@ -8608,6 +8631,7 @@ class Operator : public OperatorBase {
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
+    const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
     InvocationScope invocation(NextInvocationKind());
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
@@ -11786,12 +11810,15 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < def.inputs().size(); ++i) {
     const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    if (input && !input->initialized())
+      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[i], "' is ",
+            input->Describe(), ": nothing was written to it");
     infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
   }
   Record(infos, inputs_);
   auto data_of = [&](int i) -> const Tensor* {
     const Tensor* input = inputs[Index(i)];
-    if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!data_read_) before_data();
     data_read_ = true;
     return input;

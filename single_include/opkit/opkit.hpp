@@ -2798,6 +2798,29 @@ class InvocationScope {
   Invocation previous_;
 };
 
+namespace detail {
+
+inline constinit thread_local uint64_t t_issuer = 0;
+
+// What this thread issues on streams while the scope lives belongs together: a failure of it
+// concerns the rest of it and its event, not what other threads issue on the same stream in
+// between. Inside another scope it is that one's.
+class IssueScope {
+ public:
+  explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
+    if (opened_) t_issuer = NextInvocationIds(1);
+  }
+  IssueScope(const IssueScope&) = delete;
+  IssueScope& operator=(const IssueScope&) = delete;
+  ~IssueScope() {
+    if (opened_) t_issuer = 0;
+  }
+
+ private:
+  const bool opened_;
+};
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
@@ -2902,8 +2925,8 @@ namespace opkit::inline OPKIT_ABI {
 
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
-// afresh. Thread-safe. The streams live as long as the process; a forked child has none running and
-// must not use them.
+// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. The
+// streams live as long as the process; a forked child has none running and must not use them.
 class CPUStream {
  public:
   CPUStream(const CPUStream&) = delete;
@@ -2957,13 +2980,32 @@ class CPUStream {
     detail::IntrusivePtr<detail::EventState> record;
     detail::IntrusivePtr<detail::EventState> wait;
     Invocation invocation;
+    uint64_t issuer = 0;  // the IssueScope, 0 for none
+  };
+  // Failures that no event has taken yet, at most one of each issuer.
+  class Failures {
+   public:
+    // Whether work of the issuer is skipped: for a failure of its own, or of none's.
+    bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
+    void Add(uint64_t issuer, std::exception_ptr failure) {
+      list_.emplace_back(issuer, std::move(failure));
+    }
+    std::exception_ptr Take(uint64_t issuer);
+
+   private:
+    const std::pair<uint64_t, std::exception_ptr>* Find(uint64_t issuer) const {
+      for (const auto& failure : list_)
+        if (failure.first == issuer) return &failure;
+      return nullptr;
+    }
+    std::vector<std::pair<uint64_t, std::exception_ptr>> list_;
   };
 
   void Push(Item item);
   // Takes all that is queued at once, and leaves the room of `items` for what comes.
   void Next(std::vector<Item>& items);
   void Serve();
-  void Execute(Item& item, std::exception_ptr& failure);
+  void Execute(Item& item, Failures& failures);
 
   const Device device_;
   const int id_;
@@ -8458,6 +8500,7 @@ class Operator : public OperatorBase {
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
+    const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
     InvocationScope invocation(NextInvocationKind());
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
@@ -13135,6 +13178,7 @@ OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(
 }
 
 OPKIT_INLINE void CPUStream::Push(Item item) {
+  item.issuer = detail::t_issuer;
   detail::Parker::Address sleeper = nullptr;
   {
     detail::MutexLock lock(mutex_);
@@ -13158,26 +13202,35 @@ OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
 }
 
 OPKIT_INLINE void CPUStream::Serve() {
-  std::exception_ptr failure;
+  Failures failures;
   std::vector<Item> items;
   items.reserve(kUsualBatch);
   for (;;) {
     Next(items);
     for (Item& item : items) {
-      Execute(item, failure);
+      Execute(item, failures);
       item = {};  // what the closure held is gone before what comes next
     }
     items.clear();
   }
 }
 
-OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
+OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
+  const auto* found = Find(issuer);
+  if (!found) found = Find(0);
+  if (!found) return nullptr;
+  std::exception_ptr failure = found->second;
+  list_.erase(list_.begin() + (found - list_.data()));
+  return failure;
+}
+
+OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   if (item.record) {
     // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
     // completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
-    item.record->Complete(std::exchange(failure, nullptr));
-  } else if (failure) {
+    item.record->Complete(failures.Take(item.issuer));
+  } else if (failures.Concerns(item.issuer)) {
     return;
   } else if (item.wait) {
     if (!IsTerminal(item.wait->status())) {
@@ -13185,13 +13238,14 @@ OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
       blocking_waits_.fetch_add(1, std::memory_order_relaxed);
       item.wait->Wait({});
     }
-    if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
+    if (item.wait->status() == EventStatus::kFailed)
+      failures.Add(item.issuer, item.wait->exception());
   } else {
     auto scope = InvocationScope::Adopt(item.invocation);
     try {
       item.work();
     } catch (...) {
-      failure = std::current_exception();
+      failures.Add(item.issuer, std::current_exception());
     }
   }
 }
@@ -14771,6 +14825,7 @@ class EngineCore final : public AsyncEngine {
   }
   void StartAsync(EngineOp* op, Completed& done);
   void StartOnDevice(EngineOp* op, Completed& done);
+  void CallIssued(EngineOp* op, EngineThread* issuer);
 
   // --- completing
   FailurePtr NewFailure(const EngineOp& op, std::exception_ptr exception) {
@@ -15190,6 +15245,20 @@ inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
   FinishPart(op, done);
 }
 
+// On the device's thread, or where the operation is issued. In a naive engine the issuing thread
+// waits: it runs what is pushed here, which would wait for this very stream.
+inline void EngineCore::CallIssued(EngineOp* op, EngineThread* issuer) {
+  EngineThread& thread = t_engine;
+  if (!issuer || issuer == &thread) return CallClosure(op, nullptr);
+  const EngineCore* outer_core = std::exchange(thread.inline_core, this);
+  OpList outer = std::exchange(thread.inline_ready, {});
+  CallClosure(op, nullptr);
+  while (EngineOp* pushed = thread.inline_ready.TakeFirst())
+    issuer->inline_ready.AddInOrder(pushed);
+  thread.inline_ready = outer;
+  thread.inline_core = outer_core;
+}
+
 inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   live_.Add();
   const Device device = op->details().device;
@@ -15200,7 +15269,7 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
     // them.
     IssueFunctionOf(device)(
         device, op->mode == OpMode::kCopyOnDevice ? kCopyStream : kComputeStream,
-        [this, op] { CallClosure(op, nullptr); }, event);
+        [this, op, issuer = naive_ ? &t_engine : nullptr] { CallIssued(op, issuer); }, event);
   } catch (...) {
     op->SetThrown(std::current_exception());
     op->EndClosure();
@@ -16515,12 +16584,15 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < def.inputs().size(); ++i) {
     const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    if (input && !input->initialized())
+      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[i], "' is ",
+            input->Describe(), ": nothing was written to it");
     infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
   }
   Record(infos, inputs_);
   auto data_of = [&](int i) -> const Tensor* {
     const Tensor* input = inputs[Index(i)];
-    if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -22449,15 +22521,6 @@ struct FlatLists {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Operators that share a stream are issued to it one at a time: a failure between an operator's
-// work and its event would otherwise be taken for another's.
-inline Mutex& IssueMutex(Device device, int stream) {
-  static Mutex mutexes[64];
-  return mutexes[(static_cast<unsigned>(device.type) * 31 +
-                  static_cast<unsigned>(device.index) * 7 + static_cast<unsigned>(stream)) %
-                 64];
-}
-
 class BoundPlan final : public RefCounted {
  public:
   BoundPlan(const GraphView& view, IntrusivePtr<Specialization> specialization,
@@ -22601,17 +22664,13 @@ class BoundPlan final : public RefCounted {
     CancelPending();
   }
   void IssueTo(const Step& step) {
+    const IssueScope issue(step.op->device().type != DeviceType::kCPU);
     for (int wait = step.first_wait; wait < step.end_wait; ++wait)
       step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
     step.op->RunAsync(step.stream);
   }
   NodeState Issue(int i, const Step& step) {
-    if (step.op->device().type == DeviceType::kCPU) {  // no stream; the body may run a graph itself
-      IssueTo(step);
-    } else {
-      MutexLock lock(IssueMutex(step.op->device(), step.stream));
-      IssueTo(step);
-    }
+    IssueTo(step);
     CheckPlaces(step);
     const Event& event = step.op->event();
     if (event.IsFinished()) {
@@ -25809,6 +25868,7 @@ class MemoryCsvReader {
       if (cells_.size() != header_cells_)
         Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
       const std::string_view id = cells_[Index(columns_[kId])];
+      if (id.find('\r') != id.npos) Fail("id '", id, "' has a carriage return inside");
       if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
       ids.Add(id);
       table.ids.emplace_back(id);

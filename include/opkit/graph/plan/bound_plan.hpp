@@ -11,15 +11,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Operators that share a stream are issued to it one at a time: a failure between an operator's
-// work and its event would otherwise be taken for another's.
-inline Mutex& IssueMutex(Device device, int stream) {
-  static Mutex mutexes[64];
-  return mutexes[(static_cast<unsigned>(device.type) * 31 +
-                  static_cast<unsigned>(device.index) * 7 + static_cast<unsigned>(stream)) %
-                 64];
-}
-
 class BoundPlan final : public RefCounted {
  public:
   BoundPlan(const GraphView& view, IntrusivePtr<Specialization> specialization,
@@ -163,17 +154,13 @@ class BoundPlan final : public RefCounted {
     CancelPending();
   }
   void IssueTo(const Step& step) {
+    const IssueScope issue(step.op->device().type != DeviceType::kCPU);
     for (int wait = step.first_wait; wait < step.end_wait; ++wait)
       step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
     step.op->RunAsync(step.stream);
   }
   NodeState Issue(int i, const Step& step) {
-    if (step.op->device().type == DeviceType::kCPU) {  // no stream; the body may run a graph itself
-      IssueTo(step);
-    } else {
-      MutexLock lock(IssueMutex(step.op->device(), step.stream));
-      IssueTo(step);
-    }
+    IssueTo(step);
     CheckPlaces(step);
     const Event& event = step.op->event();
     if (event.IsFinished()) {
