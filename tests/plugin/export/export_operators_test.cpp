@@ -65,8 +65,9 @@ REGISTER_CPU_OPERATOR(LibShared, SharedOp);
 TEST_CASE("a library hands over its class operators beside those of REGISTER_OP") {
   Loaded loaded("libclasses.so");
   const std::vector<std::string> expected = {
-      "LibTwice",  "LibAttributes", "LibBias",    "LibCount",  "LibElsewhere",  "LibKeep", "LibMul",
-      "LibRepeat", "LibScale",      "LibScratch", "LibShared", "LibSharedLoop", "LibTasks"};
+      "LibTwice",  "LibAttributes", "LibBias",       "LibCount", "LibElsewhere",
+      "LibKeep",   "LibMul",        "LibRepeat",     "LibScale", "LibScratch",
+      "LibShared", "LibSharedLoop", "LibStreamOnly", "LibTasks", "LibWhich"};
   CHECK(loaded.library.operators() == expected);
   CHECK(FloatsOf(Invoke("LibTwice", {Vector({1, 2})})[0]) == std::vector<float>{2, 4});
   CHECK(FloatsOf(Invoke("LibScale", {Vector({1, 2})}, {{"scale", 3.f}})[0]) ==
@@ -329,6 +330,56 @@ TEST_CASE("in a CPU stream it takes its turn") {
   *ws.GetTensor("x") = Tensor({13}, DType::kFloat32);
   first->RunAsync();
   CHECK(Contains(ErrorOf([&] { first->Finish(); }).what(), "13 elements bring bad luck"));
+}
+
+TEST_CASE("a library's own class for CPU streams is what runs there, also where it has no other") {
+  Library library = Load("libclasses.so");
+  const auto run = [](const char* op, Device device, float x = 0) {
+    InvokeOptions options;
+    options.device = device;
+    return FloatsOf(Invoke(op, {Vector({x})}, {}, options)[0])[0];
+  };
+  const Device stream(DeviceType::kCPUStream);
+  constexpr auto kOnCPU = static_cast<float>(DeviceType::kCPU);
+  constexpr auto kOnStream = static_cast<float>(DeviceType::kCPUStream);
+  CHECK(run("LibWhich", Device()) == kOnCPU);
+  CHECK(run("LibWhich", stream) == kOnStream);
+  CHECK(run("LibStreamOnly", stream) == kOnStream);
+  CheckFails([&] { run("LibStreamOnly", Device()); }, "it has kernels for cpu_stream");
+  CheckFails([&] { run("LibWhich", stream, -1); }, "work of the library's is told to fail");
+  CHECK(run("LibWhich", stream) == kOnStream);
+  // It has its turn in the host's stream, and has started no stream of its own.
+  Workspace ws;
+  *ws.CreateTensor("x") = Vector({-1});
+  const OperatorDef def = OperatorDef("LibWhich", {"x"}, {"y"}).Device(stream);
+  auto op = CreateOperator(def, &ws);
+  Event gate;
+  gate.SetScheduled();
+  op->WaitEvent(gate, 0);
+  op->RunAsync(0);
+  ws.GetTensor("x")->mutable_data<float>()[0] = 1;
+  gate.SetFinished();
+  op->Finish();
+  CHECK(FloatsOf(*ws.GetTensor("y")) == std::vector<float>{kOnStream});
+  op.reset();
+  CHECK(library.Unload().unmapped);
+}
+
+TEST_CASE("a library's typed function for CPU streams is what runs there") {
+  Loaded loaded("libtyped.so");
+  InvokeOptions options;
+  options.device = Device(DeviceType::kCPUStream);
+  CHECK(FloatsOf(Invoke("LibSquare", {Vector({1, 3})}, {}, options)[0]) ==
+        std::vector<float>{1, 9});
+  CheckFails([&] { Invoke("LibSquare", {Tensor::From<int8_t>({1}, {1})}, {}, options); },
+             "its kernel for cpu_stream is compiled for [float32, float64]");
+}
+
+TEST_CASE("a class for a device whose streams the library cannot use is refused by name") {
+  CheckFails([] { Load("libno_streams.so"); },
+             "operator LibCudaOnly has a kernel for cuda that cannot issue work on its host's "
+             "streams: include the header of the backend in the library");
+  CHECK_FALSE(OpRegistry::Global().FindSchema("LibCudaOnly"));
 }
 
 TEST_CASE("the operators of a library pass CheckOperator") {

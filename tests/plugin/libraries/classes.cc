@@ -42,6 +42,33 @@ OPERATOR_SCHEMA(LibScale)
 REGISTER_CPU_OPERATOR(LibScale, ScaleOp<CPUContext>);
 REGISTER_CPU_STREAM_OPERATOR(LibScale, ScaleOp<CPUStreamContext>);
 
+// The device that the class which runs was compiled for; on a stream by work that it issues there.
+template <class Context>
+class WhichOp final : public Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    float* y = Output(0, Input(0).shape(), DType::kFloat32)->template mutable_data<float>();
+    const float x = Input(0).template data<float>()[0];
+    context_.Launch([=] {
+      if (x < 0) Throw(ErrorCode::kOutOfRange, "work of the library's is told to fail");
+      *y = static_cast<float>(Context::kDeviceType);
+    });
+    if constexpr (Context::kAsynchronous) {
+      Event issued(device());
+      context_.Record(issued);
+      context_.WaitEvent(issued);
+    }
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibWhich).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LibWhich, WhichOp<CPUContext>);
+REGISTER_CPU_STREAM_OPERATOR(LibWhich, WhichOp<CPUStreamContext>);
+OPERATOR_SCHEMA(LibStreamOnly).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_STREAM_OPERATOR(LibStreamOnly, WhichOp<CPUStreamContext>);
+
 // 1 where a loop inside a loop was shared with another thread, 0 where nobody came in as many
 // milliseconds as the input says; throws from a loop for a negative input.
 class SharedLoopOp final : public Operator<CPUContext> {

@@ -6,6 +6,9 @@
 #include <list>
 #include <map>
 
+#include "opkit/device/copy.hpp"
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/device/native_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/abi/host_table.hpp"
@@ -66,10 +69,9 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 // The library's operator behind one operator of the host's, and the blobs that it is bound to.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  ExportedInstance(const OpSchema& schema, const opkit_node& node) {
+  ExportedInstance(const OpSchema& schema, const opkit_node& node)
+      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
     OperatorDef def = DefinitionOfAbi(node);
-    // An operator in a host's stream takes its turn there, and then runs as on the CPU.
-    if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
     for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
@@ -80,16 +82,25 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       workspace_.CreateTensor(name);
     }
     const PoolScope threads(LibraryPool());
+    const CPUStreamScope in_stream(here_);
     op_ = CreateOperator(def, &workspace_);
+    // The host's event tells when work on its native streams has run.
+    if (!IsHostAccessible(def.device().type)) op_->DisableEvent();
     for (size_t o = 0; o < outputs_.size(); ++o)
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
-  // Runs at its place in the host's stream, where there is one.
+  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
+  // operator, on a native one it issues its work.
   void Run(const opkit_call* call) {
-    if (!call->asynchronous) return Forward(call);
-    OpResource(call).launch(
-        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    if (!call->asynchronous) {
+      Forward(call);
+    } else if (IsHostAccessible(here_.device().type)) {
+      OpResource(call).launch(
+          [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    } else {
+      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
+    }
   }
 
  private:
@@ -101,9 +112,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   void Forward(const opkit_call* call) {
     for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
     for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
-    RunOperator(call->scratch, call->scratch_bytes);
+    RunOperator(call);
     for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(o, *opkit_output(call, o));
+      if (outputs_[o].blob) Deliver(o, *opkit_output(call, o), call->stream);
   }
 
   // Outputs get blobs of their own, but for those that must be an input's.
@@ -142,21 +153,22 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (view.data != in.data) {
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
-        if (view.data) CopyInto(source, view);
+        if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
     Bind(output, view);
   }
-  void RunOperator(void* scratch, int64_t scratch_bytes) {
+  void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
-    op_->SetScratch(scratch, scratch ? scratch_bytes : 0);
-    op_->Run();
+    const CPUStreamScope in_stream(here_);
+    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
+    call->asynchronous ? op_->RunAsync() : op_->Run();
   }
 
   // Copies a result that does not lie in the host's memory there.
-  void Deliver(size_t o, const opkit_tensor& view) {
+  void Deliver(size_t o, const opkit_tensor& view, void* stream) {
     if (view.dtype == OPKIT_UNDEFINED) return;
     Blob* blob = outputs_[o].blob;
     if (!blob->IsType<Tensor>())
@@ -169,7 +181,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
             blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
     CheckResult(o, result, view, "is");
-    CopyInto(result, view);
+    CopyElements(result, TensorOfView(view), stream);
   }
   OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
                               const char* how) const {
@@ -179,11 +191,6 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
           ", but the program has ", static_cast<DType>(view.dtype), wanted,
           " for it; correct the schema's TensorInferenceFunction, or write one");
-  }
-  static void CopyInto(const Tensor& result, const opkit_tensor& view) {
-    if (result.nbytes() == 0) return;
-    const Tensor dense = result.is_dense() ? result : result.Contiguous();
-    std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
   }
 
   // A run at its place in the host's stream: a call of its own, which holds copies of the data that
@@ -213,6 +220,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
   };
 
+  CPUStream here_;  // the operator's turn in a stream of the host's
   Workspace workspace_;
   std::unique_ptr<OperatorBase> op_;
   std::vector<Value> inputs_, outputs_;
@@ -430,8 +438,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
-      OperatorDef def = DefinitionOfAbi(*node);
-      def.Device(DeviceType::kCPU);
+      const OperatorDef def = DefinitionOfAbi(*node);
       const auto kernels = KernelOrder(def);
       if (kernels.empty() || !kernels[0]->propose) return;
       const Values ins(inputs, node->num_inputs, true);
@@ -466,25 +473,25 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
       record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
 }
-// In the host's streams run the library's kernels for the CPU.
 OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
-  bool on_cpu = false, on_stream = false;
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
+    const auto refuse = [&](const Text& what) {
+      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel ", what, " (at ",
+            kernel->Place(), ")");
+    };
     if (kernel->backend != kReferenceBackend)
-      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel of the backend ",
-            kernel->backend, " (at ", kernel->Place(),
-            "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
-            "name of their backend");
-    on_cpu |= kernel->device == DeviceType::kCPU;
-    on_stream |= kernel->device == DeviceType::kCPUStream;
-  }
-  const auto add = [&](const char* name) {
+      refuse(StrCat("of the backend ", kernel->backend,
+                    ": a library hands over plain kernels alone, for which LoadOptions::backend is "
+                    "the name of their backend"));
+    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device))
+      refuse(StrCat("for ", kernel->device,
+                    " that cannot issue work on its host's streams: include the header of the "
+                    "backend in the library (opkit/backends/<its name>/context.hpp), or call "
+                    "RegisterNativeStreams for a device of your own"));
     FunctionDevice& device = record.devices.emplace_back();
-    device.name = name;
+    device.name = ToString(kernel->device);
     SchemaFunctions::FillIn(device.abi, schema);
-  };
-  if (on_cpu) add("cpu");
-  if (on_cpu && on_stream) add("cpu_stream");
+  }
 }
 // A record of an operator of the registries: the library's second way to describe one.
 OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
@@ -522,9 +529,7 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators())
-    if (FunctionRecord record = ReadSchema(OpRegistry::Global().GetSchema(name));
-        !record->devices.empty())
-      records.push_back(std::move(record));
+    records.push_back(ReadSchema(OpRegistry::Global().GetSchema(name)));
 }
 
 }  // namespace detail
