@@ -5,7 +5,6 @@
 
 #include "abi_pins.hpp"
 #include "library_fixture.hpp"
-#include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/check.hpp"
 
 namespace library_abi_test {
@@ -13,16 +12,6 @@ namespace {
 
 using namespace opkit;
 using namespace library_fixture;
-
-// What a check of a library's structs takes for the sizes of version 1.0.
-#if OPKIT_ABI_MINOR == 0
-static_assert(detail::kOpBytes == sizeof(opkit_op) &&
-              detail::kKernelBytes == sizeof(opkit_kernel) &&
-              detail::kLibraryBytes == sizeof(opkit_library) &&
-              detail::kParameterBytes == sizeof(opkit_parameter) &&
-              detail::kAttrBytes == sizeof(opkit_attr) &&
-              detail::kTensorBytes == sizeof(opkit_tensor));
-#endif
 
 #ifdef OPKIT_TEST_NEWER_ABI
 constexpr bool kIsNewerHost = true;

@@ -82,6 +82,45 @@ TEST_CASE("parseAttrs of a library decides the number of inputs and outputs") {
                  "LibFast has 2 inputs, expected 1 with these attributes"));
 }
 
+TEST_CASE(
+    "declared attributes, inputs and outputs of a library's operator are those of its nodes") {
+  Scoped features("features");
+  const OpSchema& schema = OpRegistry::Global().GetSchema("LibDeclared");
+  REQUIRE(schema.attributes().size() == 5);
+  const AttributeSchema& factor = *schema.FindAttribute("factor");
+  CHECK(factor.required);
+  CHECK(factor.type == AttributeType::kFloat);
+  CHECK(factor.doc == "what is multiplied by");
+  CHECK(*schema.FindAttribute("times")->default_value == Attribute(1));
+  CHECK_FALSE(schema.FindAttribute("comment")->type);
+  CHECK(schema.FindAttribute("axes")->type == AttributeType::kInts);
+  CHECK(schema.inputs()[0].name == "x");
+  CHECK(schema.inputs()[0].dtypes == std::vector<DType>{DType::kFloat32});
+  CHECK(schema.outputs()[0].doc == "numbers times factor");
+  CHECK(schema.Arity({{"factor", 1.f}}) == std::pair(1, 1));
+
+  // The functions read the defaults.
+  CHECK(Call("LibDeclared", {1, 2}, {{"factor", 2.f}}) == Floats{3, 5});
+  CHECK(Call("LibDeclared", {1, 2}, {{"factor", 2.f}, {"times", 2}, {"bias", 0.f}}) ==
+        Floats{4, 8});
+  const auto message = [](Arguments args, size_t inputs = 1) {
+    return ErrorOf([&] {
+             Call("LibDeclared", std::vector<Tensor>(inputs, Vector({1})), std::move(args));
+           })
+        .message();
+  };
+  CHECK(Contains(message({{"factor", 2.f}, {"tmies", 1}}),
+                 "LibDeclared has no argument 'tmies' (did you mean 'times'?"));
+  CHECK(Contains(message({{"factor", 2}}), "is int (2), expected float"));
+  CHECK(Contains(message({}), "LibDeclared needs the argument 'factor'"));
+  CHECK(Contains(message({{"factor", 2.f}}, 2), "LibDeclared has 2 inputs, expected 1"));
+}
+
+TEST_CASE("attributes that begin with __ reach a library's functions") {
+  Scoped features("features");
+  CHECK(Call("LibOpen", Floats{1}, {{"__mine", 3.f}, {"other", 4.f}}) == Floats{7});
+}
+
 TEST_CASE("requests: write, in place, add and none reach the functions of a library") {
   Scoped features("features");
   Bench bench;

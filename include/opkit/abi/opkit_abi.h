@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 0
+#define OPKIT_ABI_MINOR 1
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -337,7 +337,10 @@ struct opkit_gradient {
                             const char* indices, const char* values);
 };
 
-/* An operator. Only `name` and one kernel are required. */
+/* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
+ * what nothing else decides, for an operator that the program has not already: parse_attrs,
+ * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
+ * 0. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;

@@ -52,6 +52,29 @@ REGISTER_OP(FnDouble)
 
 }  // namespace
 
+TEST_CASE("declared attributes, inputs and outputs are the schema's and those of every node") {
+  FunctionOpBuilder("FnDeclared", __FILE__, __LINE__)
+      .setForward([](const AttrMap& attrs, OpIns in, OpOuts out, OpResource&) {
+        out[0].data<float>()[0] = in[0].data<float>()[0] * attrs.get<float>("factor");
+      })
+      .setInput("x", "numbers", {DType::kFloat32})
+      .setOutput("y")
+      .setAttr("factor", "what is multiplied by", 3.f)
+      .setRequiredAttr<std::string>("name", "must be given")
+      .setInferShape(SameShape);
+  const OpSchema& schema = OpRegistry::Global().GetSchema("FnDeclared");
+  CHECK(schema.inputs()[0].dtypes == std::vector<DType>{DType::kFloat32});
+  CHECK(schema.FindAttribute("name")->required);
+  CHECK(Invoke("FnDeclared", {Vector({2})}, {{"name", "n"}})[0].ToVector<float>() == Floats{6});
+  CHECK(Contains(ErrorOf([] {
+                   Invoke("FnDeclared", {Vector({2})}, {{"nmae", "n"}});
+                 }).message(),
+                 "FnDeclared has no argument 'nmae' (did you mean 'name'?"));
+  CHECK(Contains(ErrorOf([] { Invoke("FnDeclared", {Vector({2})}); }).message(),
+                 "FnDeclared needs the argument 'name'"));
+  OpRegistry::Global().Remove("FnDeclared");
+}
+
 TEST_CASE("an operator made of functions is like any other in the registry") {
   const OpSchema& schema = OpRegistry::Global().GetSchema("FnBody");
   CHECK(schema.doc() == "Runs the test's body.");

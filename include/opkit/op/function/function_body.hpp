@@ -10,9 +10,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The argument of a backward node that names the blob with its forward operator's state.
-inline constexpr const char* kStateArgument = "__state";
-
 // The services of a context for the functions, taken anew for each run.
 struct FunctionDeviceLink {
   bool asynchronous = false;

@@ -118,9 +118,8 @@ inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Argumen
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
-  if (record.parse_attrs)
-    CallFunction(record, "parseAttrs",
-                 [&] { return record.parse_attrs(AttrMap(args), &inputs, &outputs); });
+  CallFunction(record, "parseAttrs",
+               [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
   return {inputs, outputs};
 }
 
@@ -129,7 +128,7 @@ inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const Op
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
   if (record.mutate_inputs)
     CallFunction(record, "mutateInputs",
-                 [&] { return record.mutate_inputs(AttrMap(def.args()), inputs); });
+                 [&] { return record.mutate_inputs(record.Attrs(def.args()), inputs); });
   for (int input : inputs)
     if (input < 0)
       Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
@@ -251,7 +250,7 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   if (!record.scratch) return 0;
   int64_t bytes = 0;
   CallFunction(record, "setScratch's function", [&] {
-    bytes = record.scratch(AttrMap(def.args()), KnownShapes(inputs));
+    bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
     return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });
   return bytes;

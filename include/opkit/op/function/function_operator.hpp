@@ -97,6 +97,11 @@ class FunctionOpHost {
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
   void Doc();
+  void Attr(const AttributeSchema& attribute);
+  void OpenAttrs();
+  // The last of the inputs or outputs is new.
+  void Input(const std::vector<ValueSchema>& inputs);
+  void Output(const std::vector<ValueSchema>& outputs);
   // Fills in the schema from the whole of the record, which is complete already.
   void Describe();
   void HasEffects();

@@ -214,6 +214,7 @@ class LibraryLoader {
         record.in_use = loaded.in_use;
         ++loaded.idle_count;
         const bool exists = Exists(record.name);
+        CheckComplete(image, record);
         CheckGradientIsFree(image, record, exists);
         loaded.owns.push_back(!exists);
         RegisterOp(loaded, i);
@@ -226,6 +227,29 @@ class LibraryLoader {
       Unregister(loaded);
       throw;
     }
+  }
+  // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: for
+  // one that exists its schema does.
+  static void CheckComplete(const LibraryImage& image, FunctionOpRecord& record) {
+    if (image.library->abi_minor == 0 || OpRegistry::Global().FindSchema(record.name)) return;
+    const auto need = [&](bool is_there, const char* function, const char* why, const char* mend) {
+      if (!is_there)
+        RefuseDescription(image.name,
+                          StrCat("has operator ", record.name, " without ", function, ": ", why),
+                          mend);
+    };
+    const opkit_op& op = record.abi;
+    need(op.parse_attrs, "parseAttrs", "nothing says how many inputs and outputs a node has",
+         "add .setParseAttrs(f), or declare them by .setInput(name) and .setOutput(name)");
+    int inputs = -1, outputs = -1;
+    try {
+      std::tie(inputs, outputs) = FunctionArity(record, Arguments());
+    } catch (const Error&) {  // it depends on attributes
+    }
+    need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
+         "add .setInferShape(f), or a class's TensorInferenceFunction");
+    need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
+         "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
   static bool Exists(const std::string& op) {
     return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();

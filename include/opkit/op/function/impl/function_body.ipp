@@ -21,7 +21,7 @@ struct FunctionNode {
   const FunctionPass pass;
   const IntrusivePtr<RefCounted> in_use = record->in_use;
   FunctionDevice& functions = *record->Find(op.device().type);
-  const AttrMap attrs = AttrMap(op.def().args());
+  const AttrMap attrs = record->Attrs(op.def().args());
 
   bool is_forward() const { return pass == FunctionPass::kForward; }
 };

@@ -63,7 +63,7 @@ class FunctionGradient final : public GradientMakerBase {
     bool leaves_state = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
-    if (leaves_state) backward.Arg(kStateArgument, FunctionStateBlob(def));
+    if (leaves_state) backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
     backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
     return {std::move(backward)};
   }
@@ -80,7 +80,7 @@ inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord recor
         return std::pair(known ? 2 * outputs + inputs : -1, inputs);
       })
       .TensorInferenceFunction([record, pass](InferenceContext& context) {
-        InferFunction(*record, AttrMap(context.args()), pass, context);
+        InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
   if (pass == FunctionPass::kForward)
     schema
@@ -143,6 +143,22 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
 }
 OPKIT_INLINE void FunctionOpHost::Doc() {
   if (schema_) schema_->SetDoc(record_->doc);
+}
+OPKIT_INLINE void FunctionOpHost::Attr(const AttributeSchema& attribute) {
+  if (schema_) schema_->Arg(attribute);
+}
+OPKIT_INLINE void FunctionOpHost::OpenAttrs() {
+  if (schema_) schema_->AllowUnknownArgs();
+}
+OPKIT_INLINE void FunctionOpHost::Input(const std::vector<ValueSchema>& inputs) {
+  const ValueSchema& added = inputs.back();
+  if (schema_)
+    schema_->Input(static_cast<int>(inputs.size()) - 1, added.name, added.doc, added.dtypes);
+}
+OPKIT_INLINE void FunctionOpHost::Output(const std::vector<ValueSchema>& outputs) {
+  const ValueSchema& added = outputs.back();
+  if (schema_)
+    schema_->Output(static_cast<int>(outputs.size()) - 1, added.name, added.doc, added.dtypes);
 }
 OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
