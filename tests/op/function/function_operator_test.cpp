@@ -67,9 +67,9 @@ TEST_CASE("declared attributes, inputs and outputs are the schema's and those of
   CHECK(schema.FindAttribute("name")->required);
   CHECK(Invoke("FnDeclared", {Vector({2})}, {{"name", "n"}})[0].ToVector<float>() == Floats{6});
   CHECK(Contains(ErrorOf([] {
-                   Invoke("FnDeclared", {Vector({2})}, {{"nmae", "n"}});
+                   Invoke("FnDeclared", {Vector({2})}, {{"name", "n"}, {"facotr", 2.f}});
                  }).message(),
-                 "FnDeclared has no argument 'nmae' (did you mean 'name'?"));
+                 "FnDeclared has no argument 'facotr' (did you mean 'factor'?"));
   CHECK(Contains(ErrorOf([] { Invoke("FnDeclared", {Vector({2})}); }).message(),
                  "FnDeclared needs the argument 'name'"));
   OpRegistry::Global().Remove("FnDeclared");

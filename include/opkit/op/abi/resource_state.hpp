@@ -30,14 +30,20 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// An operator that this operator calls, kept from call to call.
+// An operator that this operator calls, kept from call to call. Each stream has its own, since the
+// work of two may run at once.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
-                  const Arguments& arguments, const InvokeOptions& options)
-      : op(name), args(arguments), present(inputs), resolved(name, inputs, arguments, options) {}
+                  const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
+      : op(name),
+        args(arguments),
+        present(inputs),
+        stream(its_stream),
+        resolved(name, inputs, arguments, options) {}
   std::string op;
   Arguments args;
   std::vector<bool> present;
+  const void* stream;
   ResolvedOperator resolved;
 };
 

@@ -66,7 +66,8 @@ OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Te
   Run(inputs, results);
   return results;
 }
-OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                          bool (OperatorBase::*run)(int stream_id)) {
   if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
           inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
@@ -82,7 +83,8 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
     op_->inference().Keep();
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
-  op_->Run();
+  if (run == &OperatorBase::RunAsync) op_->DisableEvent();  // one run follows another unfinished
+  (op_.get()->*run)(0);
   for (const Blob* output : outputs_) {
     if (!output->IsType<Tensor>()) [[unlikely]]
       Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
