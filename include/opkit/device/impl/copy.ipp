@@ -2,6 +2,7 @@
 #ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
 #define OPKIT_DEVICE_IMPL_COPY_IPP_
 
+#include "opkit/base/index.hpp"
 #include "opkit/device/copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {

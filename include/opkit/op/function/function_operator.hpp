@@ -88,8 +88,9 @@ class FunctionOpHost {
  public:
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
-  // Lets functions run on the devices of every program, and adds the schema.
-  void Begin();
+  // Lets functions run on the devices of every program, and adds the schema: one that the setters
+  // still fill in, or the whole one where the record is complete.
+  void Begin(bool is_complete = false);
   static void Enable();
   // Returns the device type's own name. `setter` is named by the Error (kInvalidArgument) for an
   // unknown one.
@@ -102,8 +103,6 @@ class FunctionOpHost {
   // The last of the inputs or outputs is new.
   void Input(const std::vector<ValueSchema>& inputs);
   void Output(const std::vector<ValueSchema>& outputs);
-  // Fills in the schema from the whole of the record, which is complete already.
-  void Describe();
   void HasEffects();
   void NeedsSubgraph();
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
@@ -115,6 +114,9 @@ class FunctionOpHost {
   OpSchema* schema() const { return schema_; }
 
  private:
+  // Fills in the schema from the whole of the record.
+  void Describe();
+
   FunctionRecord record_;
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;

@@ -38,7 +38,9 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_i
 OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
                                                 const std::vector<bool>& present, Arguments args,
                                                 const InvokeOptions& options)
-    : schema_(&OpRegistry::Global().GetSchema(op)) {
+    : schema_(nullptr) {
+  const detail::RegistryUse use;
+  schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
@@ -115,6 +117,7 @@ OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op
   checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
 }
 OPKIT_INLINE void ResolvedOperator::Select() {
+  const detail::RegistryUse use;
   std::vector<TensorInfo> infos;
   for (const Tensor* input : inputs_)
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());

@@ -19,6 +19,7 @@ namespace detail {
 // Calls a function of a library; a failure that it reports becomes an Error.
 template <class Call>
 void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
+  const RegistryUse use;
   HostErrorScope message;
   const opkit_status status = CallGuarded(call);
   if (status == OPKIT_OK) [[likely]]

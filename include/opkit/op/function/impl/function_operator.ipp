@@ -69,9 +69,11 @@ class FunctionGradient final : public GradientMakerBase {
   }
 };
 
-inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord record,
-                                   FunctionPass pass) {
-  OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
+using SharedSchema = IntrusivePtr<Shared<OpSchema>>;
+inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord record,
+                                       FunctionPass pass) {
+  auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
+  OpSchema& schema = made->value;
   schema.SetOrigin(record->library)
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);
@@ -89,12 +91,15 @@ inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord recor
         })
         .MutatesInputs(
             [record](const OperatorDef& def) { return FunctionMutatedInputs(*record, def); });
-  return &schema;
+  return made;
 }
 
-OPKIT_INLINE void FunctionOpHost::Begin() {
+OPKIT_INLINE void FunctionOpHost::Begin(bool is_complete) {
   Enable();
-  schema_ = AddFunctionSchema(record_->name, record_, FunctionPass::kForward);
+  SharedSchema made = MakeFunctionSchema(record_->name, record_, FunctionPass::kForward);
+  schema_ = &made->value;
+  if (is_complete) Describe();
+  OpRegistry::Global().AddSchema(std::move(made), *schema_);
 }
 OPKIT_INLINE void FunctionOpHost::Enable() {
   static_cast<void>(ProgramHost());
@@ -121,7 +126,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   // Nodes that leave a state for their backward are neither merged nor folded.
   kernel.leaves_state =
       pass == FunctionPass::kForward && device.create_state && device.shares_state;
-  if (kernel.leaves_state && schema_) schema_->KeepsState();
+  if (kernel.leaves_state && schema_ && !schema_->is_stateful()) schema_->KeepsState();
   kernel.device = device.type;
   if (!backend.empty()) kernel.backend = backend;
   kernel.owner = record->in_use;
@@ -162,10 +167,11 @@ OPKIT_INLINE void FunctionOpHost::Output(const std::vector<ValueSchema>& outputs
 }
 OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
-  if (record_->Has(OPKIT_OP_KEEPS_STATE))
-    schema_->KeepsState();
-  else if (record_->Has(OPKIT_OP_EFFECTS))
-    HasEffects();
+  bool keeps_state = record_->Has(OPKIT_OP_KEEPS_STATE);
+  for (const FunctionDevice& device : record_->devices)
+    keeps_state |= device.create_state && device.shares_state;
+  if (keeps_state) schema_->KeepsState();
+  if (record_->Has(OPKIT_OP_EFFECTS) && !record_->Has(OPKIT_OP_KEEPS_STATE)) HasEffects();
   if (record_->Has(OPKIT_OP_SUBGRAPH)) NeedsSubgraph();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
   for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
@@ -178,10 +184,13 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
   const std::string name = record_->name + "_backward";
-  if (schema_ || !OpRegistry::Global().FindSchema(name))
-    AddFunctionSchema(name, record_, FunctionPass::kBackward)
-        ->SetDoc("Gradients of the inputs of " + record_->name +
-                 ", from those of its outputs, its inputs and its outputs.");
+  if (schema_ || !OpRegistry::Global().FindSchema(name)) {
+    SharedSchema made = MakeFunctionSchema(name, record_, FunctionPass::kBackward);
+    OpSchema& schema = made->value;
+    schema.SetDoc("Gradients of the inputs of " + record_->name +
+                  ", from those of its outputs, its inputs and its outputs.");
+    OpRegistry::Global().AddSchema(std::move(made), schema);
+  }
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
   auto make = [record = record_](const OperatorDef& def, const std::vector<GradientValue>& g_output,
                                  GradientNames& names) {
