@@ -12,6 +12,7 @@ namespace opkit::inline OPKIT_ABI {
 // The functions for one device type.
 struct FunctionDevice {
   std::string name;                    // "cpu", "gpu", …
+  std::string backend;                 // of a library's kernel; empty: the plain one
   DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
@@ -40,6 +41,7 @@ struct FunctionOpRecord : detail::RefCounted {
   InferShapeFunction infer_shape;
   MutateInputsFunction mutate_inputs;
   ScratchFunction scratch;
+  FlopsFunction flops;
   // Their form in opkit_abi.h, where the record crosses.
   opkit_op abi{};
   // detail::FunctionHooks, which answer for a library's operator instead of the functions.
@@ -64,11 +66,6 @@ struct FunctionOpRecord : detail::RefCounted {
     return {};
   }
   bool Has(uint64_t flag) const { return (flags & flag) != 0; }
-  FunctionDevice* Find(DeviceType type) {
-    for (FunctionDevice& device : devices)
-      if (device.type == type) return &device;
-    return nullptr;
-  }
   // Whether a record that has crossed has a backward function.
   bool HasBackward() const {
     for (const FunctionDevice& device : devices)
@@ -218,7 +215,7 @@ class BasicFunctionOpBuilder {
   // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
   // While something is unknown a failure means that nothing can be said yet. A library's operator
-  // that has outputs needs it.
+  // that has outputs needs it, unless it calls setAllocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -253,6 +250,16 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
+  // Counts the arithmetic of a run; the toolkit counts the bytes.
+  template <class F>
+  BasicFunctionOpBuilder& setFlops(F f) {
+    static_assert(detail::kFits<FlopsFunction, F>,
+                  "setFlops(f): write uint64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes, const "
+                  "std::vector<std::vector<int64_t>>& outshapes)");
+    Once(record_->flops, "setFlops", std::move(f));
+    return Guarded([&] { host_.Cost(); });
+  }
   // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded(
@@ -269,6 +276,10 @@ class BasicFunctionOpBuilder {
   // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
   // On the CPU; on streams the stream does it.
   BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
+  // The data decides the shapes of outputs: those that inference leaves open have no dtype and no
+  // memory before forward makes them by OpResource::allocate_output. Not on CPU streams, where
+  // the work runs after forward.
+  BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {

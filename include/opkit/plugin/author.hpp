@@ -29,6 +29,7 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void OpenAttrs() {}
   void Input(const std::vector<ValueSchema>&) {}
   void Output(const std::vector<ValueSchema>&) {}
+  void Cost() {}
   void HasEffects() {}
   void NeedsSubgraph() {}
   void NoGradient() {}

@@ -137,7 +137,42 @@ REGISTER_OP(LibDeclared)
     .setAttr("comment", "anything")
     .setAttr<std::vector<int64_t>>("axes", "not looked at")
     .setInferShape(SameShape)
+    .setFlops([](const AttrMap& attrs, const ShapeVectors& in, const ShapeVectors& out) {
+      return (attrs.get<int64_t>("times") + 1) * in[0][0] + (out[0] == in[0] ? 0 : 1);
+    })
     .setDoc("Multiplies.");
+
+// The indices of elements that are not 0, whose number the data decides, and y = their number.
+REGISTER_OP(LibNonZero)
+    .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource& res) -> Status {
+      std::vector<int64_t> found;
+      for (int64_t i = 0; i < in[0].size(); ++i)
+        if (in[0].data<float>()[i] != 0) found.push_back(i);
+      const auto count = static_cast<int64_t>(found.size());
+      *out[1].data<int64_t>() = count;
+      const std::string wrong = attrs.get("wrong", "");
+      if (wrong == "none") return SUCCESS;
+      if (wrong == "of the other") res.allocate_output(1, {1}, DType::kInt64);
+      if (wrong == "no output") res.allocate_output(2, {1}, DType::kInt64);
+      if (wrong == "dtype") res.allocate_output(0, {1}, DType::kFloat32);
+      if (wrong == "extent") res.allocate_output(0, {-1}, DType::kInt64);
+      if (out[0].req() == OpReq::kNone) return SUCCESS;
+      const OpTensor made = res.allocate_output(0, {count}, DType::kInt64);
+      for (int64_t k = 0; k < count; ++k) made.data<int64_t>()[k] = found[static_cast<size_t>(k)];
+      if (out[0].raw_data() != made.raw_data()) return Status::Failure("it is not the output");
+      if (wrong == "twice") res.allocate_output(0, {1}, DType::kInt64);
+      return SUCCESS;
+    })
+    .setInput("x")
+    .setOutput("indices")
+    .setOutput("count")
+    .setAllocatesOutputs()
+    .setInferType([](const AttrMap&, std::vector<DType>&, std::vector<DType>& out) {
+      out[0] = out[1] = DType::kInt64;
+    })
+    .setInferShape([](const AttrMap&, ShapeVectors&, ShapeVectors& out) {
+      out = {{-1}, {1}};
+    });
 // The same names without an end: attributes that it does not know go to its functions, too.
 REGISTER_OP(LibOpen)
     .setForward([](const AttrMap& attrs, Ins, Outs out, OpResource&) {

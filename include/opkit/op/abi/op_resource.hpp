@@ -260,6 +260,24 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
+  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
+  // that has no dtype and that req() says is wanted. Also found among the outputs afterwards.
+  // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
+  // kFailedPrecondition; kUnsupported in a program of an older ABI.
+  OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
+    if (!OPKIT_ABI_HAS(host(), allocate_output))
+      Throw(ErrorCode::kUnsupported, "allocate_output needs ABI 1.1; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->allocate_output(call_, static_cast<uint64_t>(output), static_cast<int32_t>(dtype),
+                                  static_cast<int32_t>(shape.size()), shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
+  OpTensor allocate_output(int output, std::initializer_list<int64_t> shape, DType dtype) const {
+    return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
+  }
+
   // The memory declared by setScratch, undefined at the start of every run; null without.
   void* scratch() const { return call_->scratch; }
   int64_t scratch_bytes() const { return call_->scratch_bytes; }

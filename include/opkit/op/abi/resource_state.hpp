@@ -84,6 +84,15 @@ struct RunMemory {
   }
 };
 
+// Makes the outputs of an operator that inference leaves open.
+class OutputMaker {
+ public:
+  virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
+
+ protected:
+  ~OutputMaker() = default;
+};
+
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
 // its completion was signalled.
@@ -119,8 +128,9 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
-  RefCountedList kept_by_work;         // until launched work has run: a library's code
-  OperatorBase* deferrable = nullptr;  // of an operator with setAsync(), while its forward runs
+  RefCountedList kept_by_work;          // until launched work has run: a library's code
+  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // `add` puts something into the memory of the run.

@@ -28,7 +28,7 @@ class FunctionRequests {
 class FunctionBody {
  public:
   static std::unique_ptr<FunctionBody> Make(OperatorBase& op, FunctionRecord record,
-                                            FunctionPass pass);
+                                            FunctionPass pass, size_t device);
   virtual ~FunctionBody() = default;
 
   // Error (kOutOfRange) for an output that the node does not have.

@@ -6,6 +6,7 @@
 #include "opkit/op/abi/host_table.hpp"
 #include "opkit/op/function_op.hpp"
 #include "opkit/op/inference.hpp"
+#include "opkit/op/schema/op_cost.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -19,6 +20,8 @@ class FunctionHooks : public RefCounted {
   virtual void Infer(InferenceContext& context) = 0;
   virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
+  virtual void Cost(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                    std::span<const TensorInfo> outputs, OpCost& cost) = 0;
 };
 // A state whose runs are calls of a library's kernel, the `abi` of its device.
 class DirectState : public StatefulOp {
@@ -241,6 +244,17 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
   };
   for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
   for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
+}
+
+// Adds what the operator says of its cost to `cost`, which has the bytes of its values.
+inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
+                         std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
+                         OpCost& cost) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
+  CallFunction(record, "setFlops's function", [&] {
+    cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
+    return OpStatus();
+  });
 }
 
 // The bytes of scratch for inputs whose shapes are all known.

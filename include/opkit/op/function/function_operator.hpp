@@ -14,10 +14,11 @@ namespace opkit::inline OPKIT_ABI {
 template <class Context>
 class FunctionOperator final : public Operator<Context>, public detail::FunctionRequests {
  public:
+  // `device` is the place of its functions among the record's.
   FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-                   FunctionPass pass)
+                   FunctionPass pass, size_t device)
       : Operator<Context>(def, ws),
-        body_(detail::FunctionBody::Make(*this, std::move(record), pass)) {
+        body_(detail::FunctionBody::Make(*this, std::move(record), pass, device)) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
     if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
   }
@@ -57,7 +58,8 @@ namespace detail {
 
 // Makes the operators of a device type; null where no header of its backend was included.
 using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
-                                                                  FunctionRecord, FunctionPass);
+                                                                  FunctionRecord, FunctionPass,
+                                                                  size_t device);
 std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 
 }  // namespace detail
@@ -69,8 +71,9 @@ bool EnableFunctionOperators() {
   detail::FunctionFactory(Context::kDeviceType)
       .store(
           [](const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-             FunctionPass pass) -> std::unique_ptr<OperatorBase> {
-            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass);
+             FunctionPass pass, size_t device) -> std::unique_ptr<OperatorBase> {
+            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass,
+                                                               device);
           },
           std::memory_order_release);
   return true;
@@ -98,6 +101,7 @@ class FunctionOpHost {
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
   void Doc();
+  void Cost();
   void Attr(const AttributeSchema& attribute);
   void OpenAttrs();
   // The last of the inputs or outputs is new.

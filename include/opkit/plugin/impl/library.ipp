@@ -277,8 +277,9 @@ class LibraryLoader {
       std::tie(inputs, outputs) = FunctionArity(record, Arguments());
     } catch (const Error&) {  // it depends on attributes
     }
+    if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
     need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
-         "add .setInferShape(f), or a class's TensorInferenceFunction");
+         "add .setInferShape(f), or .setAllocatesOutputs()");
     need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
          "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
@@ -320,8 +321,11 @@ class LibraryLoader {
     FunctionOpHost host(loaded.records[i]);
     const bool owns = loaded.owns[i];
     if (owns) host.Begin(/*is_complete=*/true);
-    const std::string backend = owns ? std::string() : loaded.backend;
     for (FunctionDevice& device : record.devices) {
+      // A kernel of a named backend keeps its name in an operator of the library's own.
+      const std::string backend = owns                     ? device.backend
+                                  : device.backend.empty() ? loaded.backend
+                                                           : loaded.backend + "." + device.backend;
       host.Add(device, FunctionPass::kForward, backend);
       ++loaded.idle_count;
       if (!device.abi.backward) continue;

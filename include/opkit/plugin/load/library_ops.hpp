@@ -148,6 +148,19 @@ class LibraryHooks final : public FunctionHooks {
     return bytes;
   }
 
+  void Cost(const OperatorDef& def, std::span<const TensorInfo> in, std::span<const TensorInfo> out,
+            OpCost& cost) override {
+    const AbiNode node(def);
+    std::vector<std::string> symbols;
+    AbiValues inputs(in, symbols), outputs(out, symbols);
+    opkit_cost said{sizeof said,        nullptr,          cost.flops, cost.bytes_read,
+                    cost.bytes_written, cost.params_bytes};
+    CallLibrary("cost", name_, image_->name, [&] {
+      return functions_.cost(op_, &node.node(), inputs.data(), outputs.data(), &said);
+    });
+    cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
+  }
+
  private:
   static constexpr int32_t kMostValues = 65535;  // a node names them one by one
 

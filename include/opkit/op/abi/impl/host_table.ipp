@@ -95,19 +95,39 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
     });
   }
+  static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
+                           int32_t rank, const int64_t* shape) {
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+      Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
+            " in operator ", state.op);
+    return Shape(Dims(shape, static_cast<size_t>(rank)));
+  }
   static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
                                 const int64_t* shape, opkit_tensor* tensor) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
-        Throw(ErrorCode::kInvalidArgument, "temporary of dtype ", dtype, " and rank ", rank,
-              " in operator ", state.op);
       auto slot = MakeIntrusive<TensorSlot>();
-      slot->tensor = Tensor(Shape(Dims(shape, static_cast<size_t>(rank))),
+      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
                             static_cast<DType>(dtype), MemoryDevice(state.device));
       slot->Bind(slot->tensor, OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
       state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
+    });
+  }
+  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
+                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!state.output_maker)
+        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
+              state.asynchronous && state.launch
+                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
+                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+      CopyView(state.output_maker
+                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
+                                static_cast<DType>(dtype))
+                   .view(),
+               tensor);
     });
   }
   // Copies as many members as the caller's version has.
@@ -214,15 +234,15 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      const bool is_native = state.asynchronous && !state.launch;
+      const bool is_native = call->asynchronous && !state.launch;
       const NativeStreamFunction on_stream =
           is_native ? FindNativeStreams(state.device.type) : nullptr;
       if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
       // The stream's thread runs it as on the CPU.
-      const Device device = state.asynchronous && !is_native ? Device{} : state.device;
+      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
       IntrusivePtr<InvokedOperator> invoked = Resolve(
           state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
-      if (!state.asynchronous)
+      if (!call->asynchronous)
         RunInto(*invoked, ins, outs);
       else if (is_native)
         on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
@@ -307,7 +327,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &CurrentIdentity,
                                      &Adopt,
                                      &Defer,
-                                     &Complete};
+                                     &Complete,
+                                     &AllocateOutput};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 

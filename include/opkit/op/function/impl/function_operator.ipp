@@ -24,6 +24,7 @@ OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType ty
 struct FunctionOperatorCreator {
   FunctionRecord record;
   FunctionPass pass;
+  size_t device;
 
   std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws) const {
     const FunctionOperatorFactory factory =
@@ -34,7 +35,7 @@ struct FunctionOperatorCreator {
                  " in this program: include the header of its backend "
                  "(opkit/backends/<its name>/function_operator.hpp), or call "
                  "opkit::EnableFunctionOperators<Context>() for a device of your own"));
-    return factory(def, ws, record, pass);
+    return factory(def, ws, record, pass, device);
   }
 };
 
@@ -133,7 +134,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   kernel.file = record->file;
   kernel.line = record->line;
   kernel.origin = record->library;
-  kernel.create = FunctionOperatorCreator{record, pass};
+  kernel.create = FunctionOperatorCreator{record, pass, Index(&device - record->devices.data())};
   kernel.propose = [record, pass](const KernelQuery& query) {
     KernelConfig config;
     const auto inputs = static_cast<int>(query.def.inputs().size());
@@ -148,6 +149,16 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
 }
 OPKIT_INLINE void FunctionOpHost::Doc() {
   if (schema_) schema_->SetDoc(record_->doc);
+}
+OPKIT_INLINE void FunctionOpHost::Cost() {
+  if (schema_)
+    schema_->CostInferenceFunction([record = record_](const OperatorDef& def,
+                                                      const std::vector<TensorInfo>& inputs,
+                                                      const std::vector<TensorInfo>& outputs) {
+      OpCost cost = OpSchema().Cost(def, inputs, outputs);
+      FunctionCost(*record, def, inputs, outputs, cost);
+      return cost;
+    });
 }
 OPKIT_INLINE void FunctionOpHost::Attr(const AttributeSchema& attribute) {
   if (schema_) schema_->Arg(attribute);
@@ -173,6 +184,7 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   if (keeps_state) schema_->KeepsState();
   if (record_->Has(OPKIT_OP_EFFECTS) && !record_->Has(OPKIT_OP_KEEPS_STATE)) HasEffects();
   if (record_->Has(OPKIT_OP_SUBGRAPH)) NeedsSubgraph();
+  if (record_->abi.cost) Cost();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
   for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;

@@ -88,6 +88,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
     if (record.infer_shape) record.abi.infer_shape = &InferShape;
     if (record.mutate_inputs) record.abi.mutated_inputs = &MutatedInputs;
     if (record.scratch) record.abi.scratch_bytes = &ScratchBytes;
+    if (record.flops) record.abi.cost = &Cost;
     record.abi.author = &record;
     for (FunctionDevice& device : record.devices) DeviceFunctions::FillIn(device, record);
   }
@@ -196,6 +197,13 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
         mutated[input] = 1;
       }
       return status;
+    });
+  }
+  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                           const opkit_value* outputs, opkit_cost* cost) {
+    return GuardedCall([&] {
+      cost->flops = RecordOf(op).flops(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs),
+                                       Shapes(outputs, node->num_outputs));
     });
   }
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
