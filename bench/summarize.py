@@ -16,7 +16,8 @@ import sys
 import textwrap
 
 BENCH = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(BENCH / "engine"))
+sys.path += [str(BENCH / "engine"), str(BENCH / "graph")]
+from plot_compile import plot as plot_compile  # noqa: E402
 from plot_task_graph import NAMES, PEERS, SHAPES, SIZES, plot  # noqa: E402
 
 # Benchmark: our rows and the peer's rows of the same arguments, or of those after the peer's name.
@@ -24,6 +25,8 @@ PAIRS = {
     "dynamic": [("EngineChain", "TbbChain"), ("EngineChain", "MutexPoolChain"),
                 ("EngineIndependent", "TbbIndependent"),
                 ("EngineIndependent", "MutexPoolIndependent")],
+    "compile": [("Compile", "Build")],
+    "replay_mode": [("Auto", "Walk"), ("Auto", "Levels"), ("Auto", "Counters")],
     "executor": [("Executor", "TaskGraph"), ("Executor", "VirtualCalls"),
                  ("Executor", "SimpleNet")],
     "operator": [("RunEmpty", "PlainVirtualCall"),
@@ -332,6 +335,14 @@ def page(name, report):
             parts += memory_plan_tables(rows)
         else:
             parts.append(pairs_table(name, rows))
+        if name == "compile":
+            parts.append("![ns and bytes of a node over nodes](compile.svg)")
+            by_graph = [(graph, int(nodes), row) for (contender, arguments), row in rows.items()
+                        if contender == "Compile" for graph, nodes in [arguments.split("/")]]
+            pictures["compile.svg"] = plot_compile({
+                "Compile, ns a node": {(g, n): row["ns"] for g, n, row in by_graph},
+                "Peak bytes a node": {(g, n): row["counters"]["peak_bytes"]
+                                      for g, n, row in by_graph}})
         parts += [f"Not run: {', '.join(names)}: {error}." for error, names in errors.items()]
     if name in QUOTED:
         parts.append(f"Quoted, as published for another machine: {QUOTED[name]}.")

@@ -2626,19 +2626,19 @@ struct InvocationState {
   uint64_t last_id = 0;
 };
 inline constinit thread_local InvocationState t_invocation;
-inline constinit std::atomic<uint64_t> g_invocation_block{0};
+inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 
-// Each thread draws ids from a block of its own, so that opening a scope touches nothing shared.
-inline uint64_t NextInvocationId() {
+// Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
+// its own, so that opening a scope touches nothing shared.
+inline uint64_t NextInvocationIds(uint64_t count) {
   InvocationState& state = t_invocation;
-  if (state.next_id == state.last_id) [[unlikely]] {
-    constexpr uint64_t kBlock = uint64_t{1} << 20;
+  if (state.last_id - state.next_id < count) [[unlikely]] {
+    const uint64_t block = count + (uint64_t{1} << 20);
     // Relaxed: only the uniqueness of the number matters, it publishes nothing.
-    state.next_id = g_invocation_block.fetch_add(1, std::memory_order_relaxed) * kBlock;
-    state.last_id = state.next_id + kBlock;
-    if (state.next_id == 0) state.next_id = 1;
+    state.next_id = g_next_invocation_id.fetch_add(block, std::memory_order_relaxed);
+    state.last_id = state.next_id + block;
   }
-  return state.next_id++;
+  return std::exchange(state.next_id, state.next_id + count);
 }
 
 }  // namespace detail
@@ -2655,7 +2655,7 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 class InvocationScope {
  public:
   explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = {detail::NextInvocationId(), previous_.id, kind};
+    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind};
   }
   // Continues `token` itself on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) { return InvocationScope(token); }
@@ -6549,23 +6549,20 @@ struct NamedSubgraph {
 };
 
 // A regular value with a fluent builder; an overload with an argument sets or adds, one without
-// reads.
+// reads. Copies share their fields until one of them is changed, so that the copies of a graph and
+// the operators made of its nodes hold one set. A reference that a mutable_…() returned may not be
+// used once the definition has been copied.
 //
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
  public:
   OperatorDef() = default;
-  explicit OperatorDef(std::string type) : type_(std::move(type)) {}
+  explicit OperatorDef(std::string type) { Type(std::move(type)); }
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
-  OperatorDef(const OperatorDef&);
-  OperatorDef(OperatorDef&&) noexcept;
-  OperatorDef& operator=(const OperatorDef& other);
-  OperatorDef& operator=(OperatorDef&&) noexcept;
-  ~OperatorDef();
 
-  OperatorDef& Type(std::string type) { return type_ = std::move(type), *this; }
-  OperatorDef& Name(std::string name) { return name_ = std::move(name), *this; }
+  OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
   // Adds one; an empty name leaves an optional input or output out.
   OperatorDef& Input(std::string name);
   OperatorDef& Output(std::string name);
@@ -6578,51 +6575,64 @@ class OperatorDef {
   // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
   // Error (kInvalidArgument) for null.
   OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
-  OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
+  OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
   // that are not in the program, or refuse the node, are passed over, so that one net serves
   // machines with and without them; of required ones one must take the node.
   OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    engine_ = std::move(engine);
-    engine_need_ = need;
+    mutable_fields().engine = std::move(engine);
+    mutable_fields().engine_need = need;
     return *this;
   }
-  OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
+  OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
-  const std::string& type() const { return type_; }
-  const std::string& name() const { return name_; }
-  const std::vector<std::string>& inputs() const { return inputs_; }
-  const std::vector<std::string>& outputs() const { return outputs_; }
-  const std::vector<std::string>& control_inputs() const { return control_inputs_; }
-  const Arguments& args() const { return args_; }
-  Arguments& mutable_args() { return args_; }
-  const std::vector<NamedSubgraph>& subgraphs() const { return subgraphs_; }
+  const std::string& type() const { return fields().type; }
+  const std::string& name() const { return fields().name; }
+  const std::vector<std::string>& inputs() const { return fields().inputs; }
+  const std::vector<std::string>& outputs() const { return fields().outputs; }
+  const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
+  const Arguments& args() const { return fields().args; }
+  const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
   // Null when there is none of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
-  ::opkit::Device device() const { return device_; }
-  const std::string& engine() const { return engine_; }
-  bool requires_engine() const { return engine_need_ == kRequired && !engine_.empty(); }
-  bool is_gradient_op() const { return is_gradient_op_; }
-  std::vector<std::string>& mutable_inputs() { return inputs_; }
-  std::vector<std::string>& mutable_outputs() { return outputs_; }
+  ::opkit::Device device() const { return fields().device; }
+  const std::string& engine() const { return fields().engine; }
+  bool requires_engine() const {
+    return fields().engine_need == kRequired && !fields().engine.empty();
+  }
+  bool is_gradient_op() const { return fields().is_gradient_op; }
+  Arguments& mutable_args() { return mutable_fields().args; }
+  std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
+  std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  friend bool operator==(const OperatorDef&, const OperatorDef&) = default;
+  friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
+    return a.shared_ == b.shared_ || a.fields() == b.fields();
+  }
 
  private:
-  std::string type_;
-  std::string name_;
-  std::vector<std::string> inputs_;
-  std::vector<std::string> outputs_;
-  std::vector<std::string> control_inputs_;
-  Arguments args_;
-  std::vector<NamedSubgraph> subgraphs_;
-  ::opkit::Device device_;
-  std::string engine_;
-  BackendNeed engine_need_ = kPreferred;
-  bool is_gradient_op_ = false;
+  struct Fields {
+    std::string type;
+    std::string name;
+    std::vector<std::string> inputs;
+    std::vector<std::string> outputs;
+    std::vector<std::string> control_inputs;
+    Arguments args;
+    std::vector<NamedSubgraph> subgraphs;
+    ::opkit::Device device;
+    std::string engine;
+    BackendNeed engine_need = kPreferred;
+    bool is_gradient_op = false;
+    friend bool operator==(const Fields&, const Fields&) = default;
+  };
+  OPKIT_INLINE static const Fields& NoFields();
+  const Fields& fields() const { return shared_ ? shared_->value : NoFields(); }
+  // The fields of this definition alone.
+  OPKIT_INLINE Fields& mutable_fields();
+
+  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: as a definition begins
 };
 
 }  // namespace opkit
@@ -7865,6 +7875,23 @@ class OperatorBase : public Observable<OperatorBase> {
   // Issues the work and returns; event() completes with it. A failure while issuing fails the event
   // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
+  // The operator's work. Classes that derive from OperatorBase itself may do theirs in Run.
+  // Error: kUnsupported.
+  OPKIT_INLINE virtual bool RunOnDevice();
+  // Whether Run is RunOnDevice on the calling thread and no more: no stream, nothing that goes on.
+  virtual bool RunsDirectly() const { return false; }
+  // Run of such an operator, under the caller's invocation: a plan opens one scope for many.
+  void RunDirectly() {
+    ObserverScope<OperatorBase> observers(*this);
+    try {
+      if (!RunOnDevice()) [[unlikely]]
+        ReturnedFalse();
+      PublishOutputs();
+    } catch (...) {
+      RethrowWithContext();
+    }
+    observers.Succeeded();
+  }
   // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
   // Whether it may be issued before the operators that it depends on are done, if those are on its
@@ -7989,7 +8016,13 @@ class OperatorBase : public Observable<OperatorBase> {
   bool OutputIsType(int i) const {
     return Bound(outputs_, i, "output")->template IsType<T>();
   }
-  Blob* OutputBlob(int i) const { return Bound(outputs_, i, "output"); }
+  Blob* OutputBlob(int i) const {
+    has_taken_outputs_ = true;
+    return Bound(outputs_, i, "output");
+  }
+  // Whether anybody has ever asked for an output to write to: one that was never asked for is where
+  // the plan has put it.
+  bool HasTakenOutputs() const { return has_taken_outputs_; }
   // Whether the two share memory, whatever their names are.
   bool IsInputOutputAlias(int i, int o) const;
 
@@ -8051,9 +8084,9 @@ class OperatorBase : public Observable<OperatorBase> {
   virtual bool InfersOutputs() const { return false; }
   // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
   // do not infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or
-  // shape is not known. Error: kInvalidArgument for a wrong count.
+  // shape is not known, or where runs do not infer. Error: kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
-    inference_.Set(def(), inputs, outputs);
+    if (InfersOutputs()) inference_.Set(def(), inputs, outputs);
   }
   detail::InferenceCache& inference() { return inference_; }
 
@@ -8142,6 +8175,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // The members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
+  mutable bool has_taken_outputs_ = false;
   int net_position_ = -1;
   detail::PendingOutputs pending_;
   Device device_;
@@ -8462,9 +8496,14 @@ class Operator : public OperatorBase {
   }
 
   // The operator's work, on the context's device and stream. False or an exception is a failure.
-  virtual bool RunOnDevice() = 0;
+  bool RunOnDevice() override = 0;
 
   bool Run(int stream_id = 0) final {
+    if (RunsDirectly()) [[likely]] {
+      InvocationScope invocation(NextInvocationKind());
+      RunDirectly();
+      return true;
+    }
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
     return RunAs(stream_id, by_event, [&] { RunToEnd(by_event); });
   }
@@ -8472,6 +8511,7 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
   bool SupportsAsyncScheduling() const override {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
@@ -8514,9 +8554,9 @@ class Operator : public OperatorBase {
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
+    InvocationScope invocation(NextInvocationKind());
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
-    InvocationScope invocation(NextInvocationKind());
     if (by_event) PrepareEvent();
     try {
       body();
@@ -11537,45 +11577,48 @@ namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
-    : type_(std::move(type)),
-      inputs_(std::move(inputs)),
-      outputs_(std::move(outputs)),
-      args_(std::move(args)) {}
-OPKIT_INLINE OperatorDef::OperatorDef(const OperatorDef&) = default;
-OPKIT_INLINE OperatorDef::OperatorDef(OperatorDef&&) noexcept = default;
-OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef& other) {
-  return *this = OperatorDef(other);
+    : OperatorDef(std::move(type)) {
+  mutable_inputs() = std::move(inputs);
+  mutable_outputs() = std::move(outputs);
+  mutable_args() = std::move(args);
 }
-OPKIT_INLINE OperatorDef& OperatorDef::operator=(OperatorDef&&) noexcept = default;
-OPKIT_INLINE OperatorDef::~OperatorDef() = default;
+OPKIT_INLINE const OperatorDef::Fields& OperatorDef::NoFields() {
+  static const Fields fields;
+  return fields;
+}
+OPKIT_INLINE OperatorDef::Fields& OperatorDef::mutable_fields() {
+  if (shared_.use_count() != 1) shared_ = MakeIntrusive<detail::Shared<Fields>>(fields());
+  return shared_->value;
+}
 
 OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
-  return inputs_.push_back(std::move(name)), *this;
+  return mutable_inputs().push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
-  return outputs_.push_back(std::move(name)), *this;
+  return mutable_outputs().push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
-  return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
+  return mutable_inputs().insert(mutable_inputs().end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
-  return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
+  return mutable_outputs().insert(mutable_outputs().end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
-  return control_inputs_.push_back(std::move(name)), *this;
+  return mutable_fields().control_inputs.push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
-  return args_.Set(std::move(name), std::move(value)), *this;
+  return mutable_args().Set(std::move(name), std::move(value)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
                                                 detail::IntrusivePtr<const SubgraphBase> graph) {
-  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type_, " is null");
-  for (NamedSubgraph& known : subgraphs_)
+  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type(), " is null");
+  std::vector<NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
+  for (NamedSubgraph& known : subgraphs)
     if (known.name == name) return known.graph = std::move(graph), *this;
-  return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
+  return subgraphs.push_back({std::move(name), std::move(graph)}), *this;
 }
 OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
-  for (const NamedSubgraph& known : subgraphs_)
+  for (const NamedSubgraph& known : subgraphs())
     if (known.name == name) return known.graph.get();
   return nullptr;
 }
@@ -11586,8 +11629,8 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
     for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
     return out;
   };
-  return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (", join(def.inputs_),
-                ") -> (", join(def.outputs_), ")");
+  return StrCat(def.type(), def.name().empty() ? "" : " '" + def.name() + "'", " (",
+                join(def.inputs()), ") -> (", join(def.outputs()), ")");
 }
 
 }  // namespace opkit
@@ -12732,6 +12775,9 @@ OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   AddContext(wrapped);
   throw wrapped;
 }
+OPKIT_INLINE bool OperatorBase::RunOnDevice() {
+  Throw(ErrorCode::kUnsupported, "operator ", type(), " has no RunOnDevice; call Run");
+}
 OPKIT_INLINE void OperatorBase::ReturnedFalse() {
   Throw(ErrorCode::kOperatorFailed,
         "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");
@@ -13413,7 +13459,8 @@ OPKIT_INLINE void Graph::RemoveNodes(const std::vector<char>& removed) {
 
 OPKIT_INLINE void Graph::ReplaceUses(const std::string& from, const std::string& to) {
   for (OperatorDef& def : nodes_)
-    std::replace(def.mutable_inputs().begin(), def.mutable_inputs().end(), from, to);
+    if (detail::Reads(def, from))
+      std::replace(def.mutable_inputs().begin(), def.mutable_inputs().end(), from, to);
 }
 
 OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {

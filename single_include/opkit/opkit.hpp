@@ -2700,19 +2700,19 @@ struct InvocationState {
   uint64_t last_id = 0;
 };
 inline constinit thread_local InvocationState t_invocation;
-inline constinit std::atomic<uint64_t> g_invocation_block{0};
+inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 
-// Each thread draws ids from a block of its own, so that opening a scope touches nothing shared.
-inline uint64_t NextInvocationId() {
+// Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
+// its own, so that opening a scope touches nothing shared.
+inline uint64_t NextInvocationIds(uint64_t count) {
   InvocationState& state = t_invocation;
-  if (state.next_id == state.last_id) [[unlikely]] {
-    constexpr uint64_t kBlock = uint64_t{1} << 20;
+  if (state.last_id - state.next_id < count) [[unlikely]] {
+    const uint64_t block = count + (uint64_t{1} << 20);
     // Relaxed: only the uniqueness of the number matters, it publishes nothing.
-    state.next_id = g_invocation_block.fetch_add(1, std::memory_order_relaxed) * kBlock;
-    state.last_id = state.next_id + kBlock;
-    if (state.next_id == 0) state.next_id = 1;
+    state.next_id = g_next_invocation_id.fetch_add(block, std::memory_order_relaxed);
+    state.last_id = state.next_id + block;
   }
-  return state.next_id++;
+  return std::exchange(state.next_id, state.next_id + count);
 }
 
 }  // namespace detail
@@ -2729,7 +2729,7 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 class InvocationScope {
  public:
   explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = {detail::NextInvocationId(), previous_.id, kind};
+    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind};
   }
   // Continues `token` itself on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) { return InvocationScope(token); }
@@ -4104,7 +4104,10 @@ namespace detail {
 int WidthToShare(double ns_per_node);
 
 // Settles on the mode of a Replay by its first runs: walks a few times, tries the modes that the
-// estimate then favours, and keeps the fastest; parallel running has to prove itself.
+// estimate then favours, and keeps the fastest; parallel running has to prove itself. It goes on
+// watching: a parallel mode that loses time against the walk, because other work has taken a core,
+// is left at once, and the modes are tried again when runs have become much longer or shorter, and
+// now and then, so that a core that is free again is found.
 class ReplayTuner {
  public:
   // `ns_per_node` of 0 means unknown.
@@ -4112,35 +4115,56 @@ class ReplayTuner {
               bool may_pend);
 
   ReplayMode mode() const { return mode_; }
+  // Whether the mode is not on trial; decisions() counts how often one was decided on.
   bool settled() const { return settled_; }
-  bool may_use_counters() const { return !settled_ || mode_ == ReplayMode::kCounters; }
+  int decisions() const { return decisions_; }
+  bool may_use_counters() const { return !fixed_ || mode_ == ReplayMode::kCounters; }
   double ns_per_node() const {
     constexpr double kUsualNs = 100, kUsualPendingNs = 10'000;  // a launch on a device
     return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
   }
 
-  // Takes note of how long a run in mode() took. The best of each mode counts: the first runs warm
-  // the caches, and every disturbance makes a run longer.
-  void Record(int64_t ns);
+  // Called before each run: whether Record is to be told its time. A walk may take less than
+  // reading the clock does: once settled, one in 16 is timed.
+  bool NextIsTimed() {
+    if (fixed_) return false;
+    return !settled_ || ++runs_ % 16 == 0 || mode_ != ReplayMode::kWalk;
+  }
+  // Takes note of how long a run in mode() took. On trial the best of each mode counts: the first
+  // runs warm the caches, and every disturbance makes a run longer.
+  void Record(int64_t ns) { settled_ ? Watch(ns) : Try(ns); }
 
   OPKIT_COLD std::string Explain() const;
 
  private:
   ReplayMode Choose(double ns) const { return ChooseMode(schedule_, ns, threads_, may_pend_); }
+  void Try(int64_t ns);
+  void Watch(int64_t ns);
+  bool EnoughRuns(int64_t ns) const;
+  ReplayMode FastestTried() const;
+  void Settle(ReplayMode mode);
   int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
   int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
+  // How much longer than the walk the parallel runs took, in walks.
+  double LostWalks() const {
+    return static_cast<double>(lost_ns_) / static_cast<double>(best_ns(ReplayMode::kWalk));
+  }
 
   const Schedule& schedule_;
   const ReplayMode asked_;
   ReplayMode mode_;
   const int threads_;
   const bool may_pend_;
+  bool fixed_ = true;  // the mode will never change
   bool settled_ = true;
   bool tries_levels_ = false, tries_counters_ = false;
-  int runs_ = 0;
-  int64_t tried_ns_ = 0;
-  double known_ns_ = 0;      // 0: not known yet
-  int64_t best_ns_[4] = {};  // 0: mode not tried
+  int decisions_ = 0;
+  int runs_ = 0;         // in this mode
+  int retry_after_ = 0;  // so many
+  int64_t tried_ns_ = 0, lost_ns_ = 0;
+  double known_ns_ = 0;                   // 0: not known yet
+  double usual_ns_ = 0, average_ns_ = 0;  // a run, when the mode was chosen and lately
+  int64_t best_ns_[4] = {};               // 0: mode not tried
 };
 
 }  // namespace detail
@@ -4658,23 +4682,20 @@ struct NamedSubgraph {
 };
 
 // A regular value with a fluent builder; an overload with an argument sets or adds, one without
-// reads.
+// reads. Copies share their fields until one of them is changed, so that the copies of a graph and
+// the operators made of its nodes hold one set. A reference that a mutable_…() returned may not be
+// used once the definition has been copied.
 //
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
  public:
   OperatorDef() = default;
-  explicit OperatorDef(std::string type) : type_(std::move(type)) {}
+  explicit OperatorDef(std::string type) { Type(std::move(type)); }
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
-  OperatorDef(const OperatorDef&);
-  OperatorDef(OperatorDef&&) noexcept;
-  OperatorDef& operator=(const OperatorDef& other);
-  OperatorDef& operator=(OperatorDef&&) noexcept;
-  ~OperatorDef();
 
-  OperatorDef& Type(std::string type) { return type_ = std::move(type), *this; }
-  OperatorDef& Name(std::string name) { return name_ = std::move(name), *this; }
+  OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
   // Adds one; an empty name leaves an optional input or output out.
   OperatorDef& Input(std::string name);
   OperatorDef& Output(std::string name);
@@ -4687,51 +4708,64 @@ class OperatorDef {
   // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
   // Error (kInvalidArgument) for null.
   OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
-  OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
+  OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
   // that are not in the program, or refuse the node, are passed over, so that one net serves
   // machines with and without them; of required ones one must take the node.
   OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    engine_ = std::move(engine);
-    engine_need_ = need;
+    mutable_fields().engine = std::move(engine);
+    mutable_fields().engine_need = need;
     return *this;
   }
-  OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
+  OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
-  const std::string& type() const { return type_; }
-  const std::string& name() const { return name_; }
-  const std::vector<std::string>& inputs() const { return inputs_; }
-  const std::vector<std::string>& outputs() const { return outputs_; }
-  const std::vector<std::string>& control_inputs() const { return control_inputs_; }
-  const Arguments& args() const { return args_; }
-  Arguments& mutable_args() { return args_; }
-  const std::vector<NamedSubgraph>& subgraphs() const { return subgraphs_; }
+  const std::string& type() const { return fields().type; }
+  const std::string& name() const { return fields().name; }
+  const std::vector<std::string>& inputs() const { return fields().inputs; }
+  const std::vector<std::string>& outputs() const { return fields().outputs; }
+  const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
+  const Arguments& args() const { return fields().args; }
+  const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
   // Null when there is none of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
-  ::opkit::Device device() const { return device_; }
-  const std::string& engine() const { return engine_; }
-  bool requires_engine() const { return engine_need_ == kRequired && !engine_.empty(); }
-  bool is_gradient_op() const { return is_gradient_op_; }
-  std::vector<std::string>& mutable_inputs() { return inputs_; }
-  std::vector<std::string>& mutable_outputs() { return outputs_; }
+  ::opkit::Device device() const { return fields().device; }
+  const std::string& engine() const { return fields().engine; }
+  bool requires_engine() const {
+    return fields().engine_need == kRequired && !fields().engine.empty();
+  }
+  bool is_gradient_op() const { return fields().is_gradient_op; }
+  Arguments& mutable_args() { return mutable_fields().args; }
+  std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
+  std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  friend bool operator==(const OperatorDef&, const OperatorDef&) = default;
+  friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
+    return a.shared_ == b.shared_ || a.fields() == b.fields();
+  }
 
  private:
-  std::string type_;
-  std::string name_;
-  std::vector<std::string> inputs_;
-  std::vector<std::string> outputs_;
-  std::vector<std::string> control_inputs_;
-  Arguments args_;
-  std::vector<NamedSubgraph> subgraphs_;
-  ::opkit::Device device_;
-  std::string engine_;
-  BackendNeed engine_need_ = kPreferred;
-  bool is_gradient_op_ = false;
+  struct Fields {
+    std::string type;
+    std::string name;
+    std::vector<std::string> inputs;
+    std::vector<std::string> outputs;
+    std::vector<std::string> control_inputs;
+    Arguments args;
+    std::vector<NamedSubgraph> subgraphs;
+    ::opkit::Device device;
+    std::string engine;
+    BackendNeed engine_need = kPreferred;
+    bool is_gradient_op = false;
+    friend bool operator==(const Fields&, const Fields&) = default;
+  };
+  OPKIT_INLINE static const Fields& NoFields();
+  const Fields& fields() const { return shared_ ? shared_->value : NoFields(); }
+  // The fields of this definition alone.
+  OPKIT_INLINE Fields& mutable_fields();
+
+  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: as a definition begins
 };
 
 }  // namespace opkit
@@ -5783,6 +5817,23 @@ class OperatorBase : public Observable<OperatorBase> {
   // Issues the work and returns; event() completes with it. A failure while issuing fails the event
   // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
+  // The operator's work. Classes that derive from OperatorBase itself may do theirs in Run.
+  // Error: kUnsupported.
+  OPKIT_INLINE virtual bool RunOnDevice();
+  // Whether Run is RunOnDevice on the calling thread and no more: no stream, nothing that goes on.
+  virtual bool RunsDirectly() const { return false; }
+  // Run of such an operator, under the caller's invocation: a plan opens one scope for many.
+  void RunDirectly() {
+    ObserverScope<OperatorBase> observers(*this);
+    try {
+      if (!RunOnDevice()) [[unlikely]]
+        ReturnedFalse();
+      PublishOutputs();
+    } catch (...) {
+      RethrowWithContext();
+    }
+    observers.Succeeded();
+  }
   // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
   // Whether it may be issued before the operators that it depends on are done, if those are on its
@@ -5907,7 +5958,13 @@ class OperatorBase : public Observable<OperatorBase> {
   bool OutputIsType(int i) const {
     return Bound(outputs_, i, "output")->template IsType<T>();
   }
-  Blob* OutputBlob(int i) const { return Bound(outputs_, i, "output"); }
+  Blob* OutputBlob(int i) const {
+    has_taken_outputs_ = true;
+    return Bound(outputs_, i, "output");
+  }
+  // Whether anybody has ever asked for an output to write to: one that was never asked for is where
+  // the plan has put it.
+  bool HasTakenOutputs() const { return has_taken_outputs_; }
   // Whether the two share memory, whatever their names are.
   bool IsInputOutputAlias(int i, int o) const;
 
@@ -5969,9 +6026,9 @@ class OperatorBase : public Observable<OperatorBase> {
   virtual bool InfersOutputs() const { return false; }
   // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
   // do not infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or
-  // shape is not known. Error: kInvalidArgument for a wrong count.
+  // shape is not known, or where runs do not infer. Error: kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
-    inference_.Set(def(), inputs, outputs);
+    if (InfersOutputs()) inference_.Set(def(), inputs, outputs);
   }
   detail::InferenceCache& inference() { return inference_; }
 
@@ -6060,6 +6117,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // The members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
+  mutable bool has_taken_outputs_ = false;
   int net_position_ = -1;
   detail::PendingOutputs pending_;
   Device device_;
@@ -8290,9 +8348,14 @@ class Operator : public OperatorBase {
   }
 
   // The operator's work, on the context's device and stream. False or an exception is a failure.
-  virtual bool RunOnDevice() = 0;
+  bool RunOnDevice() override = 0;
 
   bool Run(int stream_id = 0) final {
+    if (RunsDirectly()) [[likely]] {
+      InvocationScope invocation(NextInvocationKind());
+      RunDirectly();
+      return true;
+    }
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
     return RunAs(stream_id, by_event, [&] { RunToEnd(by_event); });
   }
@@ -8300,6 +8363,7 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
   bool SupportsAsyncScheduling() const override {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
@@ -8342,9 +8406,9 @@ class Operator : public OperatorBase {
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
+    InvocationScope invocation(NextInvocationKind());
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
-    InvocationScope invocation(NextInvocationKind());
     if (by_event) PrepareEvent();
     try {
       body();
@@ -15273,19 +15337,28 @@ OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode,
           "another or make the schedule without it");
   }
   if (mode != ReplayMode::kAuto) return;
-  settled_ = ns_per_node > 0 || may_pend || Choose(1e9) == ReplayMode::kWalk;
-  mode_ = settled_ ? Choose(ns_per_node) : ReplayMode::kWalk;
+  settled_ = fixed_ = ns_per_node > 0 || may_pend || Choose(1e9) == ReplayMode::kWalk;
+  mode_ = fixed_ ? Choose(ns_per_node) : ReplayMode::kWalk;
 }
 
-OPKIT_INLINE void ReplayTuner::Record(int64_t ns) {
+// Later trials are short: the caches are warm and the threads are there.
+OPKIT_INLINE bool ReplayTuner::EnoughRuns(int64_t ns) const {
   constexpr int kFewRuns = 4, kManyRuns = 100;
   constexpr int64_t kLongNs = 2'000'000;    // one run of that length says enough
   constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
+  if (decisions_ > 0)
+    return runs_ >= 2 || (mode_ != ReplayMode::kWalk && ns > 2 * best_ns(ReplayMode::kWalk));
+  return runs_ >= kManyRuns || ns >= kLongNs || (runs_ >= kFewRuns && tried_ns_ >= kEnoughNs);
+}
+
+OPKIT_INLINE void ReplayTuner::Try(int64_t ns) {
   int64_t& best = best_ns(mode_);
   if (best == 0 || ns < best) best = ns;
   tried_ns_ += ns;
   ++runs_;
-  if ((runs_ < kFewRuns || tried_ns_ < kEnoughNs) && runs_ < kManyRuns && ns < kLongNs) return;
+  if (mode_ != ReplayMode::kWalk)
+    lost_ns_ += (std::max)(ns - best_ns(ReplayMode::kWalk), int64_t{0});
+  if (!EnoughRuns(ns)) return;
   runs_ = 0;
   tried_ns_ = 0;
   const auto walk_ns = static_cast<double>(best_ns(ReplayMode::kWalk));
@@ -15296,22 +15369,53 @@ OPKIT_INLINE void ReplayTuner::Record(int64_t ns) {
     tries_levels_ = estimate.levels_ns <= limit;
     tries_counters_ = estimate.counters_ns <= limit;
   }
-  if (std::exchange(tries_levels_, false)) {
+  if (std::exchange(tries_levels_, false))
     mode_ = ReplayMode::kLevels;
-  } else if (std::exchange(tries_counters_, false)) {
+  else if (std::exchange(tries_counters_, false))
     mode_ = ReplayMode::kCounters;
-  } else {
-    // A parallel mode has to be clearly faster: it takes other threads' time.
-    double limit = 0.95 * walk_ns;
-    mode_ = ReplayMode::kWalk;
-    for (const ReplayMode mode : {ReplayMode::kLevels, ReplayMode::kCounters}) {
-      const auto mode_ns = static_cast<double>(best_ns(mode));
-      if (mode_ns == 0 || mode_ns > limit) continue;
-      limit = mode_ns;
-      mode_ = mode;
-    }
-    settled_ = true;
+  else
+    Settle(FastestTried());
+}
+OPKIT_INLINE ReplayMode ReplayTuner::FastestTried() const {
+  // A parallel mode has to be clearly faster: it takes other threads' time.
+  double limit = 0.95 * static_cast<double>(best_ns(ReplayMode::kWalk));
+  ReplayMode fastest = ReplayMode::kWalk;
+  for (const ReplayMode mode : {ReplayMode::kLevels, ReplayMode::kCounters}) {
+    const auto mode_ns = static_cast<double>(best_ns(mode));
+    if (mode_ns == 0 || mode_ns > limit) continue;
+    limit = mode_ns;
+    fastest = mode;
   }
+  return fastest;
+}
+
+// The next trial comes the later, the more the last one has lost: trials take at most a quarter of
+// the time.
+OPKIT_INLINE void ReplayTuner::Settle(ReplayMode mode) {
+  constexpr double kLeastRuns = 64, kMostRuns = 1024;
+  retry_after_ = static_cast<int>((std::clamp)(4 * LostWalks(), kLeastRuns, kMostRuns));
+  mode_ = mode;
+  settled_ = true;
+  ++decisions_;
+  runs_ = 0;
+  lost_ns_ = 0;
+  usual_ns_ = average_ns_ = static_cast<double>(best_ns(mode));
+}
+
+OPKIT_INLINE void ReplayTuner::Watch(int64_t ns) {
+  constexpr double kMostLostWalks = 4, kDrift = 1.5;
+  average_ns_ += (static_cast<double>(ns) - average_ns_) / 4;
+  if (mode_ != ReplayMode::kWalk) {
+    lost_ns_ = (std::max)(lost_ns_ + ns - best_ns(ReplayMode::kWalk), int64_t{0});
+    if (LostWalks() > kMostLostWalks) return Settle(ReplayMode::kWalk);
+  }
+  const bool drifted = average_ns_ > kDrift * usual_ns_ || average_ns_ * kDrift < usual_ns_;
+  if (runs_ < retry_after_ || (!drifted && mode_ != ReplayMode::kWalk)) return;
+  settled_ = false;
+  mode_ = ReplayMode::kWalk;
+  std::fill(best_ns_, best_ns_ + 4, 0);
+  runs_ = 0;
+  lost_ns_ = 0;
 }
 
 OPKIT_INLINE std::string ReplayTuner::Explain() const {
@@ -15326,7 +15430,9 @@ OPKIT_INLINE std::string ReplayTuner::Explain() const {
     tried += StrCat(tried.empty() ? "" : ", ", static_cast<double>(ns / 10) / 100, " us by ",
                     ToString(mode));
   }
-  return StrCat(ToString(mode_), ": measured ", tried, " for a run");
+  const bool left = mode_ == ReplayMode::kWalk && FastestTried() != mode_;
+  return StrCat(ToString(mode_), ": measured ", tried, " for a run",
+                left ? ", but other work has taken the cores since" : "");
 }
 
 }  // namespace detail
@@ -15847,18 +15953,37 @@ struct ReplayOptions {
   bool may_pend = true;
 };
 
+namespace detail {
+
+// What one thread calls for its nodes: a callable that the body makes for it, where it has
+// OnThread(). Otherwise a body that can be copied is copied to the stack: its members stay in
+// registers, since the compiler knows that nodes do not change them.
 template <class Body>
-concept ReplayBody = std::is_invocable_v<Body&, int> &&
-                     (std::is_void_v<std::invoke_result_t<Body&, int>> ||
-                      std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>);
+decltype(auto) BodyOnThread(Body& body) {
+  if constexpr (requires { body.OnThread(); })
+    return body.OnThread();
+  else if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>)
+    return static_cast<const Body>(body);
+  else
+    return (body);
+}
+template <class Body>
+using ReplayResult = std::invoke_result_t<decltype(BodyOnThread(std::declval<Body&>())), int>;
+
+}  // namespace detail
+
+template <class Body>
+concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
+                     std::is_same_v<detail::ReplayResult<Body>, NodeState>;
 
 //   Schedule schedule(3, {{0, 1}, {0, 2}});
 //   Replay replay(schedule, [&](int node) { work[schedule.original_of(node)](); });
 //   replay.Run();  // as often as you like
 //
 // The body is called with the node's number in the schedule, once for each node, on the calling
-// thread and on workers of the pool, under the caller's invocation. Nodes see the writes of those
-// that they depend on. Schedule and pool must outlive the replay.
+// thread and on workers of the pool, under the caller's invocation; where it has `OnThread()`, what
+// that returns is called instead, made for each thread's part in a run. Nodes see the writes of
+// those that they depend on. Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
 // be called from any thread during a run, from the body too. A forked child makes its own replays.
@@ -15877,7 +16002,7 @@ class Replay {
 
  public:
   using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
-  static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
+  static constexpr bool kMayPend = std::is_same_v<detail::ReplayResult<Body>, NodeState>;
 
   // Throws kInvalidArgument for a mode that cannot run the schedule: nodes that may pend need
   // kCounters, an in_order schedule kCounters or kWalk.
@@ -15899,9 +16024,10 @@ class Replay {
   // 20 to 30 ns. Where nodes may pend and a deadline is set, a thread from outside the pool that
   // runs out of nodes sleeps for the rest of the run instead of helping.
   void Run(Timeout timeout = {}) {
-    const int64_t start = tuner_.settled() ? 0 : detail::MonotonicNs();
+    const bool timed = tuner_.NextIsTimed();
+    const int64_t start = timed ? detail::MonotonicNs() : 0;
     core_->Run(tuner_.mode(), tuner_.ns_per_node(), timeout);
-    if (!tuner_.settled()) tuner_.Record(detail::MonotonicNs() - start);
+    if (timed) tuner_.Record(detail::MonotonicNs() - start);
   }
 
   // Starts a run and returns at once; `done` is called with its error (null for none) by the thread
@@ -15936,24 +16062,22 @@ class Replay {
   const Schedule& schedule() const { return core_->schedule; }
   Body& body() { return body_; }
 
-  // The mode of the next run, and whether that is final.
+  // The mode of the next run, whether that is more than a trial, and how many trials have ended.
   ReplayMode mode() const { return tuner_.mode(); }
   bool settled() const { return tuner_.settled(); }
+  int decisions() const { return tuner_.decisions(); }
   // A sentence that names the mode and the reason for it. Not to be called during a run.
   std::string ExplainMode() const { return tuner_.Explain(); }
 
  private:
   using Core = detail::ReplayCore;
 
-  // A body that can be copied is copied to the stack: its members stay in registers, since the
-  // compiler knows that nodes do not change them.
-  static constexpr bool kCopies =
-      std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
-  using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
-  using BodyReference = std::remove_reference_t<LocalBody>&;
+  static decltype(auto) OnThread(Core& core) {
+    return detail::BodyOnThread(*static_cast<Body*>(core.body.object));
+  }
 
   // Calls the body where nodes may not pend.
-  static void CallDone(BodyReference body, int node) {
+  static void CallDone(auto& body, int node) {
     if constexpr (kMayPend) {
       [[maybe_unused]] const NodeState state = body(node);
       OPKIT_ASSERT(state == NodeState::kDone);
@@ -15963,7 +16087,7 @@ class Replay {
   }
 
   static void RunRange(Core& core, int begin, int end, bool by_level) {
-    LocalBody body = *static_cast<Body*>(core.body.object);
+    decltype(OnThread(core)) body = OnThread(core);
     const std::vector<int>& order = core.schedule.level_order();
     try {
       if (by_level && !order.empty()) {
@@ -15978,7 +16102,7 @@ class Replay {
   }
 
   // True when the node is pending.
-  static bool RunNode(Core& core, BodyReference body, int node) {
+  static bool RunNode(Core& core, auto& body, int node) {
     if (core.stopped()) return false;
     try {
       if constexpr (kMayPend) {
@@ -15996,7 +16120,7 @@ class Replay {
   }
 
   static void RunNodes(Core& core, detail::ReplayWorker& worker) {
-    LocalBody body = *static_cast<Body*>(core.body.object);
+    decltype(OnThread(core)) body = OnThread(core);
     const int* const entry_begin = core.schedule.entry_begin().data();
     const int* const entries = core.schedule.entries().data();
     for (;;) {
@@ -16180,45 +16304,48 @@ namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
-    : type_(std::move(type)),
-      inputs_(std::move(inputs)),
-      outputs_(std::move(outputs)),
-      args_(std::move(args)) {}
-OPKIT_INLINE OperatorDef::OperatorDef(const OperatorDef&) = default;
-OPKIT_INLINE OperatorDef::OperatorDef(OperatorDef&&) noexcept = default;
-OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef& other) {
-  return *this = OperatorDef(other);
+    : OperatorDef(std::move(type)) {
+  mutable_inputs() = std::move(inputs);
+  mutable_outputs() = std::move(outputs);
+  mutable_args() = std::move(args);
 }
-OPKIT_INLINE OperatorDef& OperatorDef::operator=(OperatorDef&&) noexcept = default;
-OPKIT_INLINE OperatorDef::~OperatorDef() = default;
+OPKIT_INLINE const OperatorDef::Fields& OperatorDef::NoFields() {
+  static const Fields fields;
+  return fields;
+}
+OPKIT_INLINE OperatorDef::Fields& OperatorDef::mutable_fields() {
+  if (shared_.use_count() != 1) shared_ = MakeIntrusive<detail::Shared<Fields>>(fields());
+  return shared_->value;
+}
 
 OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
-  return inputs_.push_back(std::move(name)), *this;
+  return mutable_inputs().push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
-  return outputs_.push_back(std::move(name)), *this;
+  return mutable_outputs().push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
-  return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
+  return mutable_inputs().insert(mutable_inputs().end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
-  return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
+  return mutable_outputs().insert(mutable_outputs().end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
-  return control_inputs_.push_back(std::move(name)), *this;
+  return mutable_fields().control_inputs.push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
-  return args_.Set(std::move(name), std::move(value)), *this;
+  return mutable_args().Set(std::move(name), std::move(value)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
                                                 detail::IntrusivePtr<const SubgraphBase> graph) {
-  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type_, " is null");
-  for (NamedSubgraph& known : subgraphs_)
+  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type(), " is null");
+  std::vector<NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
+  for (NamedSubgraph& known : subgraphs)
     if (known.name == name) return known.graph = std::move(graph), *this;
-  return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
+  return subgraphs.push_back({std::move(name), std::move(graph)}), *this;
 }
 OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
-  for (const NamedSubgraph& known : subgraphs_)
+  for (const NamedSubgraph& known : subgraphs())
     if (known.name == name) return known.graph.get();
   return nullptr;
 }
@@ -16229,8 +16356,8 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
     for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
     return out;
   };
-  return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (", join(def.inputs_),
-                ") -> (", join(def.outputs_), ")");
+  return StrCat(def.type(), def.name().empty() ? "" : " '" + def.name() + "'", " (",
+                join(def.inputs()), ") -> (", join(def.outputs()), ")");
 }
 
 }  // namespace opkit
@@ -17193,6 +17320,9 @@ OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   Error wrapped = CurrentError();
   AddContext(wrapped);
   throw wrapped;
+}
+OPKIT_INLINE bool OperatorBase::RunOnDevice() {
+  Throw(ErrorCode::kUnsupported, "operator ", type(), " has no RunOnDevice; call Run");
 }
 OPKIT_INLINE void OperatorBase::ReturnedFalse() {
   Throw(ErrorCode::kOperatorFailed,
@@ -20198,7 +20328,8 @@ OPKIT_INLINE void Graph::RemoveNodes(const std::vector<char>& removed) {
 
 OPKIT_INLINE void Graph::ReplaceUses(const std::string& from, const std::string& to) {
   for (OperatorDef& def : nodes_)
-    std::replace(def.mutable_inputs().begin(), def.mutable_inputs().end(), from, to);
+    if (detail::Reads(def, from))
+      std::replace(def.mutable_inputs().begin(), def.mutable_inputs().end(), from, to);
 }
 
 OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
@@ -21158,9 +21289,11 @@ class SubexpressionMerger {
       OperatorDef& def = nodes.emplace_back(graph_.node(node));
       const auto ins = view_.inputs(node), outs = view_.outputs(node);
       for (size_t i = 0; i < ins.size(); ++i)
-        if (ins[i] >= 0) def.mutable_inputs()[i] = Name(Same(ins[i]));
+        if (ins[i] >= 0 && def.inputs()[i] != Name(Same(ins[i])))
+          def.mutable_inputs()[i] = Name(Same(ins[i]));
       for (size_t o = 0; o < outs.size(); ++o)
-        if (outs[o] >= 0) def.mutable_outputs()[o] = Name(outs[o]);
+        if (outs[o] >= 0 && def.outputs()[o] != Name(outs[o]))
+          def.mutable_outputs()[o] = Name(outs[o]);
     }
     std::vector<GraphConstant> constants;
     for (const GraphConstant& constant : graph_.constants()) {
@@ -21898,6 +22031,7 @@ class Specialization final : public RefCounted {
   }
   // Fills in the values of an arena, and which of them may share bytes.
   void Describe(ArenaPlan& arena) {
+    arena.values.reserve(Index(view_.num_values()) + Index(schedule_->size()));
     for (int value = 0; value < view_.num_values(); ++value) {
       RunValue& planned = arena.values.emplace_back();
       planned.external = !IsPlanned(value) || MemoryDevice(types_[value].device) != arena.device;
@@ -22231,7 +22365,7 @@ class BoundPlan final : public RefCounted {
     Begin();
     try {
       replay_.Run(timeout);
-      if (!settled_) [[unlikely]]
+      if (decisions_ != replay_.decisions()) [[unlikely]]
         ReportMode();
     } catch (...) {
       Clean();
@@ -22258,7 +22392,7 @@ class BoundPlan final : public RefCounted {
     while (replay_.pending() > 0) sched_yield();  // waits for completions on their way
     replay_.Drain();
     AllocateArenas();
-    for (size_t at = 0; at + 1 < places_.size(); ++at) {
+    for (size_t at = 0; at < places_.size(); ++at) {
       Blob& blob = *places_[at].blob;
       if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
         *blob.GetMutable<Tensor>() = Tensor(blob.Get<Tensor>().device());
@@ -22268,15 +22402,52 @@ class BoundPlan final : public RefCounted {
   std::string ExplainMode() const { return replay_.ExplainMode(); }
 
  private:
+  // Runs steps on one thread, each under an invocation of its own: the ids of a run follow each
+  // other, so that nothing is drawn or kept for a step.
+  class StepRunner {
+   public:
+    explicit StepRunner(BoundPlan& plan)
+        : plan_(plan), outer_(CurrentInvocation()), current_(t_invocation.current) {
+      current_.parent = outer_.id;
+    }
+    StepRunner(StepRunner&&) = delete;
+    ~StepRunner() { current_ = outer_; }
+    NodeState operator()(int i) const {
+      const Step& step = plan_.steps_[Index(i)];
+      // The operators of a large graph lie scattered; the order of the steps is known.
+      if (Index(i + kAhead) < plan_.steps_.size())
+        __builtin_prefetch(plan_.steps_[Index(i + kAhead)].op);
+      try {
+        current_.id = plan_.first_id_ + static_cast<uint64_t>(i);
+        current_.kind = outer_.id != 0 ? InvocationKind::kSubOperator : step.kind;
+        if (!step.direct) [[unlikely]] {
+          current_ = outer_;
+          return plan_.RunThere(i, step);
+        }
+        step.op->RunDirectly();
+        if (step.op->HasTakenOutputs()) plan_.CheckPlaces(step);
+        return NodeState::kDone;
+      } catch (...) {
+        if (plan_.specialization_->may_pend()) plan_.FailPending(std::current_exception());
+        throw;
+      }
+    }
+
+   private:
+    static constexpr int kAhead = 6;
+
+    BoundPlan& plan_;
+    const Invocation outer_;
+    Invocation& current_;
+  };
   struct Body {
     BoundPlan* self;
-    NodeState operator()(int step) const { return self->RunStep(step); }
+    StepRunner OnThread() const { return StepRunner(*self); }
   };
   // Where an operator must leave a value: in the memory planned for it, or anywhere but in an arena
   // when `storage` is null.
   struct Place {
     Blob* blob;
-    const void* tensor;  // the blob's content when it was planned; only its address is used
     const StorageBlock* storage;
     int64_t offset;
     int value;
@@ -22287,43 +22458,26 @@ class BoundPlan final : public RefCounted {
     int first_place, end_place;
     int first_wait, end_wait;
     int stream;
-    bool asynchronous;
+    InvocationKind kind;
+    bool direct, asynchronous;
   };
 
   void Begin() {
     ++runs_;
     cancelled_ = false;
+    first_id_ = NextInvocationIds(steps_.size());
   }
-  // The mode of the replay changes with the times of its runs, until it is settled.
+  // The mode of the replay changes with the times of its runs.
   OPKIT_COLD void ReportMode() {
-    settled_ = replay_.settled();
+    decisions_ = replay_.decisions();
     specialization_->SetMode(replay_.ExplainMode());
   }
 
-  NodeState RunStep(int i) {
-    Step& step = steps_[Index(i)];
-    Prefetch(i + kAhead);
-    try {
-      if (step.asynchronous) [[unlikely]]
-        return Issue(i, step);
-      step.op->Run();
-      CheckPlaces(step);
-      return NodeState::kDone;
-    } catch (...) {
-      if (specialization_->may_pend()) FailPending(std::current_exception());
-      throw;
-    }
-  }
-  // Operators and tensors of a large graph lie scattered; the order of the steps is known, so they
-  // can be prefetched before their turn comes.
-  static constexpr int kAhead = 6;
-  void Prefetch(int i) const {
-    if (Index(i) >= steps_.size()) return;
-    const Step& step = steps_[Index(i)];
-    __builtin_prefetch(step.op);
-    const Place& place = places_[Index(step.first_place)];
-    __builtin_prefetch(place.blob);
-    __builtin_prefetch(place.tensor);
+  NodeState RunThere(int i, const Step& step) {
+    if (step.asynchronous) return Issue(i, step);
+    step.op->Run();
+    CheckPlaces(step);
+    return NodeState::kDone;
   }
   // Asynchronous work may never finish: it must not hold up a run that has failed.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
@@ -22335,7 +22489,7 @@ class BoundPlan final : public RefCounted {
       step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
     step.op->RunAsync(step.stream);
   }
-  NodeState Issue(int i, Step& step) {
+  NodeState Issue(int i, const Step& step) {
     if (step.op->device().type == DeviceType::kCPU) {  // no stream; the body may run a graph itself
       IssueTo(step);
     } else {
@@ -22450,14 +22604,15 @@ class BoundPlan final : public RefCounted {
       step.op = &nodes_->op(node);
       step.stream = specialization_->stream(node);
       step.asynchronous = specialization_->IsAsynchronous(node);
+      step.direct = step.op->RunsDirectly();
+      step.kind = step.op->invocation_kind();
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
         if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, nullptr, 0, value,
+          places_.push_back({&nodes_->blob(value), nullptr, 0, value,
                              reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
-    places_.push_back({});  // Prefetch looks at the first place even of a step without outputs
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
   }
@@ -22492,7 +22647,7 @@ class BoundPlan final : public RefCounted {
                      [&] { return specialization_->LargestIn(arena); });
   }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
-    for (size_t at = 0; at + 1 < places_.size(); ++at) {
+    for (size_t at = 0; at < places_.size(); ++at) {
       Place& place = places_[at];
       const size_t value = Index(place.value);
       const int64_t offset = arena.OffsetOf(value);
@@ -22500,7 +22655,6 @@ class BoundPlan final : public RefCounted {
       const TensorInfo& info = specialization_->types()[place.value];
       Blob& blob = *place.blob;
       *blob.GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
-      place.tensor = blob.GetMutable<Tensor>();
       place.storage = storage.get();
       place.offset = offset;
     }
@@ -22517,14 +22671,15 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<Place> places_;         // the outputs of each step, step by step, and one more
+  std::vector<Place> places_;         // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
-  bool settled_ = false;
+  int decisions_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
+  uint64_t first_id_ = 0;  // the invocation of the first step of this run
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step is pending
   Replay<Body> replay_;

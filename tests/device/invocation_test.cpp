@@ -112,11 +112,11 @@ TEST_CASE("ids are unique over all threads") {
 
 TEST_CASE("a thread that uses up its block of ids goes on with another") {
   opkit::detail::InvocationState& state = opkit::detail::t_invocation;
-  const uint64_t last = opkit::detail::NextInvocationId();
+  const uint64_t last = opkit::detail::NextInvocationIds(1);
   state.next_id = state.last_id;  // as after a million scopes
-  const uint64_t next = opkit::detail::NextInvocationId();
+  const uint64_t next = opkit::detail::NextInvocationIds(1);
   CHECK(next > last);
-  CHECK(opkit::detail::NextInvocationId() == next + 1);
+  CHECK(opkit::detail::NextInvocationIds(1) == next + 1);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
-// The lists that tests compare with.
+// The lists that tests compare with, and how a failed comparison prints them.
 #ifndef OPKIT_TESTS_SUPPORT_LISTS_HPP_
 #define OPKIT_TESTS_SUPPORT_LISTS_HPP_
+
+#include <doctest/doctest.h>
 
 #include <cstdint>
 #include <string>
@@ -9,5 +11,21 @@
 using Floats = std::vector<float>;
 using Ints = std::vector<int64_t>;
 using Strings = std::vector<std::string>;
+
+namespace doctest {
+
+template <class T>
+struct StringMaker<std::vector<T>> {
+  static String convert(const std::vector<T>& list) {
+    constexpr size_t kShown = 32;
+    String text = "{";
+    for (size_t i = 0; i < list.size() && i < kShown; ++i)
+      text += (i > 0 ? String(", ") : String()) + toString(static_cast<const T&>(list[i]));
+    if (list.size() > kShown) text += String(", ... of ") + toString(list.size());
+    return text + String("}");
+  }
+};
+
+}  // namespace doctest
 
 #endif  // OPKIT_TESTS_SUPPORT_LISTS_HPP_

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "opkit/config.hpp"
 
@@ -37,19 +38,19 @@ struct InvocationState {
   uint64_t last_id = 0;
 };
 inline constinit thread_local InvocationState t_invocation;
-inline constinit std::atomic<uint64_t> g_invocation_block{0};
+inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 
-// Each thread draws ids from a block of its own, so that opening a scope touches nothing shared.
-inline uint64_t NextInvocationId() {
+// Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
+// its own, so that opening a scope touches nothing shared.
+inline uint64_t NextInvocationIds(uint64_t count) {
   InvocationState& state = t_invocation;
-  if (state.next_id == state.last_id) [[unlikely]] {
-    constexpr uint64_t kBlock = uint64_t{1} << 20;
+  if (state.last_id - state.next_id < count) [[unlikely]] {
+    const uint64_t block = count + (uint64_t{1} << 20);
     // Relaxed: only the uniqueness of the number matters, it publishes nothing.
-    state.next_id = g_invocation_block.fetch_add(1, std::memory_order_relaxed) * kBlock;
-    state.last_id = state.next_id + kBlock;
-    if (state.next_id == 0) state.next_id = 1;
+    state.next_id = g_next_invocation_id.fetch_add(block, std::memory_order_relaxed);
+    state.last_id = state.next_id + block;
   }
-  return state.next_id++;
+  return std::exchange(state.next_id, state.next_id + count);
 }
 
 }  // namespace detail
@@ -66,7 +67,7 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 class InvocationScope {
  public:
   explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = {detail::NextInvocationId(), previous_.id, kind};
+    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind};
   }
   // Continues `token` itself on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) { return InvocationScope(token); }

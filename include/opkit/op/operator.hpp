@@ -30,9 +30,14 @@ class Operator : public OperatorBase {
   }
 
   // The operator's work, on the context's device and stream. False or an exception is a failure.
-  virtual bool RunOnDevice() = 0;
+  bool RunOnDevice() override = 0;
 
   bool Run(int stream_id = 0) final {
+    if (RunsDirectly()) [[likely]] {
+      InvocationScope invocation(NextInvocationKind());
+      RunDirectly();
+      return true;
+    }
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
     return RunAs(stream_id, by_event, [&] { RunToEnd(by_event); });
   }
@@ -40,6 +45,7 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
   bool SupportsAsyncScheduling() const override {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
@@ -82,9 +88,9 @@ class Operator : public OperatorBase {
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
+    InvocationScope invocation(NextInvocationKind());
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
-    InvocationScope invocation(NextInvocationKind());
     if (by_event) PrepareEvent();
     try {
       body();

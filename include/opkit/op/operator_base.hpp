@@ -87,6 +87,23 @@ class OperatorBase : public Observable<OperatorBase> {
   // Issues the work and returns; event() completes with it. A failure while issuing fails the event
   // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
+  // The operator's work. Classes that derive from OperatorBase itself may do theirs in Run.
+  // Error: kUnsupported.
+  OPKIT_INLINE virtual bool RunOnDevice();
+  // Whether Run is RunOnDevice on the calling thread and no more: no stream, nothing that goes on.
+  virtual bool RunsDirectly() const { return false; }
+  // Run of such an operator, under the caller's invocation: a plan opens one scope for many.
+  void RunDirectly() {
+    ObserverScope<OperatorBase> observers(*this);
+    try {
+      if (!RunOnDevice()) [[unlikely]]
+        ReturnedFalse();
+      PublishOutputs();
+    } catch (...) {
+      RethrowWithContext();
+    }
+    observers.Succeeded();
+  }
   // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
   // Whether it may be issued before the operators that it depends on are done, if those are on its
@@ -211,7 +228,13 @@ class OperatorBase : public Observable<OperatorBase> {
   bool OutputIsType(int i) const {
     return Bound(outputs_, i, "output")->template IsType<T>();
   }
-  Blob* OutputBlob(int i) const { return Bound(outputs_, i, "output"); }
+  Blob* OutputBlob(int i) const {
+    has_taken_outputs_ = true;
+    return Bound(outputs_, i, "output");
+  }
+  // Whether anybody has ever asked for an output to write to: one that was never asked for is where
+  // the plan has put it.
+  bool HasTakenOutputs() const { return has_taken_outputs_; }
   // Whether the two share memory, whatever their names are.
   bool IsInputOutputAlias(int i, int o) const;
 
@@ -273,9 +296,9 @@ class OperatorBase : public Observable<OperatorBase> {
   virtual bool InfersOutputs() const { return false; }
   // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
   // do not infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or
-  // shape is not known. Error: kInvalidArgument for a wrong count.
+  // shape is not known, or where runs do not infer. Error: kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
-    inference_.Set(def(), inputs, outputs);
+    if (InfersOutputs()) inference_.Set(def(), inputs, outputs);
   }
   detail::InferenceCache& inference() { return inference_; }
 
@@ -364,6 +387,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // The members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
+  mutable bool has_taken_outputs_ = false;
   int net_position_ = -1;
   detail::PendingOutputs pending_;
   Device device_;

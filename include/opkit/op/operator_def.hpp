@@ -28,23 +28,20 @@ struct NamedSubgraph {
 };
 
 // A regular value with a fluent builder; an overload with an argument sets or adds, one without
-// reads.
+// reads. Copies share their fields until one of them is changed, so that the copies of a graph and
+// the operators made of its nodes hold one set. A reference that a mutable_…() returned may not be
+// used once the definition has been copied.
 //
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
  public:
   OperatorDef() = default;
-  explicit OperatorDef(std::string type) : type_(std::move(type)) {}
+  explicit OperatorDef(std::string type) { Type(std::move(type)); }
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
-  OperatorDef(const OperatorDef&);
-  OperatorDef(OperatorDef&&) noexcept;
-  OperatorDef& operator=(const OperatorDef& other);
-  OperatorDef& operator=(OperatorDef&&) noexcept;
-  ~OperatorDef();
 
-  OperatorDef& Type(std::string type) { return type_ = std::move(type), *this; }
-  OperatorDef& Name(std::string name) { return name_ = std::move(name), *this; }
+  OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
   // Adds one; an empty name leaves an optional input or output out.
   OperatorDef& Input(std::string name);
   OperatorDef& Output(std::string name);
@@ -57,51 +54,64 @@ class OperatorDef {
   // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
   // Error (kInvalidArgument) for null.
   OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
-  OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
+  OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
   // that are not in the program, or refuse the node, are passed over, so that one net serves
   // machines with and without them; of required ones one must take the node.
   OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    engine_ = std::move(engine);
-    engine_need_ = need;
+    mutable_fields().engine = std::move(engine);
+    mutable_fields().engine_need = need;
     return *this;
   }
-  OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
+  OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
-  const std::string& type() const { return type_; }
-  const std::string& name() const { return name_; }
-  const std::vector<std::string>& inputs() const { return inputs_; }
-  const std::vector<std::string>& outputs() const { return outputs_; }
-  const std::vector<std::string>& control_inputs() const { return control_inputs_; }
-  const Arguments& args() const { return args_; }
-  Arguments& mutable_args() { return args_; }
-  const std::vector<NamedSubgraph>& subgraphs() const { return subgraphs_; }
+  const std::string& type() const { return fields().type; }
+  const std::string& name() const { return fields().name; }
+  const std::vector<std::string>& inputs() const { return fields().inputs; }
+  const std::vector<std::string>& outputs() const { return fields().outputs; }
+  const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
+  const Arguments& args() const { return fields().args; }
+  const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
   // Null when there is none of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
-  ::opkit::Device device() const { return device_; }
-  const std::string& engine() const { return engine_; }
-  bool requires_engine() const { return engine_need_ == kRequired && !engine_.empty(); }
-  bool is_gradient_op() const { return is_gradient_op_; }
-  std::vector<std::string>& mutable_inputs() { return inputs_; }
-  std::vector<std::string>& mutable_outputs() { return outputs_; }
+  ::opkit::Device device() const { return fields().device; }
+  const std::string& engine() const { return fields().engine; }
+  bool requires_engine() const {
+    return fields().engine_need == kRequired && !fields().engine.empty();
+  }
+  bool is_gradient_op() const { return fields().is_gradient_op; }
+  Arguments& mutable_args() { return mutable_fields().args; }
+  std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
+  std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  friend bool operator==(const OperatorDef&, const OperatorDef&) = default;
+  friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
+    return a.shared_ == b.shared_ || a.fields() == b.fields();
+  }
 
  private:
-  std::string type_;
-  std::string name_;
-  std::vector<std::string> inputs_;
-  std::vector<std::string> outputs_;
-  std::vector<std::string> control_inputs_;
-  Arguments args_;
-  std::vector<NamedSubgraph> subgraphs_;
-  ::opkit::Device device_;
-  std::string engine_;
-  BackendNeed engine_need_ = kPreferred;
-  bool is_gradient_op_ = false;
+  struct Fields {
+    std::string type;
+    std::string name;
+    std::vector<std::string> inputs;
+    std::vector<std::string> outputs;
+    std::vector<std::string> control_inputs;
+    Arguments args;
+    std::vector<NamedSubgraph> subgraphs;
+    ::opkit::Device device;
+    std::string engine;
+    BackendNeed engine_need = kPreferred;
+    bool is_gradient_op = false;
+    friend bool operator==(const Fields&, const Fields&) = default;
+  };
+  OPKIT_INLINE static const Fields& NoFields();
+  const Fields& fields() const { return shared_ ? shared_->value : NoFields(); }
+  // The fields of this definition alone.
+  OPKIT_INLINE Fields& mutable_fields();
+
+  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: as a definition begins
 };
 
 }  // namespace opkit

@@ -22,6 +22,17 @@ Floats SumTo(const Tensor& x, const Shape& shape) {
   return sum.ToVector<float>();
 }
 
+TEST_CASE("every standard operator says what its gradient is, or that it has none") {
+  int standard = 0;
+  for (const std::string& op : RegisteredOperators()) {
+    CAPTURE(op);
+    if (!Contains(OpRegistry::Global().GetSchema(op).file(), "opkit/ops/")) continue;
+    ++standard;
+    CHECK(GradientRegistry::Global().Find(op));
+  }
+  CHECK(standard > 50);
+}
+
 TEST_CASE("axes that broadcasting repeats are summed") {
   const Tensor x = Tensor::From<float>({2, 3}, {1, 2, 3, 10, 20, 30});
   CHECK(SumTo(x, {2, 3}) == x.ToVector<float>());

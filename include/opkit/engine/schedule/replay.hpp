@@ -27,18 +27,37 @@ struct ReplayOptions {
   bool may_pend = true;
 };
 
+namespace detail {
+
+// What one thread calls for its nodes: a callable that the body makes for it, where it has
+// OnThread(). Otherwise a body that can be copied is copied to the stack: its members stay in
+// registers, since the compiler knows that nodes do not change them.
 template <class Body>
-concept ReplayBody = std::is_invocable_v<Body&, int> &&
-                     (std::is_void_v<std::invoke_result_t<Body&, int>> ||
-                      std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>);
+decltype(auto) BodyOnThread(Body& body) {
+  if constexpr (requires { body.OnThread(); })
+    return body.OnThread();
+  else if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>)
+    return static_cast<const Body>(body);
+  else
+    return (body);
+}
+template <class Body>
+using ReplayResult = std::invoke_result_t<decltype(BodyOnThread(std::declval<Body&>())), int>;
+
+}  // namespace detail
+
+template <class Body>
+concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
+                     std::is_same_v<detail::ReplayResult<Body>, NodeState>;
 
 //   Schedule schedule(3, {{0, 1}, {0, 2}});
 //   Replay replay(schedule, [&](int node) { work[schedule.original_of(node)](); });
 //   replay.Run();  // as often as you like
 //
 // The body is called with the node's number in the schedule, once for each node, on the calling
-// thread and on workers of the pool, under the caller's invocation. Nodes see the writes of those
-// that they depend on. Schedule and pool must outlive the replay.
+// thread and on workers of the pool, under the caller's invocation; where it has `OnThread()`, what
+// that returns is called instead, made for each thread's part in a run. Nodes see the writes of
+// those that they depend on. Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
 // be called from any thread during a run, from the body too. A forked child makes its own replays.
@@ -57,7 +76,7 @@ class Replay {
 
  public:
   using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
-  static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
+  static constexpr bool kMayPend = std::is_same_v<detail::ReplayResult<Body>, NodeState>;
 
   // Throws kInvalidArgument for a mode that cannot run the schedule: nodes that may pend need
   // kCounters, an in_order schedule kCounters or kWalk.
@@ -79,9 +98,10 @@ class Replay {
   // 20 to 30 ns. Where nodes may pend and a deadline is set, a thread from outside the pool that
   // runs out of nodes sleeps for the rest of the run instead of helping.
   void Run(Timeout timeout = {}) {
-    const int64_t start = tuner_.settled() ? 0 : detail::MonotonicNs();
+    const bool timed = tuner_.NextIsTimed();
+    const int64_t start = timed ? detail::MonotonicNs() : 0;
     core_->Run(tuner_.mode(), tuner_.ns_per_node(), timeout);
-    if (!tuner_.settled()) tuner_.Record(detail::MonotonicNs() - start);
+    if (timed) tuner_.Record(detail::MonotonicNs() - start);
   }
 
   // Starts a run and returns at once; `done` is called with its error (null for none) by the thread
@@ -116,24 +136,22 @@ class Replay {
   const Schedule& schedule() const { return core_->schedule; }
   Body& body() { return body_; }
 
-  // The mode of the next run, and whether that is final.
+  // The mode of the next run, whether that is more than a trial, and how many trials have ended.
   ReplayMode mode() const { return tuner_.mode(); }
   bool settled() const { return tuner_.settled(); }
+  int decisions() const { return tuner_.decisions(); }
   // A sentence that names the mode and the reason for it. Not to be called during a run.
   std::string ExplainMode() const { return tuner_.Explain(); }
 
  private:
   using Core = detail::ReplayCore;
 
-  // A body that can be copied is copied to the stack: its members stay in registers, since the
-  // compiler knows that nodes do not change them.
-  static constexpr bool kCopies =
-      std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
-  using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
-  using BodyReference = std::remove_reference_t<LocalBody>&;
+  static decltype(auto) OnThread(Core& core) {
+    return detail::BodyOnThread(*static_cast<Body*>(core.body.object));
+  }
 
   // Calls the body where nodes may not pend.
-  static void CallDone(BodyReference body, int node) {
+  static void CallDone(auto& body, int node) {
     if constexpr (kMayPend) {
       [[maybe_unused]] const NodeState state = body(node);
       OPKIT_ASSERT(state == NodeState::kDone);
@@ -143,7 +161,7 @@ class Replay {
   }
 
   static void RunRange(Core& core, int begin, int end, bool by_level) {
-    LocalBody body = *static_cast<Body*>(core.body.object);
+    decltype(OnThread(core)) body = OnThread(core);
     const std::vector<int>& order = core.schedule.level_order();
     try {
       if (by_level && !order.empty()) {
@@ -158,7 +176,7 @@ class Replay {
   }
 
   // True when the node is pending.
-  static bool RunNode(Core& core, BodyReference body, int node) {
+  static bool RunNode(Core& core, auto& body, int node) {
     if (core.stopped()) return false;
     try {
       if constexpr (kMayPend) {
@@ -176,7 +194,7 @@ class Replay {
   }
 
   static void RunNodes(Core& core, detail::ReplayWorker& worker) {
-    LocalBody body = *static_cast<Body*>(core.body.object);
+    decltype(OnThread(core)) body = OnThread(core);
     const int* const entry_begin = core.schedule.entry_begin().data();
     const int* const entries = core.schedule.entries().data();
     for (;;) {

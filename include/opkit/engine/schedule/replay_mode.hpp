@@ -36,7 +36,10 @@ namespace detail {
 int WidthToShare(double ns_per_node);
 
 // Settles on the mode of a Replay by its first runs: walks a few times, tries the modes that the
-// estimate then favours, and keeps the fastest; parallel running has to prove itself.
+// estimate then favours, and keeps the fastest; parallel running has to prove itself. It goes on
+// watching: a parallel mode that loses time against the walk, because other work has taken a core,
+// is left at once, and the modes are tried again when runs have become much longer or shorter, and
+// now and then, so that a core that is free again is found.
 class ReplayTuner {
  public:
   // `ns_per_node` of 0 means unknown.
@@ -44,35 +47,56 @@ class ReplayTuner {
               bool may_pend);
 
   ReplayMode mode() const { return mode_; }
+  // Whether the mode is not on trial; decisions() counts how often one was decided on.
   bool settled() const { return settled_; }
-  bool may_use_counters() const { return !settled_ || mode_ == ReplayMode::kCounters; }
+  int decisions() const { return decisions_; }
+  bool may_use_counters() const { return !fixed_ || mode_ == ReplayMode::kCounters; }
   double ns_per_node() const {
     constexpr double kUsualNs = 100, kUsualPendingNs = 10'000;  // a launch on a device
     return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
   }
 
-  // Takes note of how long a run in mode() took. The best of each mode counts: the first runs warm
-  // the caches, and every disturbance makes a run longer.
-  void Record(int64_t ns);
+  // Called before each run: whether Record is to be told its time. A walk may take less than
+  // reading the clock does: once settled, one in 16 is timed.
+  bool NextIsTimed() {
+    if (fixed_) return false;
+    return !settled_ || ++runs_ % 16 == 0 || mode_ != ReplayMode::kWalk;
+  }
+  // Takes note of how long a run in mode() took. On trial the best of each mode counts: the first
+  // runs warm the caches, and every disturbance makes a run longer.
+  void Record(int64_t ns) { settled_ ? Watch(ns) : Try(ns); }
 
   OPKIT_COLD std::string Explain() const;
 
  private:
   ReplayMode Choose(double ns) const { return ChooseMode(schedule_, ns, threads_, may_pend_); }
+  void Try(int64_t ns);
+  void Watch(int64_t ns);
+  bool EnoughRuns(int64_t ns) const;
+  ReplayMode FastestTried() const;
+  void Settle(ReplayMode mode);
   int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
   int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
+  // How much longer than the walk the parallel runs took, in walks.
+  double LostWalks() const {
+    return static_cast<double>(lost_ns_) / static_cast<double>(best_ns(ReplayMode::kWalk));
+  }
 
   const Schedule& schedule_;
   const ReplayMode asked_;
   ReplayMode mode_;
   const int threads_;
   const bool may_pend_;
+  bool fixed_ = true;  // the mode will never change
   bool settled_ = true;
   bool tries_levels_ = false, tries_counters_ = false;
-  int runs_ = 0;
-  int64_t tried_ns_ = 0;
-  double known_ns_ = 0;      // 0: not known yet
-  int64_t best_ns_[4] = {};  // 0: mode not tried
+  int decisions_ = 0;
+  int runs_ = 0;         // in this mode
+  int retry_after_ = 0;  // so many
+  int64_t tried_ns_ = 0, lost_ns_ = 0;
+  double known_ns_ = 0;                   // 0: not known yet
+  double usual_ns_ = 0, average_ns_ = 0;  // a run, when the mode was chosen and lately
+  int64_t best_ns_[4] = {};               // 0: mode not tried
 };
 
 }  // namespace detail

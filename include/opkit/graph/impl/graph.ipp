@@ -84,7 +84,8 @@ OPKIT_INLINE void Graph::RemoveNodes(const std::vector<char>& removed) {
 
 OPKIT_INLINE void Graph::ReplaceUses(const std::string& from, const std::string& to) {
   for (OperatorDef& def : nodes_)
-    std::replace(def.mutable_inputs().begin(), def.mutable_inputs().end(), from, to);
+    if (detail::Reads(def, from))
+      std::replace(def.mutable_inputs().begin(), def.mutable_inputs().end(), from, to);
 }
 
 OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {

@@ -42,7 +42,7 @@ class BoundPlan final : public RefCounted {
     Begin();
     try {
       replay_.Run(timeout);
-      if (!settled_) [[unlikely]]
+      if (decisions_ != replay_.decisions()) [[unlikely]]
         ReportMode();
     } catch (...) {
       Clean();
@@ -69,7 +69,7 @@ class BoundPlan final : public RefCounted {
     while (replay_.pending() > 0) sched_yield();  // waits for completions on their way
     replay_.Drain();
     AllocateArenas();
-    for (size_t at = 0; at + 1 < places_.size(); ++at) {
+    for (size_t at = 0; at < places_.size(); ++at) {
       Blob& blob = *places_[at].blob;
       if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
         *blob.GetMutable<Tensor>() = Tensor(blob.Get<Tensor>().device());
@@ -79,15 +79,52 @@ class BoundPlan final : public RefCounted {
   std::string ExplainMode() const { return replay_.ExplainMode(); }
 
  private:
+  // Runs steps on one thread, each under an invocation of its own: the ids of a run follow each
+  // other, so that nothing is drawn or kept for a step.
+  class StepRunner {
+   public:
+    explicit StepRunner(BoundPlan& plan)
+        : plan_(plan), outer_(CurrentInvocation()), current_(t_invocation.current) {
+      current_.parent = outer_.id;
+    }
+    StepRunner(StepRunner&&) = delete;
+    ~StepRunner() { current_ = outer_; }
+    NodeState operator()(int i) const {
+      const Step& step = plan_.steps_[Index(i)];
+      // The operators of a large graph lie scattered; the order of the steps is known.
+      if (Index(i + kAhead) < plan_.steps_.size())
+        __builtin_prefetch(plan_.steps_[Index(i + kAhead)].op);
+      try {
+        current_.id = plan_.first_id_ + static_cast<uint64_t>(i);
+        current_.kind = outer_.id != 0 ? InvocationKind::kSubOperator : step.kind;
+        if (!step.direct) [[unlikely]] {
+          current_ = outer_;
+          return plan_.RunThere(i, step);
+        }
+        step.op->RunDirectly();
+        if (step.op->HasTakenOutputs()) plan_.CheckPlaces(step);
+        return NodeState::kDone;
+      } catch (...) {
+        if (plan_.specialization_->may_pend()) plan_.FailPending(std::current_exception());
+        throw;
+      }
+    }
+
+   private:
+    static constexpr int kAhead = 6;
+
+    BoundPlan& plan_;
+    const Invocation outer_;
+    Invocation& current_;
+  };
   struct Body {
     BoundPlan* self;
-    NodeState operator()(int step) const { return self->RunStep(step); }
+    StepRunner OnThread() const { return StepRunner(*self); }
   };
   // Where an operator must leave a value: in the memory planned for it, or anywhere but in an arena
   // when `storage` is null.
   struct Place {
     Blob* blob;
-    const void* tensor;  // the blob's content when it was planned; only its address is used
     const StorageBlock* storage;
     int64_t offset;
     int value;
@@ -98,43 +135,26 @@ class BoundPlan final : public RefCounted {
     int first_place, end_place;
     int first_wait, end_wait;
     int stream;
-    bool asynchronous;
+    InvocationKind kind;
+    bool direct, asynchronous;
   };
 
   void Begin() {
     ++runs_;
     cancelled_ = false;
+    first_id_ = NextInvocationIds(steps_.size());
   }
-  // The mode of the replay changes with the times of its runs, until it is settled.
+  // The mode of the replay changes with the times of its runs.
   OPKIT_COLD void ReportMode() {
-    settled_ = replay_.settled();
+    decisions_ = replay_.decisions();
     specialization_->SetMode(replay_.ExplainMode());
   }
 
-  NodeState RunStep(int i) {
-    Step& step = steps_[Index(i)];
-    Prefetch(i + kAhead);
-    try {
-      if (step.asynchronous) [[unlikely]]
-        return Issue(i, step);
-      step.op->Run();
-      CheckPlaces(step);
-      return NodeState::kDone;
-    } catch (...) {
-      if (specialization_->may_pend()) FailPending(std::current_exception());
-      throw;
-    }
-  }
-  // Operators and tensors of a large graph lie scattered; the order of the steps is known, so they
-  // can be prefetched before their turn comes.
-  static constexpr int kAhead = 6;
-  void Prefetch(int i) const {
-    if (Index(i) >= steps_.size()) return;
-    const Step& step = steps_[Index(i)];
-    __builtin_prefetch(step.op);
-    const Place& place = places_[Index(step.first_place)];
-    __builtin_prefetch(place.blob);
-    __builtin_prefetch(place.tensor);
+  NodeState RunThere(int i, const Step& step) {
+    if (step.asynchronous) return Issue(i, step);
+    step.op->Run();
+    CheckPlaces(step);
+    return NodeState::kDone;
   }
   // Asynchronous work may never finish: it must not hold up a run that has failed.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
@@ -146,7 +166,7 @@ class BoundPlan final : public RefCounted {
       step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
     step.op->RunAsync(step.stream);
   }
-  NodeState Issue(int i, Step& step) {
+  NodeState Issue(int i, const Step& step) {
     if (step.op->device().type == DeviceType::kCPU) {  // no stream; the body may run a graph itself
       IssueTo(step);
     } else {
@@ -261,14 +281,15 @@ class BoundPlan final : public RefCounted {
       step.op = &nodes_->op(node);
       step.stream = specialization_->stream(node);
       step.asynchronous = specialization_->IsAsynchronous(node);
+      step.direct = step.op->RunsDirectly();
+      step.kind = step.op->invocation_kind();
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
         if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, nullptr, 0, value,
+          places_.push_back({&nodes_->blob(value), nullptr, 0, value,
                              reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
-    places_.push_back({});  // Prefetch looks at the first place even of a step without outputs
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
   }
@@ -303,7 +324,7 @@ class BoundPlan final : public RefCounted {
                      [&] { return specialization_->LargestIn(arena); });
   }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
-    for (size_t at = 0; at + 1 < places_.size(); ++at) {
+    for (size_t at = 0; at < places_.size(); ++at) {
       Place& place = places_[at];
       const size_t value = Index(place.value);
       const int64_t offset = arena.OffsetOf(value);
@@ -311,7 +332,6 @@ class BoundPlan final : public RefCounted {
       const TensorInfo& info = specialization_->types()[place.value];
       Blob& blob = *place.blob;
       *blob.GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
-      place.tensor = blob.GetMutable<Tensor>();
       place.storage = storage.get();
       place.offset = offset;
     }
@@ -328,14 +348,15 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<Place> places_;         // the outputs of each step, step by step, and one more
+  std::vector<Place> places_;         // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
-  bool settled_ = false;
+  int decisions_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
+  uint64_t first_id_ = 0;  // the invocation of the first step of this run
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step is pending
   Replay<Body> replay_;

@@ -241,6 +241,7 @@ class Specialization final : public RefCounted {
   }
   // Fills in the values of an arena, and which of them may share bytes.
   void Describe(ArenaPlan& arena) {
+    arena.values.reserve(Index(view_.num_values()) + Index(schedule_->size()));
     for (int value = 0; value < view_.num_values(); ++value) {
       RunValue& planned = arena.values.emplace_back();
       planned.external = !IsPlanned(value) || MemoryDevice(types_[value].device) != arena.device;

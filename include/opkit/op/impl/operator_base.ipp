@@ -170,6 +170,9 @@ OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   AddContext(wrapped);
   throw wrapped;
 }
+OPKIT_INLINE bool OperatorBase::RunOnDevice() {
+  Throw(ErrorCode::kUnsupported, "operator ", type(), " has no RunOnDevice; call Run");
+}
 OPKIT_INLINE void OperatorBase::ReturnedFalse() {
   Throw(ErrorCode::kOperatorFailed,
         "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");

@@ -8,45 +8,48 @@ namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
-    : type_(std::move(type)),
-      inputs_(std::move(inputs)),
-      outputs_(std::move(outputs)),
-      args_(std::move(args)) {}
-OPKIT_INLINE OperatorDef::OperatorDef(const OperatorDef&) = default;
-OPKIT_INLINE OperatorDef::OperatorDef(OperatorDef&&) noexcept = default;
-OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef& other) {
-  return *this = OperatorDef(other);
+    : OperatorDef(std::move(type)) {
+  mutable_inputs() = std::move(inputs);
+  mutable_outputs() = std::move(outputs);
+  mutable_args() = std::move(args);
 }
-OPKIT_INLINE OperatorDef& OperatorDef::operator=(OperatorDef&&) noexcept = default;
-OPKIT_INLINE OperatorDef::~OperatorDef() = default;
+OPKIT_INLINE const OperatorDef::Fields& OperatorDef::NoFields() {
+  static const Fields fields;
+  return fields;
+}
+OPKIT_INLINE OperatorDef::Fields& OperatorDef::mutable_fields() {
+  if (shared_.use_count() != 1) shared_ = MakeIntrusive<detail::Shared<Fields>>(fields());
+  return shared_->value;
+}
 
 OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
-  return inputs_.push_back(std::move(name)), *this;
+  return mutable_inputs().push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
-  return outputs_.push_back(std::move(name)), *this;
+  return mutable_outputs().push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
-  return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
+  return mutable_inputs().insert(mutable_inputs().end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
-  return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
+  return mutable_outputs().insert(mutable_outputs().end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
-  return control_inputs_.push_back(std::move(name)), *this;
+  return mutable_fields().control_inputs.push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
-  return args_.Set(std::move(name), std::move(value)), *this;
+  return mutable_args().Set(std::move(name), std::move(value)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
                                                 detail::IntrusivePtr<const SubgraphBase> graph) {
-  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type_, " is null");
-  for (NamedSubgraph& known : subgraphs_)
+  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type(), " is null");
+  std::vector<NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
+  for (NamedSubgraph& known : subgraphs)
     if (known.name == name) return known.graph = std::move(graph), *this;
-  return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
+  return subgraphs.push_back({std::move(name), std::move(graph)}), *this;
 }
 OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
-  for (const NamedSubgraph& known : subgraphs_)
+  for (const NamedSubgraph& known : subgraphs())
     if (known.name == name) return known.graph.get();
   return nullptr;
 }
@@ -57,8 +60,8 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
     for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
     return out;
   };
-  return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (", join(def.inputs_),
-                ") -> (", join(def.outputs_), ")");
+  return StrCat(def.type(), def.name().empty() ? "" : " '" + def.name() + "'", " (",
+                join(def.inputs()), ") -> (", join(def.outputs()), ")");
 }
 
 }  // namespace opkit

@@ -9,6 +9,7 @@
 #include "opkit/ops/support/broadcast_loop.hpp"
 #include "opkit/ops/support/element_sum.hpp"
 #include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -136,6 +137,7 @@ OPKIT_OPERATOR_SCHEMA(LayerNormalization)
     .PointwiseCost(8)
     .TensorInferenceFunction(&detail::InferLayerNormalization);
 OPKIT_REGISTER_CPU_OPERATOR(LayerNormalization, LayerNormalizationOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LayerNormalization);
 
 }  // namespace opkit
 

@@ -66,19 +66,28 @@ OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode,
           "another or make the schedule without it");
   }
   if (mode != ReplayMode::kAuto) return;
-  settled_ = ns_per_node > 0 || may_pend || Choose(1e9) == ReplayMode::kWalk;
-  mode_ = settled_ ? Choose(ns_per_node) : ReplayMode::kWalk;
+  settled_ = fixed_ = ns_per_node > 0 || may_pend || Choose(1e9) == ReplayMode::kWalk;
+  mode_ = fixed_ ? Choose(ns_per_node) : ReplayMode::kWalk;
 }
 
-OPKIT_INLINE void ReplayTuner::Record(int64_t ns) {
+// Later trials are short: the caches are warm and the threads are there.
+OPKIT_INLINE bool ReplayTuner::EnoughRuns(int64_t ns) const {
   constexpr int kFewRuns = 4, kManyRuns = 100;
   constexpr int64_t kLongNs = 2'000'000;    // one run of that length says enough
   constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
+  if (decisions_ > 0)
+    return runs_ >= 2 || (mode_ != ReplayMode::kWalk && ns > 2 * best_ns(ReplayMode::kWalk));
+  return runs_ >= kManyRuns || ns >= kLongNs || (runs_ >= kFewRuns && tried_ns_ >= kEnoughNs);
+}
+
+OPKIT_INLINE void ReplayTuner::Try(int64_t ns) {
   int64_t& best = best_ns(mode_);
   if (best == 0 || ns < best) best = ns;
   tried_ns_ += ns;
   ++runs_;
-  if ((runs_ < kFewRuns || tried_ns_ < kEnoughNs) && runs_ < kManyRuns && ns < kLongNs) return;
+  if (mode_ != ReplayMode::kWalk)
+    lost_ns_ += (std::max)(ns - best_ns(ReplayMode::kWalk), int64_t{0});
+  if (!EnoughRuns(ns)) return;
   runs_ = 0;
   tried_ns_ = 0;
   const auto walk_ns = static_cast<double>(best_ns(ReplayMode::kWalk));
@@ -89,22 +98,53 @@ OPKIT_INLINE void ReplayTuner::Record(int64_t ns) {
     tries_levels_ = estimate.levels_ns <= limit;
     tries_counters_ = estimate.counters_ns <= limit;
   }
-  if (std::exchange(tries_levels_, false)) {
+  if (std::exchange(tries_levels_, false))
     mode_ = ReplayMode::kLevels;
-  } else if (std::exchange(tries_counters_, false)) {
+  else if (std::exchange(tries_counters_, false))
     mode_ = ReplayMode::kCounters;
-  } else {
-    // A parallel mode has to be clearly faster: it takes other threads' time.
-    double limit = 0.95 * walk_ns;
-    mode_ = ReplayMode::kWalk;
-    for (const ReplayMode mode : {ReplayMode::kLevels, ReplayMode::kCounters}) {
-      const auto mode_ns = static_cast<double>(best_ns(mode));
-      if (mode_ns == 0 || mode_ns > limit) continue;
-      limit = mode_ns;
-      mode_ = mode;
-    }
-    settled_ = true;
+  else
+    Settle(FastestTried());
+}
+OPKIT_INLINE ReplayMode ReplayTuner::FastestTried() const {
+  // A parallel mode has to be clearly faster: it takes other threads' time.
+  double limit = 0.95 * static_cast<double>(best_ns(ReplayMode::kWalk));
+  ReplayMode fastest = ReplayMode::kWalk;
+  for (const ReplayMode mode : {ReplayMode::kLevels, ReplayMode::kCounters}) {
+    const auto mode_ns = static_cast<double>(best_ns(mode));
+    if (mode_ns == 0 || mode_ns > limit) continue;
+    limit = mode_ns;
+    fastest = mode;
   }
+  return fastest;
+}
+
+// The next trial comes the later, the more the last one has lost: trials take at most a quarter of
+// the time.
+OPKIT_INLINE void ReplayTuner::Settle(ReplayMode mode) {
+  constexpr double kLeastRuns = 64, kMostRuns = 1024;
+  retry_after_ = static_cast<int>((std::clamp)(4 * LostWalks(), kLeastRuns, kMostRuns));
+  mode_ = mode;
+  settled_ = true;
+  ++decisions_;
+  runs_ = 0;
+  lost_ns_ = 0;
+  usual_ns_ = average_ns_ = static_cast<double>(best_ns(mode));
+}
+
+OPKIT_INLINE void ReplayTuner::Watch(int64_t ns) {
+  constexpr double kMostLostWalks = 4, kDrift = 1.5;
+  average_ns_ += (static_cast<double>(ns) - average_ns_) / 4;
+  if (mode_ != ReplayMode::kWalk) {
+    lost_ns_ = (std::max)(lost_ns_ + ns - best_ns(ReplayMode::kWalk), int64_t{0});
+    if (LostWalks() > kMostLostWalks) return Settle(ReplayMode::kWalk);
+  }
+  const bool drifted = average_ns_ > kDrift * usual_ns_ || average_ns_ * kDrift < usual_ns_;
+  if (runs_ < retry_after_ || (!drifted && mode_ != ReplayMode::kWalk)) return;
+  settled_ = false;
+  mode_ = ReplayMode::kWalk;
+  std::fill(best_ns_, best_ns_ + 4, 0);
+  runs_ = 0;
+  lost_ns_ = 0;
 }
 
 OPKIT_INLINE std::string ReplayTuner::Explain() const {
@@ -119,7 +159,9 @@ OPKIT_INLINE std::string ReplayTuner::Explain() const {
     tried += StrCat(tried.empty() ? "" : ", ", static_cast<double>(ns / 10) / 100, " us by ",
                     ToString(mode));
   }
-  return StrCat(ToString(mode_), ": measured ", tried, " for a run");
+  const bool left = mode_ == ReplayMode::kWalk && FastestTried() != mode_;
+  return StrCat(ToString(mode_), ": measured ", tried, " for a run",
+                left ? ", but other work has taken the cores since" : "");
 }
 
 }  // namespace detail

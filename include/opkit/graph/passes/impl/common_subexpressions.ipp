@@ -37,9 +37,11 @@ class SubexpressionMerger {
       OperatorDef& def = nodes.emplace_back(graph_.node(node));
       const auto ins = view_.inputs(node), outs = view_.outputs(node);
       for (size_t i = 0; i < ins.size(); ++i)
-        if (ins[i] >= 0) def.mutable_inputs()[i] = Name(Same(ins[i]));
+        if (ins[i] >= 0 && def.inputs()[i] != Name(Same(ins[i])))
+          def.mutable_inputs()[i] = Name(Same(ins[i]));
       for (size_t o = 0; o < outs.size(); ++o)
-        if (outs[o] >= 0) def.mutable_outputs()[o] = Name(outs[o]);
+        if (outs[o] >= 0 && def.outputs()[o] != Name(outs[o]))
+          def.mutable_outputs()[o] = Name(outs[o]);
     }
     std::vector<GraphConstant> constants;
     for (const GraphConstant& constant : graph_.constants()) {
