@@ -125,7 +125,8 @@ class CPUStreamContext {
     return *stream_;
   }
   void SwitchToDevice(int stream_id = 0) {
-    if (!stream_ || stream_->id() != stream_id) stream_ = &CPUStream::Get(device_, stream_id);
+    if (!stream_ || stream_->id() != stream_id || detail::t_cpu_stream)
+      stream_ = &CPUStream::Get(device_, stream_id);
   }
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }
