@@ -1,5 +1,5 @@
-// Where every member of the ABI lies: it stays there, and a struct grows only at its end, in a later
-// version. Included once, where the header is: the present one, a later one or version 1.0's.
+// Where every member of the ABI lies: it stays there, and a struct grows only at its end, in a
+// later version. Included once, where the header is: the present one, a later one or version 1.0's.
 #ifndef OPKIT_TESTS_PLUGIN_ABI_PINS_HPP_
 #define OPKIT_TESTS_PLUGIN_ABI_PINS_HPP_
 
