@@ -55,6 +55,7 @@ TEST_CASE("the flops that a library counts arrive, and the program counts the by
   CHECK(schema.Cost(def, {x}, {x}).flops == 50);
   CHECK(schema.Cost(def, {x}, {x}).bytes_read == 40);
   CHECK(schema.Cost(def, {x}, {x}).bytes_written == 40);
+  CHECK(schema.Cost(def, {TensorInfo(kFloat, {})}, {x}).flops == 0);  // it is not asked
 }
 
 TEST_CASE("a library's operator makes outputs whose shape the data decides") {

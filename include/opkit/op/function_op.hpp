@@ -250,7 +250,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
-  // Counts the arithmetic of a run; the toolkit counts the bytes.
+  // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
   template <class F>
   BasicFunctionOpBuilder& setFlops(F f) {
     static_assert(detail::kFits<FlopsFunction, F>,

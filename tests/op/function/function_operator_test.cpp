@@ -82,6 +82,11 @@ TEST_CASE("a function makes outputs whose shape the data decides, but not on a C
             .GetSchema("FnCountUp")
             .Cost(OperatorDef("FnCountUp", {"x"}, {"y"}), {x}, {x})
             .flops == 35);
+  const TensorInfo unknown(DType::kFloat32, {});
+  CHECK(OpRegistry::Global()
+            .GetSchema("FnCountUp")
+            .Cost(OperatorDef("FnCountUp", {"x"}, {"y"}), {unknown}, {x})
+            .flops == 0);  // its function is not asked
   OpRegistry::Global().Remove("FnCountUp");
 }
 

@@ -138,7 +138,9 @@ REGISTER_OP(LibDeclared)
     .setAttr<std::vector<int64_t>>("axes", "not looked at")
     .setInferShape(SameShape)
     .setFlops([](const AttrMap& attrs, const ShapeVectors& in, const ShapeVectors& out) {
-      return (attrs.get<int64_t>("times") + 1) * in[0][0] + (out[0] == in[0] ? 0 : 1);
+      int64_t flops = attrs.get<int64_t>("times") + 1;
+      for (const int64_t extent : in[0]) flops *= extent;
+      return flops + (out[0] == in[0] ? 0 : 1);
     })
     .setDoc("Multiplies.");
 

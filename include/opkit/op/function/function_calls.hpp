@@ -251,6 +251,9 @@ inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
                          std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                          OpCost& cost) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
+  for (const auto& values : {inputs, outputs})
+    for (const TensorInfo& value : values)
+      if (!value.shape.is_known()) return;
   CallFunction(record, "setFlops's function", [&] {
     cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
     return OpStatus();

@@ -199,11 +199,22 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
       return status;
     });
   }
+  static bool AreKnown(const opkit_value* values, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      if (value.rank < 0) return false;
+      for (int32_t axis = 0; axis < value.rank; ++axis)
+        if (value.dims[axis] < 0) return false;
+    }
+    return true;
+  }
   static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                            const opkit_value* outputs, opkit_cost* cost) {
     return GuardedCall([&] {
-      cost->flops = RecordOf(op).flops(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs),
-                                       Shapes(outputs, node->num_outputs));
+      if (AreKnown(inputs, node->num_inputs) && AreKnown(outputs, node->num_outputs))
+        cost->flops =
+            RecordOf(op).flops(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs),
+                               Shapes(outputs, node->num_outputs));
     });
   }
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
