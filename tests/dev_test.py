@@ -31,6 +31,12 @@ class Mistakes(unittest.TestCase):
         self.says(["build", "gc"], "there is no preset 'gc'; did you mean 'gcc'? (gcc clang ")
         self.says(["cli", "x"], "cli takes no arguments")
 
+    def test_stress_and_fuzz_targets(self):
+        self.says(["stress", "--minutes", "x"], "stress takes --minutes NUMBER, not 'x'")
+        self.says(["stress", "5"], "stress takes --minutes M and --seed S, not '5'")
+        self.says(["fuzz", "npi"], "no fuzz target's name holds 'npi'; did you mean 'npy'? (")
+        self.says(["fuzz", "a", "b"], "fuzz takes one name, not 'a b'")
+
     def test_benchmarks(self):
         self.says(["bench", "dynamik"], "no benchmark's name holds 'dynamik'; did you mean "
                   "'dynamic'? (engine/dynamic ", "graph/executor", "models compile_time)")

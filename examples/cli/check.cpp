@@ -8,7 +8,6 @@
 #include <set>
 
 #include "check_inputs.hpp"
-#include "child.hpp"
 #include "file.hpp"
 #include "library.hpp"
 #include "model.hpp"
@@ -16,6 +15,7 @@
 #include "opkit/op/check.hpp"
 #include "opkit/op/check/check_cases.hpp"
 #include "opkit/op/check/check_data.hpp"
+#include "opkit/op/check/guard_allocator.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/invoke.hpp"
 #include "options.hpp"
@@ -30,6 +30,7 @@ struct CheckCommand {
   std::string library, op;
   std::vector<std::string> attributes;  // name=value
   std::vector<std::string> shapes;      // of the inputs, or one for all
+  double seconds = kChildSeconds;       // of one step
 };
 
 // What was found of one operator.
@@ -75,8 +76,8 @@ Arguments ParseAttributes(const std::vector<std::string>& settings) {
 // In the child: one operator of the library.
 class OperatorChecks {
  public:
-  OperatorChecks(const Library& library, const CheckCommand& command, const ChildStep& say)
-      : library_(library), attributes_(ParseAttributes(command.attributes)), say_(say) {
+  OperatorChecks(const Library& library, const CheckCommand& command, const ChildVoice& voice)
+      : library_(library), attributes_(ParseAttributes(command.attributes)), voice_(voice) {
     for (const std::string& text : command.shapes) shapes_.push_back(ParseShape(text));
   }
 
@@ -88,6 +89,7 @@ class OperatorChecks {
                            ", whose memory this program does not reach");
       return std::move(findings_);
     }
+    voice_.Step("its inference");
     OperatorDef def;
     CheckOptions options;
     options.args = attributes_;
@@ -135,7 +137,7 @@ class OperatorChecks {
 
   void CheckOn(const OperatorDef& def, const InputTypes& inputs) {
     const std::string text = TextOf(inputs);
-    say_(StrCat("a run on ", text));
+    voice_.Step(StrCat("a run on ", text));
     std::vector<Tensor> tensors = MakeTensors(inputs);
     CheckReport report = Report(def, tensors);
     std::string refusal;
@@ -220,7 +222,7 @@ class OperatorChecks {
   const Library& library_;
   const Arguments attributes_;
   std::vector<Shape> shapes_;
-  const ChildStep& say_;
+  const ChildVoice& voice_;
   bool own_ = true;  // not another backend of an operator that exists
   std::map<std::string, std::vector<std::string>> refused_;  // by dtype, with why
   Findings findings_;
@@ -239,6 +241,12 @@ std::string TextOf(const Findings& findings) {
   return out;
 }
 
+Findings Wrong(const std::string& what) {
+  Findings out;
+  out.wrong.push_back(what);
+  return out;
+}
+
 // "\n" between what the library is and each of its operators.
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> out;
@@ -250,19 +258,39 @@ std::vector<std::string> Lines(const std::string& text) {
   return out;
 }
 
+std::string Sentence(const ChildOutcome& outcome) { return outcome.failure + ": " + outcome.how; }
+void Unload(Library* library, const ChildVoice& voice) {
+  voice.Step("its unloading");
+  library->Unload();
+  voice.Step("the end of the program");
+}
+// What is wrong with a library that has only been loaded, when it is unloaded or its program ends;
+// `loaded` tells of the latter.
+std::string EndingOf(const std::string& path, double seconds, const ChildOutcome& loaded) {
+  if (!loaded.failure.empty()) return Sentence(loaded) + ", at the end of a program that loaded it";
+  const ChildOutcome unloaded = RunInChild(seconds, [&](const ChildVoice& voice) {
+    Library library = LoadLibrary(path);
+    voice.Answer("loaded");
+    Unload(&library, voice);
+    return ChildEnd::kNormal;
+  });
+  return unloaded.failure.empty() ? "" : Sentence(unloaded) + ", during " + unloaded.step;
+}
+
 // Nothing of the library runs in this process.
 void Check(const CheckCommand& command) {
   const std::string& path = command.library;
   ParseAttributes(command.attributes);  // what is wrong with these is said first
   for (const std::string& shape : command.shapes) ParseShape(shape);
-  const ChildOutcome loaded = RunInChild([&](const ChildStep&) {
+  const ChildOutcome loaded = RunInChild(command.seconds, [&](const ChildVoice& voice) {
     const Library library = LoadLibrary(path);
     std::string out = HeadOf(library) + "\n";
     for (const std::string& op : library.operators())
       out += op + "\n" + SummaryOf(library, op) + "\n";
-    return out;
+    voice.Answer(out);
+    return ChildEnd::kNormal;
   });
-  if (!loaded.crash.empty()) throw CrashedWhileLoading(path, loaded.crash);
+  if (loaded.answer.empty()) throw FailedWhileLoading(path, loaded);
   const std::vector<std::string> about = Lines(loaded.answer);
   std::vector<std::string> ops;
   for (size_t i = 1; i + 1 < about.size(); i += 2) ops.push_back(about[i]);
@@ -273,7 +301,8 @@ void Check(const CheckCommand& command) {
     throw Failure(ExitCode::kUsage, "library '" + path + "' has no operator '" + command.op + "'" +
                                         SuggestName(command.op, ops));
 
-  WriteFile("-", about[0] + "\n");
+  const std::string ending = EndingOf(path, command.seconds, loaded);
+  WriteFile("-", about[0] + "\n" + (ending.empty() ? "" : TextOf(Wrong("it " + ending))));
   int checked = 0, wrong = 0;
   for (size_t i = 0; i < ops.size(); ++i) {
     const std::string& op = ops[i];
@@ -281,28 +310,30 @@ void Check(const CheckCommand& command) {
     const std::string& summary = about[2 * i + 2];
     WriteFile("-",
               "\n" + Bold(Printable(op), stdout) + (summary.empty() ? "" : "  ") + summary + "\n");
-    const ChildOutcome outcome = RunInChild([&](const ChildStep& say) {
-      say("its loading");
-      const Library library = LoadLibrary(path);
-      const Findings findings = OperatorChecks(library, command, say).Check(op);
-      return (findings.wrong.empty() ? "+" : "-") + TextOf(findings);
+    const ChildOutcome outcome = RunInChild(command.seconds, [&](const ChildVoice& voice) {
+      voice.Step("its loading");
+      Library library = LoadLibrary(path);
+      // What goes wrong outside the checker's own runs does not crash where it is freed.
+      SetAllocator(DeviceType::kCPU, &GuardAllocator::Global());
+      const Findings findings = OperatorChecks(library, command, voice).Check(op);
+      const bool right = findings.wrong.empty();
+      voice.Answer((right ? "+" : "-") + TextOf(findings));
+      if (!right || !ending.empty()) return ChildEnd::kAtOnce;
+      Unload(&library, voice);
+      return ChildEnd::kNormal;
     });
     ++checked;
-    if (!outcome.crash.empty()) {
-      ++wrong;
-      Findings crash;
-      crash.wrong.push_back("it crashes: " + outcome.crash + " during " + outcome.step);
-      WriteFile("-", TextOf(crash));
-    } else {
-      wrong += outcome.answer[0] == '-';
-      WriteFile("-", outcome.answer.substr(1));
-    }
+    wrong += !outcome.failure.empty() || outcome.answer[0] == '-';
+    if (!outcome.answer.empty()) WriteFile("-", outcome.answer.substr(1));
+    if (!outcome.failure.empty())
+      WriteFile("-", TextOf(Wrong("it " + Sentence(outcome) + ", during " + outcome.step)));
   }
   std::fflush(stdout);
   if (wrong > 0)
     throw Failure(ExitCode::kRunFailed,
                   StrCat(wrong, " of ", checked, checked == 1 ? " operator" : " operators",
                          " of library '", path, "' ", wrong == 1 ? "is" : "are", " wrong"));
+  if (!ending.empty()) throw Failure(ExitCode::kRunFailed, StrCat("library '", path, "' ", ending));
 }
 
 }  // namespace
@@ -320,11 +351,13 @@ void AddCheckCommand(CLI::App& program) {
   app->add_option("--shape", command->shapes,
                   "Of the inputs: one for each, or one for all; without it a few are tried")
       ->option_text("2x3 ...");
+  AddTimeoutOption(*app, &command->seconds);
   app->footer(
       "Runs each operator on inputs made here, in every dtype that it takes: shapes and dtypes\n"
       "are as inferred; nothing is written or read outside its tensors; the result is the same\n"
-      "again, in place, and on several threads; its gradient is the numeric one. A crash is a\n"
-      "finding. Exit code 1 when something is wrong.\n\n"
+      "again, in place, and on several threads; its gradient is the numeric one. A crash and a\n"
+      "hang are findings, also of the library where it is unloaded and where its program ends.\n"
+      "Exit code 1 when something is wrong.\n\n"
       "Examples:\n"
       "  opkit check build/libmy_ops.so\n"
       "  opkit check libmy_ops.so --op my_gemm --shape 2x3 3x5 --attr alpha=0.5");

@@ -1,15 +1,22 @@
 #include "child.hpp"
 
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
+#include "opkit/base/strings.hpp"
 #include "program.hpp"
 
 namespace cli {
@@ -18,15 +25,49 @@ namespace {
 // What the child writes: a letter, the size of the text, the text.
 enum Record : char { kStep = 's', kAnswer = 'a', kFailure = 'f', kHint = 'h' };
 
-bool ReadAll(int from, void* data, size_t size) {
-  for (size_t done = 0; done < size;) {
-    const ssize_t count = read(from, static_cast<char*>(data) + done, size - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    done += static_cast<size_t>(count);
+// Reads what the child writes, each record at most until its deadline.
+class Reader {
+ public:
+  Reader(int from, double seconds)
+      : from_(from), limit_(std::chrono::ceil<Clock::duration>(Seconds(seconds))) {}
+
+  // False when the time is over, which `late` tells, or the child has closed its end.
+  bool Read(Record* kind, std::string* text) {
+    deadline_ = Clock::now() + limit_;
+    size_t size = 0;
+    if (!ReadAll(kind, sizeof *kind) || !ReadAll(&size, sizeof size)) return false;
+    text->resize(size);
+    return ReadAll(text->data(), size);
   }
-  return true;
-}
+  bool late() const { return late_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
+
+  bool ReadAll(void* data, size_t size) {
+    for (size_t done = 0; done < size;) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+      pollfd ready = {from_, POLLIN, 0};
+      const int found =
+          poll(&ready, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX)));
+      if (found < 0 && errno == EINTR) continue;
+      late_ = found == 0;
+      if (found <= 0) return false;
+      const ssize_t count = read(from_, static_cast<char*>(data) + done, size - done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      done += static_cast<size_t>(count);
+    }
+    return true;
+  }
+
+  int from_;
+  Clock::duration limit_;
+  Clock::time_point deadline_;
+  bool late_ = false;
+};
+
 void WriteAll(int to, const void* data, size_t size) {
   for (size_t done = 0; done < size;) {
     const ssize_t count = write(to, static_cast<const char*>(data) + done, size - done);
@@ -55,10 +96,17 @@ void CrashPlainly() {
   setrlimit(RLIMIT_CORE, &none);
 }
 
-[[noreturn]] void RunChild(int to, const std::function<std::string(const ChildStep&)>& work) {
+// The child is killed when the thread that made it ends, of whatever.
+void DieWith(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it ended before
+}
+
+[[noreturn]] void RunChild(int to, const ChildWork& work) {
   CrashPlainly();
+  ChildEnd end = ChildEnd::kAtOnce;
   try {
-    WriteRecord(to, kAnswer, work([to](const std::string& step) { WriteRecord(to, kStep, step); }));
+    end = work(ChildVoice(to));
   } catch (const Failure& failure) {
     WriteFailure(to, failure);
   } catch (const opkit::Error& error) {
@@ -69,10 +117,14 @@ void CrashPlainly() {
     WriteFailure(to, {ExitCode::kRunFailed, error.what()});
   }
   std::fflush(nullptr);
-  _exit(0);  // without the destructors of what was loaded
+  if (end == ChildEnd::kAtOnce) _exit(0);
+  std::exit(0);
 }
 
+// Ends what is left of the child and of what it has started, and tells how the child ended: empty
+// when it did so well.
 std::string EndingOf(pid_t child) {
+  kill(-child, SIGKILL);  // before its number is free for another group; what ends keeps its status
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
@@ -80,22 +132,27 @@ std::string EndingOf(pid_t child) {
     const int signal = WTERMSIG(status);
     return "signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
   }
-  return "exit status " + std::to_string(WEXITSTATUS(status));
+  return status == 0 ? "" : "exit status " + std::to_string(WEXITSTATUS(status));
 }
 
 }  // namespace
 
-ChildOutcome RunInChild(const std::function<std::string(const ChildStep& say)>& work) {
+void ChildVoice::Step(const std::string& step) const { WriteRecord(to_, kStep, step); }
+void ChildVoice::Answer(const std::string& answer) const { WriteRecord(to_, kAnswer, answer); }
+
+ChildOutcome RunInChild(double seconds, const ChildWork& work) {
   int ends[2];
   std::fflush(nullptr);  // or the child would write it once more
   if (pipe(ends) != 0)
     throw Failure(ExitCode::kRunFailed, std::string("cannot make a pipe: ") + std::strerror(errno));
-  const pid_t child = fork();
+  const pid_t parent = getpid(), child = fork();
   if (child < 0)
     throw Failure(ExitCode::kRunFailed,
                   std::string("cannot start a process: ") + std::strerror(errno));
+  setpgid(child, child);  // in both, for whichever comes first
   if (child == 0) {
     close(ends[0]);
+    DieWith(parent);
     RunChild(ends[1], work);
   }
   close(ends[1]);
@@ -103,10 +160,9 @@ ChildOutcome RunInChild(const std::function<std::string(const ChildStep& say)>& 
   ChildOutcome outcome;
   std::string hint, failure;
   bool answered = false;
-  char kind = 0;
-  for (size_t size = 0; ReadAll(ends[0], &kind, 1) && ReadAll(ends[0], &size, sizeof size);) {
-    std::string text(size, '\0');
-    if (!ReadAll(ends[0], text.data(), size)) break;
+  Reader reader(ends[0], seconds);
+  Record kind;
+  for (std::string text; reader.Read(&kind, &text);) {
     answered |= kind == kAnswer || kind == kFailure;
     (kind == kStep     ? outcome.step
      : kind == kAnswer ? outcome.answer
@@ -114,9 +170,11 @@ ChildOutcome RunInChild(const std::function<std::string(const ChildStep& say)>& 
                        : failure) = std::move(text);
   }
   close(ends[0]);
-  const std::string ending = EndingOf(child);
-  if (!answered) outcome.crash = ending;
+  outcome.how = EndingOf(child);
+  if (reader.late()) outcome.how = opkit::StrCat("no end within ", seconds, " s");
+  if (!answered && outcome.how.empty()) outcome.how = "exit status 0";
   if (!failure.empty()) throw Failure(static_cast<ExitCode>(failure[0]), failure.substr(1), hint);
+  if (!outcome.how.empty()) outcome.failure = reader.late() ? "hangs" : "crashes";
   return outcome;
 }
 

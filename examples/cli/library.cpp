@@ -5,9 +5,9 @@
 #include <map>
 #include <memory>
 
-#include "child.hpp"
 #include "file.hpp"
 #include "opkit/op/op_registry.hpp"
+#include "options.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -25,9 +25,12 @@ std::string Contents(const std::string& path) {
   return HeadOf(library) + "\n" + (empty ? "" : "\n" + table.Format(true, stdout));
 }
 
-void Lib(const std::string& path) {
-  const ChildOutcome outcome = RunInChild([&](const ChildStep&) { return Contents(path); });
-  if (!outcome.crash.empty()) throw CrashedWhileLoading(path, outcome.crash);
+void Lib(const std::string& path, double seconds) {
+  const ChildOutcome outcome = RunInChild(seconds, [&](const ChildVoice& voice) {
+    voice.Answer(Contents(path));
+    return ChildEnd::kAtOnce;
+  });
+  if (outcome.answer.empty()) throw FailedWhileLoading(path, outcome);
   WriteFile("-", outcome.answer);
 }
 
@@ -88,21 +91,31 @@ std::string HeadOf(const Library& library) {
                 OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR, ")");
 }
 
-Failure CrashedWhileLoading(const std::string& path, const std::string& crash) {
-  return {ExitCode::kBadFile, "library '" + path + "' crashes while it is loaded: " + crash,
+void AddTimeoutOption(CLI::App& app, double* seconds) {
+  app.add_option("--timeout", *seconds,
+                 StrCat("For one step, such as the loading: what takes longer hangs (default: ",
+                        kChildSeconds, ")"))
+      ->check(Seconds())
+      ->option_text("SECONDS");
+}
+Failure FailedWhileLoading(const std::string& path, const ChildOutcome& outcome) {
+  return {ExitCode::kBadFile,
+          "library '" + path + "' " + outcome.failure + " while it is loaded: " + outcome.how,
           "what runs then are its static initialisers, opkit_library_entry, and the function of "
           "OPKIT_LIBRARY_INITIALIZE"};
 }
 
 void AddLibCommand(CLI::App& program) {
   auto path = std::make_shared<std::string>();
+  auto seconds = std::make_shared<double>(kChildSeconds);
   CLI::App* app = program.add_subcommand("lib", "Show what an operator library holds");
   app->add_option("FILE", *path, "A library of operators")->required()->option_text("REQUIRED");
+  AddTimeoutOption(*app, seconds.get());
   app->footer(
       "Loads the library in a process of its own, so that a crash is reported.\n\n"
       "Examples:\n"
       "  opkit lib build/libmy_ops.so");
-  app->callback([path] { Lib(*path); });
+  app->callback([path, seconds] { Lib(*path, *seconds); });
 }
 
 }  // namespace cli

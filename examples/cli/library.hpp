@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "child.hpp"
 #include "opkit/plugin/library.hpp"
 #include "program.hpp"
 
@@ -26,8 +27,11 @@ std::string SummaryOf(const opkit::Library& library, const std::string& op);
 // "libgemm.so: 2 operators, …"
 std::string HeadOf(const opkit::Library& library);
 
+// --timeout SECONDS: how long one step of a child may take.
+constexpr double kChildSeconds = 60;
+void AddTimeoutOption(CLI::App& app, double* seconds);
 // "…/libx.so crashes while it is loaded", for a child that ended so.
-Failure CrashedWhileLoading(const std::string& path, const std::string& crash);
+Failure FailedWhileLoading(const std::string& path, const ChildOutcome& outcome);
 
 }  // namespace cli
 

@@ -1430,6 +1430,26 @@ struct Layout {
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
+// ---- opkit/base/index.hpp
+// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
+// by size_t.
+#ifndef OPKIT_BASE_INDEX_HPP_
+#define OPKIT_BASE_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The caller knows that `i` is not negative.
+template <class Integer>
+constexpr size_t Index(Integer i) {
+  return static_cast<size_t>(i);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INDEX_HPP_
+
 // ---- opkit/core/shape.hpp
 // Shape: the extents of a tensor, checked once when it is made (no negative extent, element count
 // within int64). Dims: the small vector of int64 underneath, also used for strides.
@@ -1445,6 +1465,18 @@ concept IntegerRange = requires(const R& range) {
   requires sizeof(*range.data()) > 1;
   static_cast<size_t>(range.size());
 };
+
+namespace detail {
+
+OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
+// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
+  if (i >= 0 && i < size) [[likely]]
+    return static_cast<size_t>(i);
+  return IndexFromEnd(i, values, size);
+}
+
+}  // namespace detail
 
 // A vector of int64 that allocates only beyond six entries.
 class Dims {
@@ -1475,8 +1507,9 @@ class Dims {
   int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
   const int64_t* begin() const { return data(); }
   const int64_t* end() const { return data() + size_; }
-  int64_t operator[](int i) const { return data()[i]; }
-  int64_t& operator[](int i) { return data()[i]; }
+  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
+  int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
     std::string out = "[";
@@ -1542,7 +1575,7 @@ class Shape {
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
   // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
-  int64_t dim(int axis) const { return dims_[Axis(axis)]; }
+  int64_t dim(int axis) const { return dims_[axis]; }
   int64_t operator[](int axis) const { return dims_[axis]; }
   int size() const { return dims_.size(); }
   const int64_t* begin() const { return dims_.begin(); }
@@ -1550,8 +1583,10 @@ class Shape {
   const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  // `axis` counted from the front, checked against the rank.
-  int Axis(int64_t axis) const;
+  // `axis` counted from the front. Error: kOutOfRange.
+  int Axis(int64_t axis) const {
+    return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
+  }
   // Product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.
@@ -2302,25 +2337,37 @@ class Attribute {
     return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
   }
 
-  // True when Get<T>() can return: T is an element type or a vector of one.
+  // Whether it was given as T: an element type or a vector of one.
   template <class T>
   bool Is() const {
     return type_ == kAttributeTypeOf<T>;
   }
-  // Errors: kTypeMismatch for another type, kOutOfRange for an integer that T cannot hold. An empty
-  // list reads as a list of anything.
+  // Whether Get of that type returns. Integers read as floating-point numbers too, and an empty
+  // list as a list of anything.
+  bool ReadsAs(AttributeType wanted) const {
+    return type_ == wanted || (is_list() && size() == 0 && wanted >= AttributeType::kInts) ||
+           (type_ == AttributeType::kInt && wanted == AttributeType::kFloat) ||
+           (type_ == AttributeType::kInts && wanted == AttributeType::kFloats);
+  }
+  // Errors: kTypeMismatch for a type that it does not read as, kOutOfRange for an integer that T
+  // cannot hold exactly.
   template <class T>
   T Get() const {
+    if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
+    const bool ints = type_ == AttributeType::kInt || type_ == AttributeType::kInts;
     if constexpr (AttributeElement<T>) {
-      if (!Is<T>()) WrongType(kAttributeTypeOf<T>);
+      if constexpr (std::is_floating_point_v<T>)
+        if (ints) return Load<T>(values_->ints[0]);
       return Load<T>(List<T>()[0]);
     } else {
       using Item = typename T::value_type;
       static_assert(AttributeElement<Item>,
                     "an attribute is an integer, bool, floating-point "
                     "number, string, Tensor, or a std::vector of one of these");
-      if (!Is<T>() && !(is_list() && size() == 0)) WrongType(kAttributeTypeOf<T>);
       T out;
+      if constexpr (std::is_floating_point_v<Item>)
+        if (ints)
+          for (int64_t stored : values_->ints) out.push_back(Load<Item>(stored));
       for (const auto& stored : List<Item>()) out.push_back(Load<Item>(stored));
       return out;
     }
@@ -2366,6 +2413,12 @@ class Attribute {
   }
   template <class T, class Stored>
   static T Load(const Stored& stored) {
+    if constexpr (std::is_floating_point_v<T> && std::is_integral_v<Stored>) {
+      constexpr int kDigits = sizeof(T) == sizeof(float) ? 24 : 53;
+      if (stored > int64_t{1} << kDigits || stored < -(int64_t{1} << kDigits))
+        Throw(ErrorCode::kOutOfRange, "value ", stored, " is not sure to be exact as the ",
+              sizeof(T) * 8, "-bit floating-point number asked for");
+    }
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
       if (static_cast<Stored>(static_cast<T>(stored)) != stored ||
           (stored < 0) != (static_cast<T>(stored) < T{}))
@@ -2706,6 +2759,29 @@ class InvocationScope {
   Invocation previous_;
 };
 
+namespace detail {
+
+inline constinit thread_local uint64_t t_issuer = 0;
+
+// What this thread issues on streams while the scope lives belongs together: a failure of it
+// concerns the rest of it and its event, not what other threads issue on the same stream in
+// between. Inside another scope it is that one's.
+class IssueScope {
+ public:
+  explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
+    if (opened_) t_issuer = NextInvocationIds(1);
+  }
+  IssueScope(const IssueScope&) = delete;
+  IssueScope& operator=(const IssueScope&) = delete;
+  ~IssueScope() {
+    if (opened_) t_issuer = 0;
+  }
+
+ private:
+  const bool opened_;
+};
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
@@ -2761,26 +2837,6 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
-// ---- opkit/base/index.hpp
-// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
-// by size_t.
-#ifndef OPKIT_BASE_INDEX_HPP_
-#define OPKIT_BASE_INDEX_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The caller knows that `i` is not negative.
-template <class Integer>
-constexpr size_t Index(Integer i) {
-  return static_cast<size_t>(i);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_INDEX_HPP_
-
 // ---- opkit/op/abi/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
 // of opkit_abi.h, so that the same function serves the program and a shared library.
@@ -2788,6 +2844,15 @@ constexpr size_t Index(Integer i) {
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+// Extents or strides that lie elsewhere: a span whose index may count from the end and is checked.
+class DimsView : public std::span<const int64_t> {
+ public:
+  DimsView(const int64_t* values, int size) : span(values, static_cast<size_t>(size)) {}
+  int64_t operator[](int64_t i) const {
+    return data()[detail::CheckedIndex(i, data(), static_cast<int>(size()))];
+  }
+};
 
 // A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
@@ -2899,12 +2964,13 @@ class OpTensor {
   void* raw_data() const { return view_.data; }
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
-  std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  DimsView shape() const { return {view_.shape, view_.rank}; }
+  int64_t dim(int axis) const { return shape()[axis]; }
   // The strides, in elements.
-  std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
-  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  DimsView strides() const { return {view_.strides, view_.rank}; }
+  int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
   // The number of elements.
   int64_t size() const {
     int64_t count = 1;
@@ -4111,7 +4177,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
-  // Counts the arithmetic of a run; the toolkit counts the bytes.
+  // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
   template <class F>
   BasicFunctionOpBuilder& setFlops(F f) {
     static_assert(detail::kFits<FlopsFunction, F>,
@@ -4607,6 +4673,17 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
+OPKIT_INLINE size_t IndexFromEnd(int64_t i, const int64_t* values, int size) {
+  if (i < -size || i >= size)
+    Throw(ErrorCode::kOutOfRange, "axis ", i, " is outside ", ToString(Dims(values, Index(size))),
+          " of rank ", size);
+  return Index(i < 0 ? i + size : i);
+}
+
+}  // namespace detail
+
 OPKIT_INLINE Dims& Dims::operator=(Dims&& other) noexcept {
   if (this != &other) {
     Free();
@@ -4630,13 +4707,6 @@ OPKIT_INLINE void Dims::Steal(Dims& other) {
   else
     for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
   other.size_ = 0;
-}
-
-OPKIT_INLINE int Shape::Axis(int64_t axis) const {
-  if (axis < -rank() || axis >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
-          rank());
-  return static_cast<int>(axis < 0 ? axis + rank() : axis);
 }
 
 OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {
@@ -5181,9 +5251,7 @@ OPKIT_INLINE const char* ToString(AttributeType type) {
 }
 
 OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
-  const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
-  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
-        write_float ? "; write " + Print() + ".0" : std::string());
+  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted);
 }
 
 OPKIT_INLINE std::string Attribute::Print() const {
@@ -5654,11 +5722,22 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
       return status;
     });
   }
+  static bool AreKnown(const opkit_value* values, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      if (value.rank < 0) return false;
+      for (int32_t axis = 0; axis < value.rank; ++axis)
+        if (value.dims[axis] < 0) return false;
+    }
+    return true;
+  }
   static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                            const opkit_value* outputs, opkit_cost* cost) {
     return GuardedCall([&] {
-      cost->flops = RecordOf(op).flops(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs),
-                                       Shapes(outputs, node->num_outputs));
+      if (AreKnown(inputs, node->num_inputs) && AreKnown(outputs, node->num_outputs))
+        cost->flops =
+            RecordOf(op).flops(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs),
+                               Shapes(outputs, node->num_outputs));
     });
   }
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
@@ -6124,8 +6203,8 @@ namespace opkit::inline OPKIT_ABI {
 
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
-// afresh. Thread-safe. Those with a thread live as long as the process; a forked child has none
-// running and must not use them.
+// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
+// with a thread live as long as the process; a forked child has none running and must not use them.
 class CPUStream {
  public:
   // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
@@ -6183,13 +6262,32 @@ class CPUStream {
     detail::IntrusivePtr<detail::EventState> record;
     detail::IntrusivePtr<detail::EventState> wait;
     Invocation invocation;
+    uint64_t issuer = 0;  // the IssueScope, 0 for none
+  };
+  // Failures that no event has taken yet, at most one of each issuer.
+  class Failures {
+   public:
+    // Whether work of the issuer is skipped: for a failure of its own, or of none's.
+    bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
+    void Add(uint64_t issuer, std::exception_ptr failure) {
+      list_.emplace_back(issuer, std::move(failure));
+    }
+    std::exception_ptr Take(uint64_t issuer);
+
+   private:
+    const std::pair<uint64_t, std::exception_ptr>* Find(uint64_t issuer) const {
+      for (const auto& failure : list_)
+        if (failure.first == issuer) return &failure;
+      return nullptr;
+    }
+    std::vector<std::pair<uint64_t, std::exception_ptr>> list_;
   };
 
   void Push(Item item);
   // Takes all that is queued at once, and leaves the room of `items` for what comes.
   void Next(std::vector<Item>& items);
   void Serve();
-  void Execute(Item& item, std::exception_ptr& failure);
+  void Execute(Item& item, Failures& failures);
 
   const Device device_;
   const int id_;
@@ -7467,6 +7565,11 @@ class InferenceCache {
     DType dtype = DType::kUndefined;
     bool known = false;
     Shape shape;  // where known
+    bool Allows(const Tensor& made) const {
+      return (dtype == DType::kUndefined || dtype == made.dtype()) &&
+             (!known || shape == made.shape());
+    }
+    TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
   };
 
   // Whether these inputs have the dtypes and shapes recorded.
@@ -7504,6 +7607,10 @@ class InferenceCache {
   bool data_read_ = false;
   bool fresh_ = false;
 };
+
+// An operator made something else than was inferred of it.
+[[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const TensorInfo& inferred);
 
 }  // namespace detail
 }  // namespace opkit
@@ -9030,6 +9137,7 @@ class Operator : public OperatorBase {
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
+    const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
     InvocationScope invocation(NextInvocationKind());
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
@@ -11149,10 +11257,11 @@ OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(
 }
 
 OPKIT_INLINE void CPUStream::Push(Item item) {
+  item.issuer = detail::t_issuer;
   if (id_ < 0) {
-    std::exception_ptr failure;
-    Execute(item, failure);
-    if (failure) std::rethrow_exception(failure);
+    Failures failures;
+    Execute(item, failures);
+    if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
     return;
   }
   detail::Parker::Address sleeper = nullptr;
@@ -11178,26 +11287,35 @@ OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
 }
 
 OPKIT_INLINE void CPUStream::Serve() {
-  std::exception_ptr failure;
+  Failures failures;
   std::vector<Item> items;
   items.reserve(kUsualBatch);
   for (;;) {
     Next(items);
     for (Item& item : items) {
-      Execute(item, failure);
+      Execute(item, failures);
       item = {};  // what the closure held is gone before what comes next
     }
     items.clear();
   }
 }
 
-OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
+OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
+  const auto* found = Find(issuer);
+  if (!found) found = Find(0);
+  if (!found) return nullptr;
+  std::exception_ptr failure = found->second;
+  list_.erase(list_.begin() + (found - list_.data()));
+  return failure;
+}
+
+OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   if (item.record) {
     // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
     // completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
-    item.record->Complete(std::exchange(failure, nullptr));
-  } else if (failure) {
+    item.record->Complete(failures.Take(item.issuer));
+  } else if (failures.Concerns(item.issuer)) {
     return;
   } else if (item.wait) {
     if (!IsTerminal(item.wait->status())) {
@@ -11205,13 +11323,14 @@ OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
       blocking_waits_.fetch_add(1, std::memory_order_relaxed);
       item.wait->Wait({});
     }
-    if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
+    if (item.wait->status() == EventStatus::kFailed)
+      failures.Add(item.issuer, item.wait->exception());
   } else {
     auto scope = InvocationScope::Adopt(item.invocation);
     try {
       item.work();
     } catch (...) {
-      failure = std::current_exception();
+      failures.Add(item.issuer, std::current_exception());
     }
   }
 }
@@ -12582,7 +12701,7 @@ OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicSha
 OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   const int found = axis < 0 ? axis + rank() : axis;
   if (found < 0 || found >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", ToString(*this), " of rank ",
           rank());
   return static_cast<size_t>(found);
 }
@@ -12755,12 +12874,15 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < def.inputs().size(); ++i) {
     const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    if (input && !input->initialized())
+      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[i], "' is ",
+            input->Describe(), ": nothing was written to it");
     infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
   }
   Record(infos, inputs_);
   auto data_of = [&](int i) -> const Tensor* {
     const Tensor* input = inputs[Index(i)];
-    if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -12781,6 +12903,13 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   Record(outputs, outputs_);
   ++version_;
   fresh_ = true;
+}
+
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
 }
 
 }  // namespace detail
@@ -12890,15 +13019,9 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
     if (!given && attribute.required)
       return StrCat(op, " needs the argument '", attribute.name, "'",
                     attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
-    const bool empty_list = given && given->is_list() && given->size() == 0;
-    if (!given || !attribute.type || given->type() == *attribute.type || empty_list) continue;
-    std::string how_to_write;
-    if (given->type() == AttributeType::kInt && attribute.type == AttributeType::kFloat)
-      how_to_write = StrCat("; write ", *given, ".0");
-    if (given->type() == AttributeType::kInts && attribute.type == AttributeType::kFloats)
-      how_to_write = "; write its numbers as 1.0 and not as 1";
+    if (!given || !attribute.type || given->ReadsAs(*attribute.type)) continue;
     return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
-                  "), expected ", *attribute.type, how_to_write);
+                  "), expected ", *attribute.type);
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
@@ -14951,13 +15074,17 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
   if (run == &OperatorBase::RunAsync) op_->DisableEvent();  // one run follows another unfinished
   (op_.get()->*run)(0);
-  for (const Blob* output : outputs_) {
-    if (!output->IsType<Tensor>()) [[unlikely]]
-      Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const Blob& output = *outputs_[o];
+    if (!output.IsType<Tensor>()) [[unlikely]]
+      Throw(ErrorCode::kTypeMismatch, "'", output.name(), "' of operator ", def_.type(),
             " is not a tensor; run it in a workspace to get it");
-    if (!output->Get<Tensor>().initialized()) [[unlikely]]
+    const Tensor& made = output.Get<Tensor>();
+    if (!made.initialized()) [[unlikely]]
       Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
-            output->name(), "'; get it with Output(i, shape, dtype) and write to it");
+            output.name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (checks_shapes_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+      detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
   for (size_t o = 0; o < outputs.size(); ++o)
     outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());

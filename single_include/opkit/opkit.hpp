@@ -978,6 +978,26 @@ struct Layout {
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
+// ---- opkit/base/index.hpp
+// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
+// by size_t.
+#ifndef OPKIT_BASE_INDEX_HPP_
+#define OPKIT_BASE_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The caller knows that `i` is not negative.
+template <class Integer>
+constexpr size_t Index(Integer i) {
+  return static_cast<size_t>(i);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INDEX_HPP_
+
 // ---- opkit/core/shape.hpp
 // Shape: the extents of a tensor, checked once when it is made (no negative extent, element count
 // within int64). Dims: the small vector of int64 underneath, also used for strides.
@@ -993,6 +1013,18 @@ concept IntegerRange = requires(const R& range) {
   requires sizeof(*range.data()) > 1;
   static_cast<size_t>(range.size());
 };
+
+namespace detail {
+
+OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
+// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
+  if (i >= 0 && i < size) [[likely]]
+    return static_cast<size_t>(i);
+  return IndexFromEnd(i, values, size);
+}
+
+}  // namespace detail
 
 // A vector of int64 that allocates only beyond six entries.
 class Dims {
@@ -1023,8 +1055,9 @@ class Dims {
   int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
   const int64_t* begin() const { return data(); }
   const int64_t* end() const { return data() + size_; }
-  int64_t operator[](int i) const { return data()[i]; }
-  int64_t& operator[](int i) { return data()[i]; }
+  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
+  int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
     std::string out = "[";
@@ -1090,7 +1123,7 @@ class Shape {
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
   // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
-  int64_t dim(int axis) const { return dims_[Axis(axis)]; }
+  int64_t dim(int axis) const { return dims_[axis]; }
   int64_t operator[](int axis) const { return dims_[axis]; }
   int size() const { return dims_.size(); }
   const int64_t* begin() const { return dims_.begin(); }
@@ -1098,8 +1131,10 @@ class Shape {
   const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  // `axis` counted from the front, checked against the rank.
-  int Axis(int64_t axis) const;
+  // `axis` counted from the front. Error: kOutOfRange.
+  int Axis(int64_t axis) const {
+    return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
+  }
   // Product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.
@@ -1733,25 +1768,37 @@ class Attribute {
     return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
   }
 
-  // True when Get<T>() can return: T is an element type or a vector of one.
+  // Whether it was given as T: an element type or a vector of one.
   template <class T>
   bool Is() const {
     return type_ == kAttributeTypeOf<T>;
   }
-  // Errors: kTypeMismatch for another type, kOutOfRange for an integer that T cannot hold. An empty
-  // list reads as a list of anything.
+  // Whether Get of that type returns. Integers read as floating-point numbers too, and an empty
+  // list as a list of anything.
+  bool ReadsAs(AttributeType wanted) const {
+    return type_ == wanted || (is_list() && size() == 0 && wanted >= AttributeType::kInts) ||
+           (type_ == AttributeType::kInt && wanted == AttributeType::kFloat) ||
+           (type_ == AttributeType::kInts && wanted == AttributeType::kFloats);
+  }
+  // Errors: kTypeMismatch for a type that it does not read as, kOutOfRange for an integer that T
+  // cannot hold exactly.
   template <class T>
   T Get() const {
+    if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
+    const bool ints = type_ == AttributeType::kInt || type_ == AttributeType::kInts;
     if constexpr (AttributeElement<T>) {
-      if (!Is<T>()) WrongType(kAttributeTypeOf<T>);
+      if constexpr (std::is_floating_point_v<T>)
+        if (ints) return Load<T>(values_->ints[0]);
       return Load<T>(List<T>()[0]);
     } else {
       using Item = typename T::value_type;
       static_assert(AttributeElement<Item>,
                     "an attribute is an integer, bool, floating-point "
                     "number, string, Tensor, or a std::vector of one of these");
-      if (!Is<T>() && !(is_list() && size() == 0)) WrongType(kAttributeTypeOf<T>);
       T out;
+      if constexpr (std::is_floating_point_v<Item>)
+        if (ints)
+          for (int64_t stored : values_->ints) out.push_back(Load<Item>(stored));
       for (const auto& stored : List<Item>()) out.push_back(Load<Item>(stored));
       return out;
     }
@@ -1797,6 +1844,12 @@ class Attribute {
   }
   template <class T, class Stored>
   static T Load(const Stored& stored) {
+    if constexpr (std::is_floating_point_v<T> && std::is_integral_v<Stored>) {
+      constexpr int kDigits = sizeof(T) == sizeof(float) ? 24 : 53;
+      if (stored > int64_t{1} << kDigits || stored < -(int64_t{1} << kDigits))
+        Throw(ErrorCode::kOutOfRange, "value ", stored, " is not sure to be exact as the ",
+              sizeof(T) * 8, "-bit floating-point number asked for");
+    }
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
       if (static_cast<Stored>(static_cast<T>(stored)) != stored ||
           (stored < 0) != (static_cast<T>(stored) < T{}))
@@ -2745,6 +2798,29 @@ class InvocationScope {
   Invocation previous_;
 };
 
+namespace detail {
+
+inline constinit thread_local uint64_t t_issuer = 0;
+
+// What this thread issues on streams while the scope lives belongs together: a failure of it
+// concerns the rest of it and its event, not what other threads issue on the same stream in
+// between. Inside another scope it is that one's.
+class IssueScope {
+ public:
+  explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
+    if (opened_) t_issuer = NextInvocationIds(1);
+  }
+  IssueScope(const IssueScope&) = delete;
+  IssueScope& operator=(const IssueScope&) = delete;
+  ~IssueScope() {
+    if (opened_) t_issuer = 0;
+  }
+
+ private:
+  const bool opened_;
+};
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
@@ -2853,8 +2929,8 @@ namespace opkit::inline OPKIT_ABI {
 
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
-// afresh. Thread-safe. Those with a thread live as long as the process; a forked child has none
-// running and must not use them.
+// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
+// with a thread live as long as the process; a forked child has none running and must not use them.
 class CPUStream {
  public:
   // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
@@ -2912,13 +2988,32 @@ class CPUStream {
     detail::IntrusivePtr<detail::EventState> record;
     detail::IntrusivePtr<detail::EventState> wait;
     Invocation invocation;
+    uint64_t issuer = 0;  // the IssueScope, 0 for none
+  };
+  // Failures that no event has taken yet, at most one of each issuer.
+  class Failures {
+   public:
+    // Whether work of the issuer is skipped: for a failure of its own, or of none's.
+    bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
+    void Add(uint64_t issuer, std::exception_ptr failure) {
+      list_.emplace_back(issuer, std::move(failure));
+    }
+    std::exception_ptr Take(uint64_t issuer);
+
+   private:
+    const std::pair<uint64_t, std::exception_ptr>* Find(uint64_t issuer) const {
+      for (const auto& failure : list_)
+        if (failure.first == issuer) return &failure;
+      return nullptr;
+    }
+    std::vector<std::pair<uint64_t, std::exception_ptr>> list_;
   };
 
   void Push(Item item);
   // Takes all that is queued at once, and leaves the room of `items` for what comes.
   void Next(std::vector<Item>& items);
   void Serve();
-  void Execute(Item& item, std::exception_ptr& failure);
+  void Execute(Item& item, Failures& failures);
 
   const Device device_;
   const int id_;
@@ -4199,26 +4294,6 @@ class ReplayTuner {
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
-// ---- opkit/base/index.hpp
-// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
-// by size_t.
-#ifndef OPKIT_BASE_INDEX_HPP_
-#define OPKIT_BASE_INDEX_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The caller knows that `i` is not negative.
-template <class Integer>
-constexpr size_t Index(Integer i) {
-  return static_cast<size_t>(i);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_INDEX_HPP_
-
 // ---- opkit/engine/schedule/schedule.hpp
 // Schedule: a graph of nodes and edges, made once, in the form that replaying it wants: nodes
 // renumbered into execution order, edges that others imply removed, successors and levels in flat
@@ -4889,6 +4964,11 @@ class InferenceCache {
     DType dtype = DType::kUndefined;
     bool known = false;
     Shape shape;  // where known
+    bool Allows(const Tensor& made) const {
+      return (dtype == DType::kUndefined || dtype == made.dtype()) &&
+             (!known || shape == made.shape());
+    }
+    TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
   };
 
   // Whether these inputs have the dtypes and shapes recorded.
@@ -4926,6 +5006,10 @@ class InferenceCache {
   bool data_read_ = false;
   bool fresh_ = false;
 };
+
+// An operator made something else than was inferred of it.
+[[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const TensorInfo& inferred);
 
 }  // namespace detail
 }  // namespace opkit
@@ -6881,6 +6965,15 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 namespace opkit::inline OPKIT_ABI {
 
+// Extents or strides that lie elsewhere: a span whose index may count from the end and is checked.
+class DimsView : public std::span<const int64_t> {
+ public:
+  DimsView(const int64_t* values, int size) : span(values, static_cast<size_t>(size)) {}
+  int64_t operator[](int64_t i) const {
+    return data()[detail::CheckedIndex(i, data(), static_cast<int>(size()))];
+  }
+};
+
 // A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
@@ -6991,12 +7084,13 @@ class OpTensor {
   void* raw_data() const { return view_.data; }
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
-  std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  DimsView shape() const { return {view_.shape, view_.rank}; }
+  int64_t dim(int axis) const { return shape()[axis]; }
   // The strides, in elements.
-  std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
-  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  DimsView strides() const { return {view_.strides, view_.rank}; }
+  int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
   // The number of elements.
   int64_t size() const {
     int64_t count = 1;
@@ -8421,7 +8515,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
-  // Counts the arithmetic of a run; the toolkit counts the bytes.
+  // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
   template <class F>
   BasicFunctionOpBuilder& setFlops(F f) {
     static_assert(detail::kFits<FlopsFunction, F>,
@@ -8615,6 +8709,7 @@ class Operator : public OperatorBase {
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
+    const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
     InvocationScope invocation(NextInvocationKind());
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
@@ -11302,8 +11397,10 @@ class Plan {
   // The kernel selected for a node of graph().
   NodeChoice choice(int node) const;
 
-  // For people: the schedule, the memory plan, the kernel selected for each node.
+  // For people: the schedule, the memory plan, the kernel selected for each node, for the shapes of
+  // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}).
   std::string Describe() const;
+  std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
 
   // For executors.
   const detail::IntrusivePtr<detail::PlanState>& state() const { return state_; }
@@ -12394,6 +12491,17 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
+OPKIT_INLINE size_t IndexFromEnd(int64_t i, const int64_t* values, int size) {
+  if (i < -size || i >= size)
+    Throw(ErrorCode::kOutOfRange, "axis ", i, " is outside ", ToString(Dims(values, Index(size))),
+          " of rank ", size);
+  return Index(i < 0 ? i + size : i);
+}
+
+}  // namespace detail
+
 OPKIT_INLINE Dims& Dims::operator=(Dims&& other) noexcept {
   if (this != &other) {
     Free();
@@ -12417,13 +12525,6 @@ OPKIT_INLINE void Dims::Steal(Dims& other) {
   else
     for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
   other.size_ = 0;
-}
-
-OPKIT_INLINE int Shape::Axis(int64_t axis) const {
-  if (axis < -rank() || axis >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
-          rank());
-  return static_cast<int>(axis < 0 ? axis + rank() : axis);
 }
 
 OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {
@@ -12889,9 +12990,7 @@ OPKIT_INLINE const char* ToString(AttributeType type) {
 }
 
 OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
-  const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
-  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
-        write_float ? "; write " + Print() + ".0" : std::string());
+  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted);
 }
 
 OPKIT_INLINE std::string Attribute::Print() const {
@@ -13001,7 +13100,7 @@ OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicSha
 OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   const int found = axis < 0 ? axis + rank() : axis;
   if (found < 0 || found >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", ToString(*this), " of rank ",
           rank());
   return static_cast<size_t>(found);
 }
@@ -13334,10 +13433,11 @@ OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(
 }
 
 OPKIT_INLINE void CPUStream::Push(Item item) {
+  item.issuer = detail::t_issuer;
   if (id_ < 0) {
-    std::exception_ptr failure;
-    Execute(item, failure);
-    if (failure) std::rethrow_exception(failure);
+    Failures failures;
+    Execute(item, failures);
+    if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
     return;
   }
   detail::Parker::Address sleeper = nullptr;
@@ -13363,26 +13463,35 @@ OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
 }
 
 OPKIT_INLINE void CPUStream::Serve() {
-  std::exception_ptr failure;
+  Failures failures;
   std::vector<Item> items;
   items.reserve(kUsualBatch);
   for (;;) {
     Next(items);
     for (Item& item : items) {
-      Execute(item, failure);
+      Execute(item, failures);
       item = {};  // what the closure held is gone before what comes next
     }
     items.clear();
   }
 }
 
-OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
+OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
+  const auto* found = Find(issuer);
+  if (!found) found = Find(0);
+  if (!found) return nullptr;
+  std::exception_ptr failure = found->second;
+  list_.erase(list_.begin() + (found - list_.data()));
+  return failure;
+}
+
+OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   if (item.record) {
     // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
     // completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
-    item.record->Complete(std::exchange(failure, nullptr));
-  } else if (failure) {
+    item.record->Complete(failures.Take(item.issuer));
+  } else if (failures.Concerns(item.issuer)) {
     return;
   } else if (item.wait) {
     if (!IsTerminal(item.wait->status())) {
@@ -13390,13 +13499,14 @@ OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
       blocking_waits_.fetch_add(1, std::memory_order_relaxed);
       item.wait->Wait({});
     }
-    if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
+    if (item.wait->status() == EventStatus::kFailed)
+      failures.Add(item.issuer, item.wait->exception());
   } else {
     auto scope = InvocationScope::Adopt(item.invocation);
     try {
       item.work();
     } catch (...) {
-      failure = std::current_exception();
+      failures.Add(item.issuer, std::current_exception());
     }
   }
 }
@@ -14976,6 +15086,7 @@ class EngineCore final : public AsyncEngine {
   }
   void StartAsync(EngineOp* op, Completed& done);
   void StartOnDevice(EngineOp* op, Completed& done);
+  void CallIssued(EngineOp* op, EngineThread* issuer);
 
   // --- completing
   FailurePtr NewFailure(const EngineOp& op, std::exception_ptr exception) {
@@ -15395,6 +15506,20 @@ inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
   FinishPart(op, done);
 }
 
+// On the device's thread, or where the operation is issued. In a naive engine the issuing thread
+// waits: it runs what is pushed here, which would wait for this very stream.
+inline void EngineCore::CallIssued(EngineOp* op, EngineThread* issuer) {
+  EngineThread& thread = t_engine;
+  if (!issuer || issuer == &thread) return CallClosure(op, nullptr);
+  const EngineCore* outer_core = std::exchange(thread.inline_core, this);
+  OpList outer = std::exchange(thread.inline_ready, {});
+  CallClosure(op, nullptr);
+  while (EngineOp* pushed = thread.inline_ready.TakeFirst())
+    issuer->inline_ready.AddInOrder(pushed);
+  thread.inline_ready = outer;
+  thread.inline_core = outer_core;
+}
+
 inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   live_.Add();
   const Device device = op->details().device;
@@ -15405,7 +15530,7 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
     // them.
     IssueFunctionOf(device)(
         device, op->mode == OpMode::kCopyOnDevice ? kCopyStream : kComputeStream,
-        [this, op] { CallClosure(op, nullptr); }, event);
+        [this, op, issuer = naive_ ? &t_engine : nullptr] { CallIssued(op, issuer); }, event);
   } catch (...) {
     op->SetThrown(std::current_exception());
     op->EndClosure();
@@ -16720,12 +16845,15 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < def.inputs().size(); ++i) {
     const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    if (input && !input->initialized())
+      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[i], "' is ",
+            input->Describe(), ": nothing was written to it");
     infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
   }
   Record(infos, inputs_);
   auto data_of = [&](int i) -> const Tensor* {
     const Tensor* input = inputs[Index(i)];
-    if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -16746,6 +16874,13 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   Record(outputs, outputs_);
   ++version_;
   fresh_ = true;
+}
+
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
 }
 
 }  // namespace detail
@@ -16855,15 +16990,9 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
     if (!given && attribute.required)
       return StrCat(op, " needs the argument '", attribute.name, "'",
                     attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
-    const bool empty_list = given && given->is_list() && given->size() == 0;
-    if (!given || !attribute.type || given->type() == *attribute.type || empty_list) continue;
-    std::string how_to_write;
-    if (given->type() == AttributeType::kInt && attribute.type == AttributeType::kFloat)
-      how_to_write = StrCat("; write ", *given, ".0");
-    if (given->type() == AttributeType::kInts && attribute.type == AttributeType::kFloats)
-      how_to_write = "; write its numbers as 1.0 and not as 1";
+    if (!given || !attribute.type || given->ReadsAs(*attribute.type)) continue;
     return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
-                  "), expected ", *attribute.type, how_to_write);
+                  "), expected ", *attribute.type);
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
@@ -18910,6 +19039,9 @@ inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
                          std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                          OpCost& cost) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
+  for (const auto& values : {inputs, outputs})
+    for (const TensorInfo& value : values)
+      if (!value.shape.is_known()) return;
   CallFunction(record, "setFlops's function", [&] {
     cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
     return OpStatus();
@@ -20316,13 +20448,17 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
   if (run == &OperatorBase::RunAsync) op_->DisableEvent();  // one run follows another unfinished
   (op_.get()->*run)(0);
-  for (const Blob* output : outputs_) {
-    if (!output->IsType<Tensor>()) [[unlikely]]
-      Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const Blob& output = *outputs_[o];
+    if (!output.IsType<Tensor>()) [[unlikely]]
+      Throw(ErrorCode::kTypeMismatch, "'", output.name(), "' of operator ", def_.type(),
             " is not a tensor; run it in a workspace to get it");
-    if (!output->Get<Tensor>().initialized()) [[unlikely]]
+    const Tensor& made = output.Get<Tensor>();
+    if (!made.initialized()) [[unlikely]]
       Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
-            output->name(), "'; get it with Output(i, shape, dtype) and write to it");
+            output.name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (checks_shapes_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+      detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
   for (size_t o = 0; o < outputs.size(); ++o)
     outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
@@ -22233,6 +22369,12 @@ class BoundNodes {
     }
   }
 
+  // Throws where nobody has a backend that the node names.
+  static void CheckBackends(const OperatorDef& def) {
+    for (const std::string& backend : BackendOrder(def))
+      if (backend != kReferenceBackend) OpRegistry::Global().CheckBackend(backend);
+  }
+
   Workspace& workspace() { return workspace_; }
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
   // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
@@ -22256,8 +22398,7 @@ class BoundNodes {
   }
   // The node with its backends required. Throws for one that is preferred and not there.
   OPKIT_COLD static OperatorDef Strictly(OperatorDef def) {
-    for (const std::string& backend : BackendOrder(def))
-      if (backend != kReferenceBackend) OpRegistry::Global().CheckBackend(backend);
+    CheckBackends(def);
     return def.Engine(def.engine(), kRequired);
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
@@ -22621,14 +22762,26 @@ class PlanState final : public RefCounted {
     MutexLock lock(mutex_);
     IntrusivePtr<Specialization> found = specializations_.Find(inputs);
     if (!found) {
-      found = MakeIntrusive<Specialization>(
-          view_, inputs,
-          Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                  options_.verify_memory, options_.strict_backends});
+      found = Make(inputs);
       specializations_.Add(found);
     }
     if (nodes) *nodes = found->TakeNodes();
     return found;
+  }
+  // One that the plan does not keep.
+  IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
+    return MakeIntrusive<Specialization>(
+        view_, std::move(inputs),
+        Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
+                                options_.verify_memory, options_.strict_backends});
+  }
+  // Throws what is wrong with the graph whatever the shapes of its inputs are.
+  void CheckForAnyShapes() const {
+    InferGraph(view_);
+    for (const OperatorDef& def : graph_.nodes()) {
+      if (options_.strict_backends) BoundNodes::CheckBackends(def);
+      if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
+    }
   }
   // The specialization used last; null while the shapes of the inputs are not known.
   IntrusivePtr<Specialization> Latest() const {
@@ -22675,6 +22828,54 @@ inline IntrusivePtr<Specialization> LatestOf(const PlanState& state) {
   return latest;
 }
 
+// The backends that a node names and nobody has.
+inline std::string MissingBackends(const OperatorDef& def) {
+  std::string missing;
+  for (const std::string& backend : BackendOrder(def))
+    if (std::string why = OpRegistry::Global().WhyNoBackend(backend);
+        backend != kReferenceBackend && !why.empty())
+      missing += StrCat("\n  backend ", backend, ": ", why);
+  return missing;
+}
+inline std::string PassedOver(const std::string& list) {
+  std::string out = list.empty() ? "" : "\n    passed over:";
+  for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return out + "\n";
+}
+inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
+  const Graph& graph = state.graph();
+  const int threads = state.pool().threads();
+  std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
+                           threads == 1 ? " thread\n" : " threads\n");
+  if (!found) {
+    out += "  the shapes of its inputs are not known yet\n";
+    for (const OperatorDef& def : graph.nodes())
+      if (const std::string missing = MissingBackends(def); !missing.empty())
+        out += StrCat("  ", ToString(def), PassedOver(missing));
+    return out;
+  }
+  const Schedule& schedule = found->schedule();
+  out +=
+      StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(), " edges kept, ",
+             schedule.levels(), " levels, at most ", StrCat(schedule.max_width(), " wide\n"));
+  out += StrCat("  mode: ", found->mode(), "\n");
+  const MemorySummary& memory = found->memory();
+  out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
+                " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
+                StrCat("), ", memory.inplace_values, " in place\n"));
+  for (int step = 0; step < schedule.size(); ++step) {
+    const int node = schedule.original_of(step);
+    const NodeChoice& choice = found->choice(node);
+    const Kernel& kernel = *choice.kernel;
+    out += StrCat("  ", step, " ", ToString(graph.node(node)), ": ", kernel.backend, ", ",
+                  kernel.Place());
+    for (int value : state.view().outputs(node))
+      if (value >= 0) out += " " + ToString(found->types()[value]);
+    out += PassedOver(choice.passed_over);
+  }
+  return out;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE Plan::Plan(detail::IntrusivePtr<detail::PlanState> state) : state_(std::move(state)) {}
@@ -22697,33 +22898,22 @@ OPKIT_INLINE NodeChoice Plan::choice(int node) const {
 }
 
 OPKIT_INLINE std::string Plan::Describe() const {
-  std::string out = StrCat("plan of ", graph().num_nodes(), " nodes on ", threads(),
-                           threads() == 1 ? " thread\n" : " threads\n");
   const auto found = state_->Latest();
-  if (!found) return out + "  the shapes of its inputs are not known yet\n";
-  const Schedule& schedule = found->schedule();
-  out +=
-      StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(), " edges kept, ",
-             schedule.levels(), " levels, at most ", StrCat(schedule.max_width(), " wide\n"));
-  out += StrCat("  mode: ", found->mode(), "\n");
-  const MemorySummary& memory = found->memory();
-  out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
-                " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
-                StrCat("), ", memory.inplace_values, " in place\n"));
-  for (int step = 0; step < schedule.size(); ++step) {
-    const int node = schedule.original_of(step);
-    const NodeChoice& choice = found->choice(node);
-    const Kernel& kernel = *choice.kernel;
-    out += StrCat("  ", step, " ", ToString(graph().node(node)), ": ", kernel.backend, ", ",
-                  kernel.Place());
-    for (int value : state_->view().outputs(node))
-      if (value >= 0) out += " " + ToString(found->types()[value]);
-    if (!choice.passed_over.empty()) out += "\n    passed over:";
-    for (const char c : choice.passed_over)
-      out += c == '\n' ? std::string("\n    ") : std::string(1, c);
-    out += "\n";
+  return detail::DescribePlan(*state_, found.get());
+}
+OPKIT_INLINE std::string Plan::Describe(
+    const std::vector<std::pair<std::string, Shape>>& shapes) const {
+  std::vector<GraphInput> known;
+  for (const auto& [name, shape] : shapes) known.push_back({name, {DType::kUndefined, shape}});
+  const GraphTypes types = InferGraph(view(), known);
+  std::vector<TensorInfo> inputs;
+  for (const GraphInput& input : graph().inputs()) {
+    inputs.push_back(types.at(input.name));
+    if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
+      Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
+            input.name, "' is ", ToString(inputs.back()));
   }
-  return out;
+  return detail::DescribePlan(*state_, state_->Make(std::move(inputs)).get());
 }
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
@@ -22737,7 +22927,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   if (state->inputs_known())
     state->Specialize(state->inputs(), nullptr);
   else
-    InferGraph(state->view());  // finds what is wrong whatever the shapes are
+    state->CheckForAnyShapes();
   return Plan(std::move(state));
 }
 
@@ -22822,15 +23012,6 @@ struct FlatLists {
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// Operators that share a stream are issued to it one at a time: a failure between an operator's
-// work and its event would otherwise be taken for another's.
-inline Mutex& IssueMutex(Device device, int stream) {
-  static Mutex mutexes[64];
-  return mutexes[(static_cast<unsigned>(device.type) * 31 +
-                  static_cast<unsigned>(device.index) * 7 + static_cast<unsigned>(stream)) %
-                 64];
-}
 
 class BoundPlan final : public RefCounted {
  public:
@@ -22939,6 +23120,7 @@ class BoundPlan final : public RefCounted {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
+    const InferenceCache::Output* inferred;  // null where the operator makes what it infers
     int value;
     bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
   };
@@ -22974,17 +23156,13 @@ class BoundPlan final : public RefCounted {
     CancelPending();
   }
   void IssueTo(const Step& step) {
+    const IssueScope issue(step.op->device().type != DeviceType::kCPU);
     for (int wait = step.first_wait; wait < step.end_wait; ++wait)
       step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
     step.op->RunAsync(step.stream);
   }
   NodeState Issue(int i, const Step& step) {
-    if (step.op->device().type == DeviceType::kCPU) {  // no stream; the body may run a graph itself
-      IssueTo(step);
-    } else {
-      MutexLock lock(IssueMutex(step.op->device(), step.stream));
-      IssueTo(step);
-    }
+    IssueTo(step);
     CheckPlaces(step);
     const Event& event = step.op->event();
     if (event.IsFinished()) {
@@ -23022,9 +23200,17 @@ class BoundPlan final : public RefCounted {
   // Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
-    for (const Place* place = places_.data() + step.first_place; place != end; ++place)
+    for (const Place* place = places_.data() + step.first_place; place != end; ++place) {
+      if (place->inferred) CheckInferred(step, *place);
       if (!IsInPlace(*place)) [[unlikely]]
         MoveOut(step, *place);
+    }
+  }
+  static void CheckInferred(const Step& step, const Place& place) {
+    if (!place.blob->IsType<Tensor>()) return;
+    const Tensor& made = place.blob->Get<Tensor>();
+    if (!place.inferred->Allows(made) && made.initialized()) [[unlikely]]
+      ThrowContradicts(step.op->def(), place.blob->name(), made, place.inferred->info());
   }
   bool IsInPlace(const Place& place) const {
     const Blob& blob = *place.blob;
@@ -23084,6 +23270,10 @@ class BoundPlan final : public RefCounted {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
+    size_t checked = 0;
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (!nodes_->op(node).InfersOutputs()) checked += view_.outputs(node).size();
+    inferred_.reserve(checked);
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
@@ -23098,12 +23288,20 @@ class BoundPlan final : public RefCounted {
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
         if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, 0, value,
+          places_.push_back({&nodes_->blob(value), nullptr, 0,
+                             step.op->InfersOutputs() ? nullptr : InferredOf(value), value,
                              reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
+  }
+  const InferenceCache::Output* InferredOf(int value) {
+    const TensorInfo& info = specialization_->types()[value];
+    const bool known = info.shape.is_known();
+    if (!known && info.dtype == DType::kUndefined) return nullptr;
+    return &inferred_.emplace_back(
+        InferenceCache::Output{info.dtype, known, known ? info.shape.ToShape() : Shape()});
   }
   // Lists the early edges by their targets, which wait for the event on the device.
   void MakeWaits() {
@@ -23160,7 +23358,8 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<Place> places_;         // the outputs of each step, step by step
+  std::vector<InferenceCache::Output> inferred_;  // that places point to
+  std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;
@@ -23840,8 +24039,8 @@ class GradientNodes {
     if (!schema)
       Throw(ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
             " times, and its gradients are added up by operator '", sum.type(),
-            "', which is not registered; register it, or name another in "
-            "GradientOptions::sum_operator");
+            "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
+            "in GradientOptions::sum_operator");
     const int first = graph_.Producer(list.front().dense);
     if (first >= 0) sum.Device(graph_.node(first).device());
     sum.IsGradientOp(true);
@@ -26162,6 +26361,7 @@ class MemoryCsvReader {
       if (cells_.size() != header_cells_)
         Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
       const std::string_view id = cells_[Index(columns_[kId])];
+      if (id.find('\r') != id.npos) Fail("id '", id, "' has a carriage return inside");
       if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
       ids.Add(id);
       table.ids.emplace_back(id);

@@ -4,6 +4,7 @@ arguments]. LIBRARIES is the folder with what libraries/ is compiled to.
 
 Every way to use it wrongly gets one line that says what was expected, and its documented exit code.
 """
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -540,12 +541,13 @@ class Ops(Cli):
 
 
 class Libraries(Cli):
-    GOOD, WRONG, CRASH, EMPTY, REFUSES = (
-        f"lib{name}.so" for name in ("good", "wrong", "crash", "empty", "refuses"))
+    ALL = GOOD, WRONG, CRASH, EMPTY, REFUSES, HANGS, DESTRUCTOR, THREAD = [
+        f"lib{name}.so" for name in ("good", "wrong", "crash", "empty", "refuses", "hangs",
+                                     "destructor", "thread")]
 
     def setUp(self):
         super().setUp()
-        for name in (self.GOOD, self.WRONG, self.CRASH, self.EMPTY, self.REFUSES):
+        for name in self.ALL:
             (self.folder / name).symlink_to(libraries / name)
 
     def check(self, *arguments, code=DONE):
@@ -614,6 +616,7 @@ class Libraries(Cli):
         found = self.check(self.WRONG, code=RUN_FAILED)
         for op, sentence in (
                 ("WritesPast", "wrong: it writes past the end of output 0"),
+                ("WritesBefore", "wrong: it writes before the start of output 0"),
                 ("WritesPastBackward", "wrong: backward: it writes past the end of output 0"),
                 ("CountsWrong", "inferShape answered for 2 outputs, but the node has 1"),
                 ("CrashesOnThreeAxes", "wrong: it crashes: signal 11"),
@@ -623,8 +626,36 @@ class Libraries(Cli):
             self.assertNotIn("nothing wrong", found[op])
         self.assertIn("during a run on float32[2, 3, 4]", found["CrashesOnThreeAxes"])
         self.assertIn("--attr NAME=VALUE", found["Rows"])
-        self.assertEqual(self.stderr, "opkit: error: 6 of 6 operators of library 'libwrong.so' are "
+        self.assertEqual(self.stderr, "opkit: error: 7 of 7 operators of library 'libwrong.so' are "
                          "wrong\n")
+
+    def test_check_of_operators_that_hang(self):
+        steps = {"Hangs": "a run on float32[2, 3]", "HangsInInference": "its inference",
+                 "HangsInTwo": "a run on float32[2, 3]"}  # both processes end
+        def check(op):
+            return self.check(self.HANGS, "--op", op, "--timeout", "5", code=RUN_FAILED)[op]
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            for said, step in zip(threads.map(check, steps), steps.values()):
+                self.assertIn(f"wrong: it hangs: no end within 5 s, during {step}", said)
+
+    def test_what_check_runs_dies_with_it(self):
+        command = [program, "check", self.HANGS, "--op", "Hangs"]
+        with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE) as check:
+            while not check.stdout.readline().startswith(b"hangs in "):
+                self.assertIsNone(check.poll())
+            check.kill()
+            check.communicate(timeout=60)  # the operator's process holds the pipe too
+
+    def test_check_of_libraries_that_crash_when_they_are_unloaded_or_their_program_ends(self):
+        out = self.opkit("check", self.DESTRUCTOR, code=RUN_FAILED,
+                         environment={"ASAN_OPTIONS": "handle_segv=0"})
+        self.assertIn("  wrong: it crashes: signal 11 (Segmentation fault), at the end of a program "
+                      "that loaded it\n\nCopy", out)
+        self.assertIn("nothing wrong in", out)
+        self.assertIn("crashes: signal 11", self.stderr)
+        found = self.check(self.THREAD, code=RUN_FAILED)
+        self.assertIn("wrong: it crashes: signal 6 (Aborted), during its unloading",
+                      found["StartsThread"])
 
     def test_check_of_a_library_without_operators(self):
         self.refuses(RUN_FAILED, ["check", self.EMPTY], "library 'libempty.so' has no operators",
@@ -643,7 +674,7 @@ class Libraries(Cli):
         self.assertIn("its inference refuses every input that was tried", found["Rows"])
         found = self.check(self.WRONG, "--op", "CrashesOnThreeAxes", "--shape", "2x2")
         self.assertIn("on 1 list of inputs", found["CrashesOnThreeAxes"])
-        for option, value in (("--attr", "rows"), ("--shape", "2xa")):
+        for option, value in (("--attr", "rows"), ("--shape", "2xa"), ("--timeout", "0")):
             self.refuses(USAGE, ["check", self.WRONG, option, value], value)
 
     def test_a_model_runs_with_an_operator_of_a_library(self):

@@ -86,9 +86,26 @@ TEST_CASE("axes count from either end and are checked") {
   for (int axis : {3, -4, 1000}) {
     const auto error = ErrorOf([&] { shape.dim(axis); });
     CHECK(error.code() == ErrorCode::kOutOfRange);
-    CHECK(error.message() == opkit::StrCat("axis ", axis, " is outside shape [2, 3, 4] of rank 3"));
+    CHECK(error.message() == opkit::StrCat("axis ", axis, " is outside [2, 3, 4] of rank 3"));
   }
-  CHECK(ErrorOf([] { Shape{}.dim(0); }).message() == "axis 0 is outside shape [] of rank 0");
+  CHECK(ErrorOf([] { Shape{}.dim(0); }).message() == "axis 0 is outside [] of rank 0");
+}
+
+TEST_CASE("an index counts from either end and is checked, of shapes and of dims") {
+  const Shape shape{2, 3, 4}, scalar;
+  Dims dims{5, 6};
+  CHECK(shape[-1] == 4);
+  CHECK(dims[-2] == 5);
+  dims[-1] = 7;
+  CHECK(dims == Dims{5, 7});
+  const auto refused = [](auto&& list, int index, const char* message) {
+    const auto error = ErrorOf([&] { static_cast<void>(list[index]); });
+    CHECK(error.code() == ErrorCode::kOutOfRange);
+    CHECK(error.message() == message);
+  };
+  refused(shape, 5, "axis 5 is outside [2, 3, 4] of rank 3");
+  refused(scalar, -1, "axis -1 is outside [] of rank 0");
+  refused(dims, 2, "axis 2 is outside [5, 7] of rank 2");
 }
 
 TEST_CASE("dense strides are row-major, and defined beside an extent of 0") {

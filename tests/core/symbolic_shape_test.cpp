@@ -106,7 +106,7 @@ TEST_CASE("an axis counts from either end and must be there") {
   CHECK(shape[-1] == Sym("N"));
   CHECK(ErrorOf([&] { static_cast<void>(shape[2]); }).code() == ErrorCode::kOutOfRange);
   CHECK(ErrorOf([] { static_cast<void>(SymbolicShape(Shape{})[0]); }).message() ==
-        "axis 0 is outside shape [] of rank 0");
+        "axis 0 is outside [] of rank 0");
   CHECK(ErrorOf([] { static_cast<void>(SymbolicShape()[0]); }).code() ==
         ErrorCode::kFailedPrecondition);
 }

@@ -615,7 +615,7 @@ TEST_CASE("Permute wants every axis once") {
   CHECK(Contains(ErrorOf([&] {
                    tensor.Permute({0, (int64_t{1} << 32) + 1});
                  }).message(),
-                 "axis 4294967297 is outside shape [2, 3]"));
+                 "axis 4294967297 is outside [2, 3]"));
 }
 
 TEST_CASE("a view of a storage must fit in it") {

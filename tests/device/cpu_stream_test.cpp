@@ -296,6 +296,32 @@ TEST_CASE("a failure skips the work up to the next event, fails that, and the st
   context.FinishDeviceComputation();
 }
 
+TEST_CASE("a failure inside an IssueScope concerns nothing that another thread issues meanwhile") {
+  CPUStreamContext context = OnStream(1);
+  Event failed(kStreams), right(kStreams), skipped(kStreams);
+  bool ran = false, ran_behind = false;
+  {
+    const opkit::detail::IssueScope issue(true);
+    context.Launch([] { throw std::out_of_range("asynchronous"); });
+    std::thread([&] {
+      const opkit::detail::IssueScope other(true);
+      CPUStreamContext same = OnStream(1);
+      same.Launch([&] { ran = true; });
+      same.Record(right);
+    }).join();
+    context.Launch([&] { ran_behind = true; });
+    context.Record(failed);
+    context.WaitEvent(failed);  // fails with it, too
+    context.Record(skipped);
+  }
+  right.Finish();
+  CHECK(ran);
+  CHECK_THROWS_AS(failed.Finish(), std::out_of_range);
+  CHECK_THROWS_AS(skipped.Finish(), std::out_of_range);
+  CHECK_FALSE(ran_behind);
+  context.FinishDeviceComputation();
+}
+
 TEST_CASE("FinishDeviceComputation rethrows what no event took, once") {
   CPUStreamContext context = OnStream(1);
   context.Launch([] { throw std::out_of_range("lost otherwise"); });

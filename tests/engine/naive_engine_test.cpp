@@ -57,6 +57,27 @@ TEST_CASE("an operation that a naive one pushes runs after it, whatever it depen
   CHECK(log == "abc");
 }
 
+TEST_CASE(
+    "an operation on a stream that pushes more work there, or completes some, waits for none") {
+  Watchdog watchdog;
+  Engine engine({.naive = true});
+  const opkit::PushOptions on_stream = {.device = opkit::Device{opkit::DeviceType::kCPUStream}};
+  const Var v = engine.NewVar();
+  Handles handles;
+  std::string log;
+  engine.PushAsync(handles.Keep(), {}, {v});
+  engine.Push([&] { log += 'c'; }, {v}, {}, on_stream);
+  engine.Push(
+      [&] {
+        engine.Push([&] { log += 'b'; }, {}, {}, on_stream);
+        handles.Await().SetFinished();
+        log += 'a';
+      },
+      {}, {}, on_stream);
+  engine.WaitForAll();
+  CHECK((log == "abc" || log == "acb"));
+}
+
 TEST_CASE("what waited for an asynchronous operation runs where that is completed, in push order") {
   NaiveEngine engine;
   const Var v = engine.NewVar(), w = engine.NewVar();

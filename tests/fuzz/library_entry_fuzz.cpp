@@ -14,23 +14,9 @@
 #include "opkit/ops/control_flow.hpp"
 #include "opkit/ops/math/unary.hpp"
 #include "opkit/plugin/library.hpp"
+#include "small_memory.hpp"
 
 namespace {
-
-// Refuses what would be more than the fuzzer gives a program.
-class SmallMemory final : public opkit::Allocator {
- public:
-  const char* name() const override { return "small memory"; }
-
- protected:
-  void* DoAllocate(int64_t bytes) override {
-    if (bytes > 64 << 20) return nullptr;
-    return ::operator new(static_cast<size_t>(bytes), std::align_val_t{64}, std::nothrow);
-  }
-  void DoDeallocate(void* data, int64_t) noexcept override {
-    ::operator delete(data, std::align_val_t{64});
-  }
-};
 
 // How a function ends.
 opkit_status Answer() {

@@ -196,6 +196,45 @@ TEST_CASE("a plan without known shapes says so") {
   CHECK(plan.types()[plan.view().FindValue("Y")].shape == Shape{2});
 }
 
+TEST_CASE("with open shapes, backends that nobody has are reported before anything runs") {
+  const auto graph = [](OperatorDef def) {
+    Graph g;
+    g.AddInput("X", kFloat, {Sym("n")});
+    g.AddNode(def.Input("X").Output("Y"));
+    g.AddOutput("Y");
+    return g;
+  };
+  const Graph preferred = graph(OperatorDef("Choosy").Engine("SECON"));
+  const std::string why = "no backend 'SECON' has a kernel in this program (did you mean 'SECOND'?";
+  CHECK(Contains(Compile(preferred).Describe(),
+                 StrCat("  Choosy (X) -> (Y)\n    passed over:\n      backend SECON: ", why)));
+  CHECK(Contains(ErrorOf([&] { Compile(preferred, {.strict_backends = true}); }).what(), why));
+  const Error required =
+      ErrorOf([&] { Compile(graph(OperatorDef("Choosy").Engine("SECON", kRequired))); });
+  CHECK(required.code() == ErrorCode::kNotFound);
+  CHECK(Contains(required.what(), why));
+  CHECK(Contains(ErrorOf([&] { Compile(graph(OperatorDef("Chosy"))); }).what(),
+                 "did you mean 'Choosy'?"));
+}
+
+TEST_CASE("a plan is described for given shapes, which leaves its own as they were") {
+  Graph g;
+  g.AddInput("X", kFloat, {Sym("n"), 3});
+  g.AddNode(OperatorDef("Choosy").Engine("FIRST").Input("X").Output("Y"));
+  g.AddOutput("Y");
+  const Plan plan = Compile(g, {.threads = 1});
+  const std::string text = plan.Describe({{"X", {5, 3}}});
+  CHECK(Contains(text, "0 Choosy (X) -> (Y): SECOND, "));
+  CHECK(Contains(text, "float32[5, 3]"));
+  CHECK(Contains(text, "backend FIRST: it is choosy today"));
+  CHECK_FALSE(plan.has_shapes());
+  CHECK(Contains(ErrorOf([&] { plan.Describe({{"Z", {5, 3}}}); }).what(), "'Z'"));
+  CHECK(Contains(ErrorOf([&] { plan.Describe({{"X", {5, 4}}}); }).what(), "[5, 4]"));
+  CHECK(
+      Contains(ErrorOf([&] { plan.Describe(std::vector<std::pair<std::string, Shape>>()); }).what(),
+               "'X' is float32[n, 3]"));
+}
+
 TEST_CASE("memory that cannot be had is an error that names what takes most of it") {
   TestAllocator allocator;
   const auto text = [&](const std::vector<OperatorDef>& defs, int64_t limit) {

@@ -112,6 +112,20 @@ TEST_CASE("an eager call infers once, and not again while dtypes and shapes stay
   }
 }
 
+TEST_CASE("an input that nothing was written to is refused before its shape or data is used") {
+  opkit::detail::InferenceCache cache;
+  const Tensor x({2}, DType::kInt64), nothing;
+  const Tensor* inputs[] = {&x, &nothing};
+  const Error error = ErrorOf([&] {
+    cache.Infer(
+        OperatorDef("Reshape", {"x", "shape"}, {"y"}), inputs,
+        [](InferenceContext&) { FAIL("inferred"); }, [] {});
+  });
+  CHECK(error.code() == ErrorCode::kUninitialized);
+  CHECK(Contains(error.message(), "input 1 'shape' is "));
+  CHECK(Contains(error.message(), ": nothing was written to it"));
+}
+
 TEST_CASE("what came from an input's data is inferred anew, once a run") {
   ResolvedOperator resolved("CacheByData", 1);
   for (int i = 0; i < 3; ++i) CHECK(Inferences([&] { resolved({Ones({3})}); }) == 1);

@@ -65,11 +65,10 @@ TEST_CASE_FIXTURE(WithArguments, "a missing argument has the default that is ask
 }
 
 TEST_CASE_FIXTURE(WithArguments, "an argument of another type is an Error that shows it") {
-  opkit::Error error = ErrorOf([&] { op.GetSingleArgument<int>("scale", 0); });
+  const opkit::Error error = ErrorOf([&] { op.GetSingleArgument<int>("scale", 0); });
   CHECK(error.code() == ErrorCode::kTypeMismatch);
   CHECK(error.message() == "argument 'scale': is float (2.5), but is read as int");
-  error = ErrorOf([&] { op.GetSingleArgument<float>("axis", 0.f); });
-  CHECK(error.message() == "argument 'axis': is int (3), but is read as float; write 3.0");
+  CHECK(op.GetSingleArgument<float>("axis", 0.f) == 3);
   CHECK(ErrorOf([&] { op.GetRepeatedArgument<int>("axis"); }).code() == ErrorCode::kTypeMismatch);
   CHECK(ErrorOf([&] { op.GetSingleArgument<int>("sizes", 0); }).code() == ErrorCode::kTypeMismatch);
 }

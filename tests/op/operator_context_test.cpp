@@ -2,6 +2,9 @@
 // after it was issued, and whether more may be issued behind it.
 #include <doctest/doctest.h>
 
+#include <functional>
+#include <thread>
+
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/operator.hpp"
 #include "support/error_of.hpp"
@@ -103,6 +106,42 @@ TEST_CASE("a context says whether operators may be issued behind unfinished ones
   const NothingOp<CPUContext> host(OperatorDef("Nothing"), &ws);
   CHECK_FALSE(host.HasAsyncPart());
   CHECK_FALSE(host.SupportsAsyncScheduling());
+}
+
+// Issues work, which fails where it is told to, and lets `between` go on before its event stands
+// behind that work.
+class FailsOnStreamOp final : public Operator<CPUStreamContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    context_.Launch([fails = fails] {
+      if (fails) Throw(ErrorCode::kInvalidArgument, "fails on the stream");
+    });
+    if (between) std::thread(between).join();
+    context_.Launch([this] { ended = true; });
+    return true;
+  }
+  bool fails = false, ended = false;
+  std::function<void()> between;
+};
+
+TEST_CASE("the failure of an operator on a stream is not that of one that another thread issues") {
+  Workspace ws;
+  const OperatorDef def = OperatorDef("FailsOnStream").Device(DeviceType::kCPUStream);
+  for (const bool async : {false, true}) {
+    FailsOnStreamOp failing(def, &ws), right(def, &ws);
+    failing.fails = true;
+    failing.between = [&] { right.RunAsync(3); };
+    const Error error = ErrorOf([&] {
+      if (!async) failing.Run(3);
+      failing.RunAsync(3);
+      failing.event().Finish();
+    });
+    CHECK(error.message() == "fails on the stream");
+    CHECK_FALSE(failing.ended);
+    right.event().Finish();
+    CHECK(right.ended);
+  }
 }
 
 }  // namespace

@@ -55,6 +55,14 @@ TEST_CASE("Reshape infers what the known extents say") {
   CHECK(Inferred("Reshape", {{2, 3}, List({0, 3})}, {{"allowzero", 0}}) == "float32[2, 3]");
 }
 
+TEST_CASE("Reshape to a shape that nothing was written to is an Error") {
+  Workspace ws;
+  *ws.CreateTensor("x") = Counting({2});
+  ws.CreateTensor("shape");
+  const auto reshape = CreateOperator(OperatorDef("Reshape", {"x", "shape"}, {"y"}), &ws);
+  CHECK(ErrorOf([&] { reshape->Run(); }).code() == opkit::ErrorCode::kUninitialized);
+}
+
 TEST_CASE("Reshape says what does not fit") {
   CHECK(Refused("Reshape", {{2, 3}, List({4, -1})}) ==
         "a tensor of shape [2, 3] cannot be reshaped to [4, -1]: the element count is no multiple "

@@ -104,25 +104,37 @@ class Attribute {
     return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
   }
 
-  // True when Get<T>() can return: T is an element type or a vector of one.
+  // Whether it was given as T: an element type or a vector of one.
   template <class T>
   bool Is() const {
     return type_ == kAttributeTypeOf<T>;
   }
-  // Errors: kTypeMismatch for another type, kOutOfRange for an integer that T cannot hold. An empty
-  // list reads as a list of anything.
+  // Whether Get of that type returns. Integers read as floating-point numbers too, and an empty
+  // list as a list of anything.
+  bool ReadsAs(AttributeType wanted) const {
+    return type_ == wanted || (is_list() && size() == 0 && wanted >= AttributeType::kInts) ||
+           (type_ == AttributeType::kInt && wanted == AttributeType::kFloat) ||
+           (type_ == AttributeType::kInts && wanted == AttributeType::kFloats);
+  }
+  // Errors: kTypeMismatch for a type that it does not read as, kOutOfRange for an integer that T
+  // cannot hold exactly.
   template <class T>
   T Get() const {
+    if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
+    const bool ints = type_ == AttributeType::kInt || type_ == AttributeType::kInts;
     if constexpr (AttributeElement<T>) {
-      if (!Is<T>()) WrongType(kAttributeTypeOf<T>);
+      if constexpr (std::is_floating_point_v<T>)
+        if (ints) return Load<T>(values_->ints[0]);
       return Load<T>(List<T>()[0]);
     } else {
       using Item = typename T::value_type;
       static_assert(AttributeElement<Item>,
                     "an attribute is an integer, bool, floating-point "
                     "number, string, Tensor, or a std::vector of one of these");
-      if (!Is<T>() && !(is_list() && size() == 0)) WrongType(kAttributeTypeOf<T>);
       T out;
+      if constexpr (std::is_floating_point_v<Item>)
+        if (ints)
+          for (int64_t stored : values_->ints) out.push_back(Load<Item>(stored));
       for (const auto& stored : List<Item>()) out.push_back(Load<Item>(stored));
       return out;
     }
@@ -168,6 +180,12 @@ class Attribute {
   }
   template <class T, class Stored>
   static T Load(const Stored& stored) {
+    if constexpr (std::is_floating_point_v<T> && std::is_integral_v<Stored>) {
+      constexpr int kDigits = sizeof(T) == sizeof(float) ? 24 : 53;
+      if (stored > int64_t{1} << kDigits || stored < -(int64_t{1} << kDigits))
+        Throw(ErrorCode::kOutOfRange, "value ", stored, " is not sure to be exact as the ",
+              sizeof(T) * 8, "-bit floating-point number asked for");
+    }
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
       if (static_cast<Stored>(static_cast<T>(stored)) != stored ||
           (stored < 0) != (static_cast<T>(stored) < T{}))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/index.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -19,6 +20,18 @@ concept IntegerRange = requires(const R& range) {
   requires sizeof(*range.data()) > 1;
   static_cast<size_t>(range.size());
 };
+
+namespace detail {
+
+OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
+// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
+  if (i >= 0 && i < size) [[likely]]
+    return static_cast<size_t>(i);
+  return IndexFromEnd(i, values, size);
+}
+
+}  // namespace detail
 
 // A vector of int64 that allocates only beyond six entries.
 class Dims {
@@ -49,8 +62,9 @@ class Dims {
   int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
   const int64_t* begin() const { return data(); }
   const int64_t* end() const { return data() + size_; }
-  int64_t operator[](int i) const { return data()[i]; }
-  int64_t& operator[](int i) { return data()[i]; }
+  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
+  int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
     std::string out = "[";
@@ -116,7 +130,7 @@ class Shape {
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
   // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
-  int64_t dim(int axis) const { return dims_[Axis(axis)]; }
+  int64_t dim(int axis) const { return dims_[axis]; }
   int64_t operator[](int axis) const { return dims_[axis]; }
   int size() const { return dims_.size(); }
   const int64_t* begin() const { return dims_.begin(); }
@@ -124,8 +138,10 @@ class Shape {
   const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  // `axis` counted from the front, checked against the rank.
-  int Axis(int64_t axis) const;
+  // `axis` counted from the front. Error: kOutOfRange.
+  int Axis(int64_t axis) const {
+    return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
+  }
   // Product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.

@@ -13,8 +13,8 @@ namespace opkit::inline OPKIT_ABI {
 
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
-// afresh. Thread-safe. Those with a thread live as long as the process; a forked child has none
-// running and must not use them.
+// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
+// with a thread live as long as the process; a forked child has none running and must not use them.
 class CPUStream {
  public:
   // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
@@ -72,13 +72,32 @@ class CPUStream {
     detail::IntrusivePtr<detail::EventState> record;
     detail::IntrusivePtr<detail::EventState> wait;
     Invocation invocation;
+    uint64_t issuer = 0;  // the IssueScope, 0 for none
+  };
+  // Failures that no event has taken yet, at most one of each issuer.
+  class Failures {
+   public:
+    // Whether work of the issuer is skipped: for a failure of its own, or of none's.
+    bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
+    void Add(uint64_t issuer, std::exception_ptr failure) {
+      list_.emplace_back(issuer, std::move(failure));
+    }
+    std::exception_ptr Take(uint64_t issuer);
+
+   private:
+    const std::pair<uint64_t, std::exception_ptr>* Find(uint64_t issuer) const {
+      for (const auto& failure : list_)
+        if (failure.first == issuer) return &failure;
+      return nullptr;
+    }
+    std::vector<std::pair<uint64_t, std::exception_ptr>> list_;
   };
 
   void Push(Item item);
   // Takes all that is queued at once, and leaves the room of `items` for what comes.
   void Next(std::vector<Item>& items);
   void Serve();
-  void Execute(Item& item, std::exception_ptr& failure);
+  void Execute(Item& item, Failures& failures);
 
   const Device device_;
   const int id_;

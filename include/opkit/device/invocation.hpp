@@ -83,6 +83,29 @@ class InvocationScope {
   Invocation previous_;
 };
 
+namespace detail {
+
+inline constinit thread_local uint64_t t_issuer = 0;
+
+// What this thread issues on streams while the scope lives belongs together: a failure of it
+// concerns the rest of it and its event, not what other threads issue on the same stream in
+// between. Inside another scope it is that one's.
+class IssueScope {
+ public:
+  explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
+    if (opened_) t_issuer = NextInvocationIds(1);
+  }
+  IssueScope(const IssueScope&) = delete;
+  IssueScope& operator=(const IssueScope&) = delete;
+  ~IssueScope() {
+    if (opened_) t_issuer = 0;
+  }
+
+ private:
+  const bool opened_;
+};
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_

@@ -35,8 +35,10 @@ class Plan {
   // The kernel selected for a node of graph().
   NodeChoice choice(int node) const;
 
-  // For people: the schedule, the memory plan, the kernel selected for each node.
+  // For people: the schedule, the memory plan, the kernel selected for each node, for the shapes of
+  // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}).
   std::string Describe() const;
+  std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
 
   // For executors.
   const detail::IntrusivePtr<detail::PlanState>& state() const { return state_; }

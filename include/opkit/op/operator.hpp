@@ -88,6 +88,7 @@ class Operator : public OperatorBase {
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
+    const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
     InvocationScope invocation(NextInvocationKind());
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);

@@ -28,6 +28,17 @@ REGISTER_OP(WritesPast)
     .setInferType(Float)
     .setInferShape(SameShape);
 
+Status WriteBefore(const AttrMap&, Inputs in, Outputs out, OpResource&) {
+  Copy(in[0], out[0], in[0].size());
+  for (int64_t i = 1; i <= 4; ++i) out[0].data<float>()[-i] = 1;
+  return SUCCESS;
+}
+REGISTER_OP(WritesBefore)
+    .setForward(WriteBefore)
+    .setParseAttrs(OneOfEach)
+    .setInferType(Float)
+    .setInferShape(SameShape);
+
 Status CopyAll(const AttrMap&, Inputs in, Outputs out, OpResource&) {
   Copy(in[0], out[0], in[0].size());
   return SUCCESS;

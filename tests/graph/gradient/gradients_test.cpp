@@ -383,8 +383,8 @@ TEST_CASE("gradients of a value that is used more than once are added up") {
   CHECK(unknown.code() == ErrorCode::kNotFound);
   CHECK(Contains(unknown.what(),
                  "value 'x' is used 3 times, and its gradients are added up by operator 'DNobody', "
-                 "which is not registered; register it, or name another in "
-                 "GradientOptions::sum_operator"));
+                 "which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name "
+                 "another in GradientOptions::sum_operator"));
   CHECK(Contains(Refused(before, "loss", {"x"}, {.sum_operator = "DScale"}).what(),
                  "operator 'DScale' cannot add up the gradients of 'x': DScale has 2 inputs"));
 }

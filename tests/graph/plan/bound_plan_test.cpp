@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <set>
 
 #include "opkit/opkit.hpp"
@@ -14,6 +15,7 @@ using namespace opkit;
 
 namespace {
 
+constexpr DType kFloat = DType::kFloat32;
 constexpr int kNodes = 40;
 // By node; each is written by one operator of a run.
 std::vector<Invocation> g_seen(kNodes);
@@ -54,10 +56,36 @@ class KeptOutputOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(KeptOutput).NumInputs(1).NumOutputs(1).Stateful().IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(KeptOutput, KeptOutputOp);
 
+// Makes as many elements as its attribute says, whatever its schema infers.
+class MakesOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  MakesOp(const OperatorDef& def, Workspace* ws)
+      : Operator<CPUContext>(def, ws),
+        dtype_(static_cast<DType>(GetSingleArgument("dtype", 0))),
+        shape_(GetRepeatedArgument<int64_t>("shape")) {}
+  bool RunOnDevice() override {
+    std::memset(Output(0, shape_, dtype_)->raw_mutable_data(), 0,
+                static_cast<size_t>(Output(0)->nbytes()));
+    return true;
+  }
+
+ private:
+  DType dtype_;
+  Shape shape_;
+};
+OPERATOR_SCHEMA(Makes)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("shape", "")
+    .Arg("dtype", "")
+    .IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Makes, MakesOp);
+
 // Nodes in four chains.
 Graph Chains() {
   Graph g;
-  g.AddInput("X", DType::kFloat32, {2});
+  g.AddInput("X", kFloat, {2});
   for (int i = 0; i < kNodes; ++i)
     g.AddNode(OperatorDef("RecordInvocation")
                   .Input(i < 4 ? "X" : StrCat("v", i - 4))
@@ -126,9 +154,34 @@ TEST_CASE("observers of a plan's operator see the invocation that they observe")
   CHECK(observer->stopped == g_seen[5]);
 }
 
+TEST_CASE("an output that contradicts its inference is an error that names both") {
+  const Tensor x = Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+  const auto wrong = [&](std::vector<int64_t> shape, DType dtype, const std::string& made) {
+    const std::string both = StrCat("' ", made, ", where its inference says float32[2, 3]");
+    const Arguments args{{"shape", shape}, {"dtype", static_cast<int>(dtype)}};
+    CHECK(Contains(ErrorOf([&] { Invoke("Makes", {x}, args); }).what(), both));
+    for (const bool planned : {false, true}) {
+      Graph g;
+      g.AddInput("X", kFloat, {2, 3});
+      g.AddNode(OperatorDef("Makes", {"X"}, {"Y"}, args));
+      if (planned) g.AddNode(OperatorDef("Scale").Input("Y").Output("Z").Arg("scale", 2.f));
+      g.AddOutput(planned ? "Z" : "Y");
+      Executor exec(Compile(g, {.threads = 1}));
+      for (int run = 0; run < 2; ++run)
+        CHECK(Contains(ErrorOf([&] { exec.Run({{"X", x}}); }).what(), both));
+    }
+  };
+  wrong({7}, kFloat, "float32[7]");
+  wrong({3, 2}, kFloat, "float32[3, 2]");
+  wrong({2, 3}, DType::kInt32, "int32[2, 3]");
+  CHECK(Invoke("Makes", {x},
+               {{"shape", std::vector<int64_t>{2, 3}}, {"dtype", static_cast<int>(kFloat)}})[0]
+            .numel() == 6);
+}
+
 TEST_CASE("an output that is moved by a pointer kept from the constructor goes to its place") {
   Graph g;
-  g.AddInput("X", DType::kFloat32, {2});
+  g.AddInput("X", kFloat, {2});
   g.AddNode(OperatorDef("Scale").Input("X").Output("A").Arg("scale", 2.f));
   g.AddNode(OperatorDef("KeptOutput").Input("A").Output("B"));
   g.AddNode(OperatorDef("Scale").Input("A").Output("C").Arg("scale", 10.f));  // in place over A

@@ -72,6 +72,11 @@ TEST_CASE("what is no such table is refused by the line") {
         "line 2: offset is -64: expected 0 or more");
 }
 
+TEST_CASE("an id that could not be written again is not read") {
+  CHECK(ErrorOf([] { ReadMemoryCsv("id,lower,upper,size\n1\r\"\",2,3,4\n"); }).message() ==
+        "line 2: id '1\r\"\"' has a carriage return inside");
+}
+
 TEST_CASE("what a cell cannot hold is not written") {
   const auto message = [](const std::vector<int64_t>& offsets,
                           const std::vector<std::string>& ids) {

@@ -140,6 +140,10 @@ TEST_CASE("tensors show dtype, shape, strides, size, device and request") {
     CHECK(in[0].size() == 6);
     CHECK(in[0].nbytes() == 48);
     CHECK(in[0].dim(-1) == 3);
+    CHECK(in[0].shape()[-1] == 3);
+    CHECK(in[0].stride(-1) == in[0].strides()[in[0].rank() - 1]);
+    CHECK_THROWS_AS(in[0].dim(in[0].rank()), Error);
+    CHECK_THROWS_AS(static_cast<void>(in[0].strides()[-in[0].rank() - 1]), Error);
     CHECK(in[0].device() == Device{});
     CHECK(in[0].data<int64_t>() == bench.ws.GetTensor("x")->data<int64_t>());
     CHECK(out[0].req() == OpReq::kWrite);

@@ -16,6 +16,9 @@ using namespace opkit;
 
 namespace {
 
+OPKIT_OPERATOR_SCHEMA(UsesMissing).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPKIT_NODE_GRADIENT(UsesMissing) { Give(0, "NotInThisProgram", {GO(0)}); }
+
 Floats SumTo(const Tensor& x, const Shape& shape) {
   const Tensor sum = Invoke("SumToShape", {x, Tensor(shape, DType::kFloat32)})[0];
   CHECK(sum.shape() == shape);
@@ -31,6 +34,16 @@ TEST_CASE("every standard operator says what its gradient is, or that it has non
     CHECK(GradientRegistry::Global().Find(op));
   }
   CHECK(standard > 50);
+}
+
+TEST_CASE("a gradient of operators that are not in the program says what to include") {
+  GradientNames names;
+  const Error error = ErrorOf(
+      [&] { GetGradientForOp(OperatorDef("UsesMissing", {"x"}, {"y"}), {{"y_grad"}}, names); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(error.message() ==
+        "the gradient of UsesMissing uses operator NotInThisProgram, which is not in this program: "
+        "include opkit/ops/all.hpp, or link opkit::ops");
 }
 
 TEST_CASE("axes that broadcasting repeats are summed") {

@@ -13,9 +13,7 @@ OPKIT_INLINE const char* ToString(AttributeType type) {
 }
 
 OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
-  const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
-  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
-        write_float ? "; write " + Print() + ".0" : std::string());
+  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted);
 }
 
 OPKIT_INLINE std::string Attribute::Print() const {

@@ -6,6 +6,17 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
+OPKIT_INLINE size_t IndexFromEnd(int64_t i, const int64_t* values, int size) {
+  if (i < -size || i >= size)
+    Throw(ErrorCode::kOutOfRange, "axis ", i, " is outside ", ToString(Dims(values, Index(size))),
+          " of rank ", size);
+  return Index(i < 0 ? i + size : i);
+}
+
+}  // namespace detail
+
 OPKIT_INLINE Dims& Dims::operator=(Dims&& other) noexcept {
   if (this != &other) {
     Free();
@@ -29,13 +40,6 @@ OPKIT_INLINE void Dims::Steal(Dims& other) {
   else
     for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
   other.size_ = 0;
-}
-
-OPKIT_INLINE int Shape::Axis(int64_t axis) const {
-  if (axis < -rank() || axis >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
-          rank());
-  return static_cast<int>(axis < 0 ? axis + rank() : axis);
 }
 
 OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {

@@ -48,7 +48,7 @@ OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicSha
 OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   const int found = axis < 0 ? axis + rank() : axis;
   if (found < 0 || found >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", ToString(*this), " of rank ",
           rank());
   return static_cast<size_t>(found);
 }

@@ -53,10 +53,11 @@ OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(
 }
 
 OPKIT_INLINE void CPUStream::Push(Item item) {
+  item.issuer = detail::t_issuer;
   if (id_ < 0) {
-    std::exception_ptr failure;
-    Execute(item, failure);
-    if (failure) std::rethrow_exception(failure);
+    Failures failures;
+    Execute(item, failures);
+    if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
     return;
   }
   detail::Parker::Address sleeper = nullptr;
@@ -82,26 +83,35 @@ OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
 }
 
 OPKIT_INLINE void CPUStream::Serve() {
-  std::exception_ptr failure;
+  Failures failures;
   std::vector<Item> items;
   items.reserve(kUsualBatch);
   for (;;) {
     Next(items);
     for (Item& item : items) {
-      Execute(item, failure);
+      Execute(item, failures);
       item = {};  // what the closure held is gone before what comes next
     }
     items.clear();
   }
 }
 
-OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
+OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
+  const auto* found = Find(issuer);
+  if (!found) found = Find(0);
+  if (!found) return nullptr;
+  std::exception_ptr failure = found->second;
+  list_.erase(list_.begin() + (found - list_.data()));
+  return failure;
+}
+
+OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   if (item.record) {
     // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
     // completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
-    item.record->Complete(std::exchange(failure, nullptr));
-  } else if (failure) {
+    item.record->Complete(failures.Take(item.issuer));
+  } else if (failures.Concerns(item.issuer)) {
     return;
   } else if (item.wait) {
     if (!IsTerminal(item.wait->status())) {
@@ -109,13 +119,14 @@ OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
       blocking_waits_.fetch_add(1, std::memory_order_relaxed);
       item.wait->Wait({});
     }
-    if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
+    if (item.wait->status() == EventStatus::kFailed)
+      failures.Add(item.issuer, item.wait->exception());
   } else {
     auto scope = InvocationScope::Adopt(item.invocation);
     try {
       item.work();
     } catch (...) {
-      failure = std::current_exception();
+      failures.Add(item.issuer, std::current_exception());
     }
   }
 }

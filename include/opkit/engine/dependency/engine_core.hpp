@@ -224,6 +224,7 @@ class EngineCore final : public AsyncEngine {
   }
   void StartAsync(EngineOp* op, Completed& done);
   void StartOnDevice(EngineOp* op, Completed& done);
+  void CallIssued(EngineOp* op, EngineThread* issuer);
 
   // --- completing
   FailurePtr NewFailure(const EngineOp& op, std::exception_ptr exception) {

@@ -95,8 +95,8 @@ class GradientNodes {
     if (!schema)
       Throw(ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
             " times, and its gradients are added up by operator '", sum.type(),
-            "', which is not registered; register it, or name another in "
-            "GradientOptions::sum_operator");
+            "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
+            "in GradientOptions::sum_operator");
     const int first = graph_.Producer(list.front().dense);
     if (first >= 0) sum.Device(graph_.node(first).device());
     sum.IsGradientOp(true);

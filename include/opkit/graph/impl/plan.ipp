@@ -17,6 +17,54 @@ inline IntrusivePtr<Specialization> LatestOf(const PlanState& state) {
   return latest;
 }
 
+// The backends that a node names and nobody has.
+inline std::string MissingBackends(const OperatorDef& def) {
+  std::string missing;
+  for (const std::string& backend : BackendOrder(def))
+    if (std::string why = OpRegistry::Global().WhyNoBackend(backend);
+        backend != kReferenceBackend && !why.empty())
+      missing += StrCat("\n  backend ", backend, ": ", why);
+  return missing;
+}
+inline std::string PassedOver(const std::string& list) {
+  std::string out = list.empty() ? "" : "\n    passed over:";
+  for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return out + "\n";
+}
+inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
+  const Graph& graph = state.graph();
+  const int threads = state.pool().threads();
+  std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
+                           threads == 1 ? " thread\n" : " threads\n");
+  if (!found) {
+    out += "  the shapes of its inputs are not known yet\n";
+    for (const OperatorDef& def : graph.nodes())
+      if (const std::string missing = MissingBackends(def); !missing.empty())
+        out += StrCat("  ", ToString(def), PassedOver(missing));
+    return out;
+  }
+  const Schedule& schedule = found->schedule();
+  out +=
+      StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(), " edges kept, ",
+             schedule.levels(), " levels, at most ", StrCat(schedule.max_width(), " wide\n"));
+  out += StrCat("  mode: ", found->mode(), "\n");
+  const MemorySummary& memory = found->memory();
+  out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
+                " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
+                StrCat("), ", memory.inplace_values, " in place\n"));
+  for (int step = 0; step < schedule.size(); ++step) {
+    const int node = schedule.original_of(step);
+    const NodeChoice& choice = found->choice(node);
+    const Kernel& kernel = *choice.kernel;
+    out += StrCat("  ", step, " ", ToString(graph.node(node)), ": ", kernel.backend, ", ",
+                  kernel.Place());
+    for (int value : state.view().outputs(node))
+      if (value >= 0) out += " " + ToString(found->types()[value]);
+    out += PassedOver(choice.passed_over);
+  }
+  return out;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE Plan::Plan(detail::IntrusivePtr<detail::PlanState> state) : state_(std::move(state)) {}
@@ -39,33 +87,22 @@ OPKIT_INLINE NodeChoice Plan::choice(int node) const {
 }
 
 OPKIT_INLINE std::string Plan::Describe() const {
-  std::string out = StrCat("plan of ", graph().num_nodes(), " nodes on ", threads(),
-                           threads() == 1 ? " thread\n" : " threads\n");
   const auto found = state_->Latest();
-  if (!found) return out + "  the shapes of its inputs are not known yet\n";
-  const Schedule& schedule = found->schedule();
-  out +=
-      StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(), " edges kept, ",
-             schedule.levels(), " levels, at most ", StrCat(schedule.max_width(), " wide\n"));
-  out += StrCat("  mode: ", found->mode(), "\n");
-  const MemorySummary& memory = found->memory();
-  out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
-                " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
-                StrCat("), ", memory.inplace_values, " in place\n"));
-  for (int step = 0; step < schedule.size(); ++step) {
-    const int node = schedule.original_of(step);
-    const NodeChoice& choice = found->choice(node);
-    const Kernel& kernel = *choice.kernel;
-    out += StrCat("  ", step, " ", ToString(graph().node(node)), ": ", kernel.backend, ", ",
-                  kernel.Place());
-    for (int value : state_->view().outputs(node))
-      if (value >= 0) out += " " + ToString(found->types()[value]);
-    if (!choice.passed_over.empty()) out += "\n    passed over:";
-    for (const char c : choice.passed_over)
-      out += c == '\n' ? std::string("\n    ") : std::string(1, c);
-    out += "\n";
+  return detail::DescribePlan(*state_, found.get());
+}
+OPKIT_INLINE std::string Plan::Describe(
+    const std::vector<std::pair<std::string, Shape>>& shapes) const {
+  std::vector<GraphInput> known;
+  for (const auto& [name, shape] : shapes) known.push_back({name, {DType::kUndefined, shape}});
+  const GraphTypes types = InferGraph(view(), known);
+  std::vector<TensorInfo> inputs;
+  for (const GraphInput& input : graph().inputs()) {
+    inputs.push_back(types.at(input.name));
+    if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
+      Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
+            input.name, "' is ", ToString(inputs.back()));
   }
-  return out;
+  return detail::DescribePlan(*state_, state_->Make(std::move(inputs)).get());
 }
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
@@ -79,7 +116,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   if (state->inputs_known())
     state->Specialize(state->inputs(), nullptr);
   else
-    InferGraph(state->view());  // finds what is wrong whatever the shapes are
+    state->CheckForAnyShapes();
   return Plan(std::move(state));
 }
 

@@ -40,6 +40,12 @@ class BoundNodes {
     }
   }
 
+  // Throws where nobody has a backend that the node names.
+  static void CheckBackends(const OperatorDef& def) {
+    for (const std::string& backend : BackendOrder(def))
+      if (backend != kReferenceBackend) OpRegistry::Global().CheckBackend(backend);
+  }
+
   Workspace& workspace() { return workspace_; }
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
   // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
@@ -63,8 +69,7 @@ class BoundNodes {
   }
   // The node with its backends required. Throws for one that is preferred and not there.
   OPKIT_COLD static OperatorDef Strictly(OperatorDef def) {
-    for (const std::string& backend : BackendOrder(def))
-      if (backend != kReferenceBackend) OpRegistry::Global().CheckBackend(backend);
+    CheckBackends(def);
     return def.Engine(def.engine(), kRequired);
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {

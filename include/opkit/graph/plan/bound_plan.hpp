@@ -11,15 +11,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Operators that share a stream are issued to it one at a time: a failure between an operator's
-// work and its event would otherwise be taken for another's.
-inline Mutex& IssueMutex(Device device, int stream) {
-  static Mutex mutexes[64];
-  return mutexes[(static_cast<unsigned>(device.type) * 31 +
-                  static_cast<unsigned>(device.index) * 7 + static_cast<unsigned>(stream)) %
-                 64];
-}
-
 class BoundPlan final : public RefCounted {
  public:
   BoundPlan(const GraphView& view, IntrusivePtr<Specialization> specialization,
@@ -127,6 +118,7 @@ class BoundPlan final : public RefCounted {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
+    const InferenceCache::Output* inferred;  // null where the operator makes what it infers
     int value;
     bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
   };
@@ -162,17 +154,13 @@ class BoundPlan final : public RefCounted {
     CancelPending();
   }
   void IssueTo(const Step& step) {
+    const IssueScope issue(step.op->device().type != DeviceType::kCPU);
     for (int wait = step.first_wait; wait < step.end_wait; ++wait)
       step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
     step.op->RunAsync(step.stream);
   }
   NodeState Issue(int i, const Step& step) {
-    if (step.op->device().type == DeviceType::kCPU) {  // no stream; the body may run a graph itself
-      IssueTo(step);
-    } else {
-      MutexLock lock(IssueMutex(step.op->device(), step.stream));
-      IssueTo(step);
-    }
+    IssueTo(step);
     CheckPlaces(step);
     const Event& event = step.op->event();
     if (event.IsFinished()) {
@@ -210,9 +198,17 @@ class BoundPlan final : public RefCounted {
   // Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
-    for (const Place* place = places_.data() + step.first_place; place != end; ++place)
+    for (const Place* place = places_.data() + step.first_place; place != end; ++place) {
+      if (place->inferred) CheckInferred(step, *place);
       if (!IsInPlace(*place)) [[unlikely]]
         MoveOut(step, *place);
+    }
+  }
+  static void CheckInferred(const Step& step, const Place& place) {
+    if (!place.blob->IsType<Tensor>()) return;
+    const Tensor& made = place.blob->Get<Tensor>();
+    if (!place.inferred->Allows(made) && made.initialized()) [[unlikely]]
+      ThrowContradicts(step.op->def(), place.blob->name(), made, place.inferred->info());
   }
   bool IsInPlace(const Place& place) const {
     const Blob& blob = *place.blob;
@@ -272,6 +268,10 @@ class BoundPlan final : public RefCounted {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
+    size_t checked = 0;
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (!nodes_->op(node).InfersOutputs()) checked += view_.outputs(node).size();
+    inferred_.reserve(checked);
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
@@ -286,12 +286,20 @@ class BoundPlan final : public RefCounted {
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
         if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, 0, value,
+          places_.push_back({&nodes_->blob(value), nullptr, 0,
+                             step.op->InfersOutputs() ? nullptr : InferredOf(value), value,
                              reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
+  }
+  const InferenceCache::Output* InferredOf(int value) {
+    const TensorInfo& info = specialization_->types()[value];
+    const bool known = info.shape.is_known();
+    if (!known && info.dtype == DType::kUndefined) return nullptr;
+    return &inferred_.emplace_back(
+        InferenceCache::Output{info.dtype, known, known ? info.shape.ToShape() : Shape()});
   }
   // Lists the early edges by their targets, which wait for the event on the device.
   void MakeWaits() {
@@ -348,7 +356,8 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<Place> places_;         // the outputs of each step, step by step
+  std::vector<InferenceCache::Output> inferred_;  // that places point to
+  std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;

@@ -44,14 +44,26 @@ class PlanState final : public RefCounted {
     MutexLock lock(mutex_);
     IntrusivePtr<Specialization> found = specializations_.Find(inputs);
     if (!found) {
-      found = MakeIntrusive<Specialization>(
-          view_, inputs,
-          Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                  options_.verify_memory, options_.strict_backends});
+      found = Make(inputs);
       specializations_.Add(found);
     }
     if (nodes) *nodes = found->TakeNodes();
     return found;
+  }
+  // One that the plan does not keep.
+  IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
+    return MakeIntrusive<Specialization>(
+        view_, std::move(inputs),
+        Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
+                                options_.verify_memory, options_.strict_backends});
+  }
+  // Throws what is wrong with the graph whatever the shapes of its inputs are.
+  void CheckForAnyShapes() const {
+    InferGraph(view_);
+    for (const OperatorDef& def : graph_.nodes()) {
+      if (options_.strict_backends) BoundNodes::CheckBackends(def);
+      if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
+    }
   }
   // The specialization used last; null while the shapes of the inputs are not known.
   IntrusivePtr<Specialization> Latest() const {

@@ -11,6 +11,15 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// Extents or strides that lie elsewhere: a span whose index may count from the end and is checked.
+class DimsView : public std::span<const int64_t> {
+ public:
+  DimsView(const int64_t* values, int size) : span(values, static_cast<size_t>(size)) {}
+  int64_t operator[](int64_t i) const {
+    return data()[detail::CheckedIndex(i, data(), static_cast<int>(size()))];
+  }
+};
+
 // A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
@@ -121,12 +130,13 @@ class OpTensor {
   void* raw_data() const { return view_.data; }
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
-  std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  DimsView shape() const { return {view_.shape, view_.rank}; }
+  int64_t dim(int axis) const { return shape()[axis]; }
   // The strides, in elements.
-  std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
-  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  DimsView strides() const { return {view_.strides, view_.rank}; }
+  int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
   // The number of elements.
   int64_t size() const {
     int64_t count = 1;

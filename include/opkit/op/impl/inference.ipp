@@ -94,12 +94,15 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < def.inputs().size(); ++i) {
     const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    if (input && !input->initialized())
+      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[i], "' is ",
+            input->Describe(), ": nothing was written to it");
     infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
   }
   Record(infos, inputs_);
   auto data_of = [&](int i) -> const Tensor* {
     const Tensor* input = inputs[Index(i)];
-    if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -120,6 +123,13 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   Record(outputs, outputs_);
   ++version_;
   fresh_ = true;
+}
+
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
 }
 
 }  // namespace detail

@@ -105,15 +105,9 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
     if (!given && attribute.required)
       return StrCat(op, " needs the argument '", attribute.name, "'",
                     attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
-    const bool empty_list = given && given->is_list() && given->size() == 0;
-    if (!given || !attribute.type || given->type() == *attribute.type || empty_list) continue;
-    std::string how_to_write;
-    if (given->type() == AttributeType::kInt && attribute.type == AttributeType::kFloat)
-      how_to_write = StrCat("; write ", *given, ".0");
-    if (given->type() == AttributeType::kInts && attribute.type == AttributeType::kFloats)
-      how_to_write = "; write its numbers as 1.0 and not as 1";
+    if (!given || !attribute.type || given->ReadsAs(*attribute.type)) continue;
     return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
-                  "), expected ", *attribute.type, how_to_write);
+                  "), expected ", *attribute.type);
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));

@@ -36,13 +36,13 @@ class NodeGradient : public GradientMakerBase {
   std::string Node(const std::string& op, const std::vector<std::string>& inputs,
                    Arguments args = {}) {
     std::string result = Temporary(op);
-    nodes_.push_back(OperatorDef(op, inputs, {result}, std::move(args)));
+    AddNode(OperatorDef(op, inputs, {result}, std::move(args)));
     return result;
   }
   // Adds the node whose result is the gradient of input i.
   void Give(int i, const std::string& op, const std::vector<std::string>& inputs,
             Arguments args = {}) {
-    nodes_.push_back(OperatorDef(op, inputs, {GI(i)}, std::move(args)));
+    AddNode(OperatorDef(op, inputs, {GI(i)}, std::move(args)));
   }
   // The gradient of input i is `factor` times `gradient`, which has the output's shape, summed to
   // the shape of the input.
@@ -51,6 +51,14 @@ class NodeGradient : public GradientMakerBase {
   }
 
  private:
+  // Error (kNotFound) that names what to include.
+  void AddNode(OperatorDef def) {
+    if (!OpRegistry::Global().FindSchema(def.type()))
+      Throw(ErrorCode::kNotFound, "the gradient of ", Def().type(), " uses operator ", def.type(),
+            ", which is not in this program: include opkit/ops/all.hpp, or link opkit::ops");
+    nodes_.push_back(std::move(def));
+  }
+
   std::vector<OperatorDef> nodes_;
 };
 

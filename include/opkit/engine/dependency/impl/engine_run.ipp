@@ -114,6 +114,20 @@ inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
   FinishPart(op, done);
 }
 
+// On the device's thread, or where the operation is issued. In a naive engine the issuing thread
+// waits: it runs what is pushed here, which would wait for this very stream.
+inline void EngineCore::CallIssued(EngineOp* op, EngineThread* issuer) {
+  EngineThread& thread = t_engine;
+  if (!issuer || issuer == &thread) return CallClosure(op, nullptr);
+  const EngineCore* outer_core = std::exchange(thread.inline_core, this);
+  OpList outer = std::exchange(thread.inline_ready, {});
+  CallClosure(op, nullptr);
+  while (EngineOp* pushed = thread.inline_ready.TakeFirst())
+    issuer->inline_ready.AddInOrder(pushed);
+  thread.inline_ready = outer;
+  thread.inline_core = outer_core;
+}
+
 inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   live_.Add();
   const Device device = op->details().device;
@@ -124,7 +138,7 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
     // them.
     IssueFunctionOf(device)(
         device, op->mode == OpMode::kCopyOnDevice ? kCopyStream : kComputeStream,
-        [this, op] { CallClosure(op, nullptr); }, event);
+        [this, op, issuer = naive_ ? &t_engine : nullptr] { CallIssued(op, issuer); }, event);
   } catch (...) {
     op->SetThrown(std::current_exception());
     op->EndClosure();

@@ -27,6 +27,7 @@ class MemoryCsvReader {
       if (cells_.size() != header_cells_)
         Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
       const std::string_view id = cells_[Index(columns_[kId])];
+      if (id.find('\r') != id.npos) Fail("id '", id, "' has a carriage return inside");
       if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
       ids.Add(id);
       table.ids.emplace_back(id);

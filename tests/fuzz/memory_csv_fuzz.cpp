@@ -1,0 +1,20 @@
+// Any text: an Error, or a table that is the same when it is written and read again.
+#include <cstdlib>
+
+#include "opkit/base/error.hpp"
+#include "opkit/graph/print/memory_csv.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  opkit::MemoryTable table;
+  try {
+    table = opkit::ReadMemoryCsv({reinterpret_cast<const char*>(data), size});
+  } catch (const opkit::Error&) {
+    return 0;
+  }
+  const std::string text = opkit::WriteMemoryCsv(table.buffers, table.offsets, table.ids);
+  const opkit::MemoryTable again = opkit::ReadMemoryCsv(text);
+  if (again.ids != table.ids || again.offsets != table.offsets ||
+      opkit::WriteMemoryCsv(again.buffers, again.offsets, again.ids) != text)
+    std::abort();
+  return 0;
+}
