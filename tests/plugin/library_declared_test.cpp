@@ -42,7 +42,8 @@ TEST_CASE(
   };
   CHECK(Contains(message({{"factor", 2.f}, {"tmies", 1}}),
                  "LibDeclared has no argument 'tmies' (did you mean 'times'?"));
-  CHECK(Contains(message({{"factor", 2}}), "is int (2), expected float"));
+  CHECK(Contains(message({{"factor", "two"}}), "is string (\"two\"), expected float"));
+  CHECK(Call("LibDeclared", {1, 2}, {{"factor", 2}}) == Floats{3, 5});
   CHECK(Contains(message({}), "LibDeclared needs the argument 'factor'"));
   CHECK(Contains(message({{"factor", 2.f}}, 2), "LibDeclared has 2 inputs, expected 1"));
 }

@@ -124,7 +124,11 @@ TEST_CASE("the program checks nodes as if the operator were its own") {
         Invoke("LibScale", {x}, {{"scael", 1.f}});
       },
       "LibScale has no argument 'scael' (did you mean 'scale'?");
-  CheckFails([&] { Invoke("LibScale", {x}, {{"scale", 1}}); }, "is int (1), expected float");
+  CheckFails(
+      [&] {
+        Invoke("LibScale", {x}, {{"scale", "wide"}});
+      },
+      "is string (\"wide\"), expected float");
   CheckFails([&] { Invoke("LibScale", {x, x}); }, "LibScale has 2 inputs, expected 1");
   CheckFails([&] { Invoke("LibAttributes", {}); }, "LibAttributes needs the argument 'ints'");
   // The library's own check of a number that it leaves open.
