@@ -15,10 +15,17 @@ static int EmptyOfVectors(std::map<std::string, std::string>, std::vector<OpTens
                           std::vector<OpTensor>, OpResource) {
   return SUCCESS;
 }
+static int AnyNumber(const AttrMap&, int*, int*) { return SUCCESS; }
 static Status LikeInput0(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
   for (auto& shape : out) shape = in[0];
   return SUCCESS;
 }
 
-REGISTER_OP(bench_empty).setForward(EmptyForward).setInferShape(LikeInput0);
-REGISTER_OP(bench_empty_of_vectors).setForward(EmptyOfVectors).setInferShape(LikeInput0);
+REGISTER_OP(bench_empty)
+    .setForward(EmptyForward)
+    .setParseAttrs(AnyNumber)
+    .setInferShape(LikeInput0);
+REGISTER_OP(bench_empty_of_vectors)
+    .setForward(EmptyOfVectors)
+    .setParseAttrs(AnyNumber)
+    .setInferShape(LikeInput0);

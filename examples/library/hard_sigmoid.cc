@@ -18,6 +18,8 @@ Status Forward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpT
 
 REGISTER_OP(HardSigmoid)
     .setForward(Forward)
+    .setInput("x")
+    .setOutput("y")
     .setInferType([](const AttrMap&, std::vector<DType>& in, std::vector<DType>& out) {
       in[0] = out[0] = DType::kFloat32;
     })

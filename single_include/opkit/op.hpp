@@ -618,7 +618,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 0
+#define OPKIT_ABI_MINOR 1
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -864,6 +864,12 @@ struct opkit_host {
    * call last until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
+
+  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS: the memory of an output that has the
+   * dtype OPKIT_UNDEFINED and is wanted (OPKIT_REQ_WRITE), of the shape that the data has decided,
+   * before forward returns. Written to *tensor, and where the call has its output. */
+  opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
+                                  int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 };
 
 /* The implementation of an operator for a type of device. */
@@ -881,6 +887,8 @@ struct opkit_kernel {
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
   const void* author; /* the author's own */
+  /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
+  const char* backend;
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -920,7 +928,20 @@ struct opkit_gradient {
                             const char* indices, const char* values);
 };
 
-/* An operator. Only `name` and one kernel are required. */
+/* Since 1.1. The work of one run. */
+typedef struct opkit_cost {
+  uint64_t size;
+  const void* extension;
+  uint64_t flops;
+  uint64_t bytes_read;
+  uint64_t bytes_written;
+  uint64_t params_bytes;
+} opkit_cost;
+
+/* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
+ * what nothing else decides, for an operator that the program has not already: parse_attrs,
+ * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
+ * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -961,6 +982,10 @@ struct opkit_op {
   const void* author; /* the author's own */
   /* In place of a backward function: the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
+  /* Since 1.1. The work of a run; *cost has the bytes of all inputs and outputs before, and no
+   * flops, which is what an operator without it is taken to cost. */
+  opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                       const opkit_value* outputs, opkit_cost* cost);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
@@ -976,6 +1001,8 @@ struct opkit_op {
 /* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
    they give the same for the same inputs */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
+/* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
+#define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
 
 /* A library. */
 typedef struct opkit_library {
@@ -2476,6 +2503,9 @@ class Arguments {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The argument of a backward node that names the blob with its forward operator's state.
+inline constexpr std::string_view kStateArgument = "__state";
+
 // Its address identifies the type, in every translation unit.
 template <class T>
 inline constexpr char kTypeTag = 0;
@@ -2557,8 +2587,8 @@ std::optional<std::vector<T>> ParseList(std::string_view text) {
 
 }  // namespace detail
 
-// An operator's attributes as text, made once when the operator is built. Names that begin with
-// "__" are the toolkit's own and are left out. Reading a number costs its parsing.
+// An operator's attributes as text, made once when the operator is built. The toolkit's own,
+// kStateArgument, is left out. Reading a number costs its parsing.
 class AttrMap {
  public:
   AttrMap() = default;
@@ -2566,13 +2596,18 @@ class AttrMap {
   AttrMap& operator=(AttrMap&&) noexcept = default;
   explicit AttrMap(const Arguments& arguments) {
     for (const NamedAttribute& item : arguments)
-      if (!item.name.starts_with("__"))
+      if (item.name != detail::kStateArgument)
         items_.emplace_back(item.name, detail::AttributeText(item.value));
   }
   explicit AttrMap(const opkit_node& node) {
     for (uint64_t i = 0; i < node.num_attrs; ++i)
-      if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
+      if (const std::string_view name = node.attrs[i]->name; name != detail::kStateArgument)
         items_.emplace_back(name, node.attrs[i]->text);
+  }
+
+  // Takes the default of a declared attribute for one that the node does not give.
+  void AddDefault(const std::string& name, const Attribute& value) {
+    if (!contains(name)) items_.emplace_back(name, detail::AttributeText(value));
   }
 
   // The text of the attribute; null when there is none.
@@ -3322,6 +3357,24 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
+  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
+  // that has no dtype and that req() says is wanted. Also found among the outputs afterwards.
+  // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
+  // kFailedPrecondition; kUnsupported in a program of an older ABI.
+  OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
+    if (!OPKIT_ABI_HAS(host(), allocate_output))
+      Throw(ErrorCode::kUnsupported, "allocate_output needs ABI 1.1; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->allocate_output(call_, static_cast<uint64_t>(output), static_cast<int32_t>(dtype),
+                                  static_cast<int32_t>(shape.size()), shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
+  OpTensor allocate_output(int output, std::initializer_list<int64_t> shape, DType dtype) const {
+    return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
+  }
+
   // The memory declared by setScratch, undefined at the start of every run; null without.
   void* scratch() const { return call_->scratch; }
   int64_t scratch_bytes() const { return call_->scratch_bytes; }
@@ -3345,15 +3398,14 @@ class OpResource {
     Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
   }
   // Calls f(i) for every i in [0, n) on the host's threads; at its place in the stream where there
-  // is one.
+  // is one. With opkit/backends/cuda/parallel_for.hpp in a .cu file, an OPKIT_DEVICE lambda is a
+  // kernel on the stream.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
-    static_assert(std::is_invocable_v<F&, int64_t>,
-                  "parallel_for: the body must be callable as f(int64_t index)");
-    if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
-    launch([n, f = std::move(f), grain, host = host()]() mutable {
-      detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
-    });
+    if constexpr (requires(const OpResource& self) { IssueDeviceLoop(self, n, f); })
+      IssueDeviceLoop(*this, n, f);
+    else
+      LoopOnHost(n, std::move(f), grain);
   }
 
   // One sequence for each run, whose numbers SetSeed and the operator's name decide.
@@ -3413,6 +3465,15 @@ class OpResource {
   }
 
  private:
+  template <class F>
+  void LoopOnHost(int64_t n, F f, int64_t grain) const {
+    static_assert(std::is_invocable_v<F&, int64_t>,
+                  "parallel_for: the body must be callable as f(int64_t index)");
+    if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
+    launch([n, f = std::move(f), grain, host = host()]() mutable {
+      detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
+    });
+  }
   const opkit_host* host() const { return call_->host; }
   void Check(opkit_status status) const {
     if (status != OPKIT_OK) [[unlikely]]
@@ -3496,6 +3557,8 @@ using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector
 using CreateStateFunction =
     UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
 using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
+using FlopsFunction =
+    UniqueFunction<uint64_t(const AttrMap&, const ShapeVectors& in, const ShapeVectors& out)>;
 
 namespace detail {
 
@@ -3808,6 +3871,16 @@ ScratchFunction Adapt(As<ScratchFunction>, F f, TypeList<A, I>) {
     return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
   };
 }
+template <class F, class A, class I, class O>
+  requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O>)
+FlopsFunction Adapt(As<FlopsFunction>, F f, TypeList<A, I, O>) {
+  return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs,
+                            const ShapeVectors& outputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    ShapesArg<O> out(outputs, "output");
+    return static_cast<uint64_t>(f(PassAttrs<A>(attrs), in.Get(), out.Get()));
+  };
+}
 // Whether a function F can be an Erased one, and F in that form.
 template <class Erased, class F>
 inline constexpr bool kFits = requires {
@@ -3866,6 +3939,7 @@ namespace opkit::inline OPKIT_ABI {
 // The functions for one device type.
 struct FunctionDevice {
   std::string name;                    // "cpu", "gpu", …
+  std::string backend;                 // of a library's kernel; empty: the plain one
   DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
@@ -3894,6 +3968,7 @@ struct FunctionOpRecord : detail::RefCounted {
   InferShapeFunction infer_shape;
   MutateInputsFunction mutate_inputs;
   ScratchFunction scratch;
+  FlopsFunction flops;
   // Their form in opkit_abi.h, where the record crosses.
   opkit_op abi{};
   // detail::FunctionHooks, which answer for a library's operator instead of the functions.
@@ -3902,12 +3977,22 @@ struct FunctionOpRecord : detail::RefCounted {
   detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
-  bool Has(uint64_t flag) const { return (flags & flag) != 0; }
-  FunctionDevice* Find(DeviceType type) {
-    for (FunctionDevice& device : devices)
-      if (device.type == type) return &device;
-    return nullptr;
+  // The attributes of a node, with the defaults of those that it does not give.
+  template <class From>
+  AttrMap Attrs(const From& from) const {
+    AttrMap attrs(from);
+    for (const AttributeSchema& declared : attributes)
+      if (declared.default_value) attrs.AddDefault(declared.name, *declared.default_value);
+    return attrs;
   }
+  // How many inputs and outputs a node has: parse_attrs says it, or those that are declared.
+  OpStatus CountValues(const AttrMap& attrs, int* num_in, int* num_out) {
+    if (parse_attrs) return parse_attrs(attrs, num_in, num_out);
+    if (!inputs.empty()) *num_in = static_cast<int>(inputs.size());
+    if (!outputs.empty()) *num_out = static_cast<int>(outputs.size());
+    return {};
+  }
+  bool Has(uint64_t flag) const { return (flags & flag) != 0; }
   // Whether a record that has crossed has a backward function.
   bool HasBackward() const {
     for (const FunctionDevice& device : devices)
@@ -3998,8 +4083,46 @@ class BasicFunctionOpBuilder {
       host_.NoGradient();
     });
   }
+  // Declares an attribute of any type, of type T, or of the type of its default, which the
+  // functions read where a node does not give it. Once one is declared, a node may give no other,
+  // unless setOpenAttrs() is called.
+  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+    return Declare({name, doc, false, {}, {}});
+  }
+  template <class T>
+  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+    return Declare({name, doc, false, kAttributeTypeOf<T>, {}});
+  }
+  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc, Attribute fallback) {
+    return Declare({name, doc, false, fallback.type(), fallback});
+  }
+  // Declares one that every node must give.
+  template <class T>
+  BasicFunctionOpBuilder& setRequiredAttr(const char* name, const char* doc) {
+    return Declare({name, doc, true, kAttributeTypeOf<T>, {}});
+  }
+  BasicFunctionOpBuilder& setOpenAttrs() {
+    return Guarded([&] { host_.OpenAttrs(); }).Set(OPKIT_OP_OPEN_ATTRS);
+  }
+  // Declares the next input or output: its name, and the dtypes where they are limited. Those
+  // declared are the inputs and outputs of every node where there is no setParseAttrs.
+  BasicFunctionOpBuilder& setInput(const char* name, const char* doc = "",
+                                   std::vector<DType> dtypes = {}) {
+    return Guarded([&] {
+      record_->inputs.push_back({name, doc, std::move(dtypes)});
+      host_.Input(record_->inputs);
+    });
+  }
+  BasicFunctionOpBuilder& setOutput(const char* name, const char* doc = "",
+                                    std::vector<DType> dtypes = {}) {
+    return Guarded([&] {
+      record_->outputs.push_back({name, doc, std::move(dtypes)});
+      host_.Output(record_->outputs);
+    });
+  }
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
-  // attributes. Without it any number goes.
+  // attributes. Without it, and without declared ones, any number goes; a library's operator needs
+  // one of the two.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -4018,7 +4141,8 @@ class BasicFunctionOpBuilder {
   }
   // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
-  // While something is unknown a failure means that nothing can be said yet.
+  // While something is unknown a failure means that nothing can be said yet. A library's operator
+  // that has outputs needs it, unless it calls setAllocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -4053,6 +4177,16 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
+  // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
+  template <class F>
+  BasicFunctionOpBuilder& setFlops(F f) {
+    static_assert(detail::kFits<FlopsFunction, F>,
+                  "setFlops(f): write uint64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes, const "
+                  "std::vector<std::vector<int64_t>>& outshapes)");
+    Once(record_->flops, "setFlops", std::move(f));
+    return Guarded([&] { host_.Cost(); });
+  }
   // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded(
@@ -4069,6 +4203,10 @@ class BasicFunctionOpBuilder {
   // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
   // On the CPU; on streams the stream does it.
   BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
+  // The data decides the shapes of outputs: those that inference leaves open have no dtype and no
+  // memory before forward makes them by OpResource::allocate_output. Not on CPU streams, where
+  // the work runs after forward.
+  BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
@@ -4079,6 +4217,14 @@ class BasicFunctionOpBuilder {
   }
 
  private:
+  BasicFunctionOpBuilder& Declare(AttributeSchema attribute) {
+    return Guarded([&] {
+      for (const AttributeSchema& known : record_->attributes)
+        if (known.name == attribute.name)
+          Throw(ErrorCode::kInvalidArgument, "attribute '", known.name, "' is declared twice");
+      host_.Attr(record_->attributes.emplace_back(std::move(attribute)));
+    });
+  }
   BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
   // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>
@@ -4193,6 +4339,11 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   static std::string DeviceName(const char* name, const char*) { return name; }
   void Add(FunctionDevice&, FunctionPass) {}
   void Doc() {}
+  void Attr(const AttributeSchema&) {}
+  void OpenAttrs() {}
+  void Input(const std::vector<ValueSchema>&) {}
+  void Output(const std::vector<ValueSchema>&) {}
+  void Cost() {}
   void HasEffects() {}
   void NeedsSubgraph() {}
   void NoGradient() {}
@@ -4255,6 +4406,16 @@ opkit_library_entry(const opkit_host* host) {
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+// Runs another operator of the program that has loaded the library, from a class or typed operator
+// of it in its run: into the outputs given, on the operator's device, and on CUDA on its stream.
+// The host keeps it ready from run to run. Errors: as OpResource::invoke; kFailedPrecondition where
+// no operator of the library runs in this thread.
+//
+//   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
+OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                                    const std::vector<Tensor>& outputs, const Arguments& args = {});
+
 namespace detail {
 
 // Adds records of all that the host can run. Adds none where the host is this program itself, which
@@ -5382,11 +5543,12 @@ struct FunctionInstance {
 
 // The functions of a record's kernels.
 struct OPKIT_IMAGE_LOCAL DeviceFunctions {
-  static void FillIn(FunctionDevice& device, bool has_gradient) {
+  static void FillIn(FunctionDevice& device, const FunctionOpRecord& record) {
     opkit_kernel& kernel = device.abi;
+    const bool has_gradient = !record.Has(OPKIT_OP_NO_GRADIENT);
     kernel.create = &Create;
     kernel.destroy = &Destroy;
-    kernel.author = &device;
+    kernel.author = &record;
     if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
     if (device.backward || (device.create_state && has_gradient))
       kernel.backward = &Run<FunctionPass::kBackward>;
@@ -5395,8 +5557,10 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
  private:
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
-      auto& device = *static_cast<FunctionDevice*>(const_cast<void*>(kernel->author));
-      AttrMap attrs(*node);
+      auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
+      FunctionDevice& device = *std::ranges::find(
+          record.devices, kernel, [](const FunctionDevice& one) { return &one.abi; });
+      AttrMap attrs = record.Attrs(*node);
       IntrusivePtr<StatefulOp> state;
       if (device.create_state) {
         const OpContext context{
@@ -5441,14 +5605,15 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
 // Calls a record's functions with copies of the host's attributes, types and shapes.
 struct OPKIT_IMAGE_LOCAL RecordFunctions {
   static void FillIn(FunctionOpRecord& record) {
-    if (record.parse_attrs) record.abi.parse_attrs = &ParseAttrs;
+    if (record.parse_attrs || (!record.inputs.empty() && !record.outputs.empty()))
+      record.abi.parse_attrs = &ParseAttrs;
     if (record.infer_type) record.abi.infer_type = &InferType;
     if (record.infer_shape) record.abi.infer_shape = &InferShape;
     if (record.mutate_inputs) record.abi.mutated_inputs = &MutatedInputs;
     if (record.scratch) record.abi.scratch_bytes = &ScratchBytes;
+    if (record.flops) record.abi.cost = &Cost;
     record.abi.author = &record;
-    for (FunctionDevice& device : record.devices)
-      DeviceFunctions::FillIn(device, !record.Has(OPKIT_OP_NO_GRADIENT));
+    for (FunctionDevice& device : record.devices) DeviceFunctions::FillIn(device, record);
   }
 
  private:
@@ -5460,7 +5625,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
                                  int32_t* num_outputs) {
     return GuardedCall([&] {
       int inputs = -1, outputs = -1;
-      OpStatus status = RecordOf(op).parse_attrs(AttrMap(*node), &inputs, &outputs);
+      OpStatus status = RecordOf(op).CountValues(RecordOf(op).Attrs(*node), &inputs, &outputs);
       *num_inputs = inputs;
       *num_outputs = outputs;
       return status;
@@ -5491,7 +5656,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
     return GuardedCall([&] {
       std::vector<DType> in = Types(inputs, node->num_inputs);
       std::vector<DType> out = Types(outputs, node->num_outputs);
-      OpStatus status = RecordOf(op).infer_type(AttrMap(*node), in, out);
+      OpStatus status = RecordOf(op).infer_type(RecordOf(op).Attrs(*node), in, out);
       if (status.ok()) {
         StoreTypes(in, inputs, node->num_inputs, "inputs");
         StoreTypes(out, outputs, node->num_outputs, "outputs");
@@ -5536,7 +5701,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
         const opkit_value& input = *opkit_value_at(inputs, i);
         ranks_known &= !input.present || input.rank >= 0;
       }
-      OpStatus status = RecordOf(op).infer_shape(AttrMap(*node), in, out);
+      OpStatus status = RecordOf(op).infer_shape(RecordOf(op).Attrs(*node), in, out);
       if (status.ok()) {
         StoreShapes(in, inputs, node->num_inputs, "inputs", false);
         StoreShapes(out, outputs, node->num_outputs, "outputs", ranks_known);
@@ -5547,7 +5712,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
   static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
     return GuardedCall([&] {
       std::vector<int> list;
-      OpStatus status = RecordOf(op).mutate_inputs(AttrMap(*node), list);
+      OpStatus status = RecordOf(op).mutate_inputs(RecordOf(op).Attrs(*node), list);
       for (int input : list) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
           return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
@@ -5557,10 +5722,29 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
       return status;
     });
   }
+  static bool AreKnown(const opkit_value* values, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      if (value.rank < 0) return false;
+      for (int32_t axis = 0; axis < value.rank; ++axis)
+        if (value.dims[axis] < 0) return false;
+    }
+    return true;
+  }
+  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                           const opkit_value* outputs, opkit_cost* cost) {
+    return GuardedCall([&] {
+      if (AreKnown(inputs, node->num_inputs) && AreKnown(outputs, node->num_outputs))
+        cost->flops =
+            RecordOf(op).flops(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs),
+                               Shapes(outputs, node->num_outputs));
+    });
+  }
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall(
-        [&] { *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs)); });
+    return GuardedCall([&] {
+      *bytes = RecordOf(op).scratch(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs));
+    });
   }
 };
 
@@ -5616,6 +5800,590 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
+
+// ---- opkit/base/timeout.hpp
+// Timeout: how long to wait. Takes any std::chrono duration without including <chrono>.
+#ifndef OPKIT_BASE_TIMEOUT_HPP_
+#define OPKIT_BASE_TIMEOUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+//   event.Finish();                                // for ever
+//   event.Finish(std::chrono::milliseconds(50));
+class Timeout {
+ public:
+  constexpr Timeout() = default;
+  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
+  // is for ever.
+  template <class Duration>
+    requires requires(const Duration& d) {
+      d.count();
+      Duration::period::num;
+    }
+  constexpr Timeout(const Duration& duration) {
+    const auto ns = static_cast<long double>(duration.count()) * 1e9L *
+                    static_cast<long double>(Duration::period::num) /
+                    static_cast<long double>(Duration::period::den);
+    if (ns < 9.2e18L) ns_ = ns > 0 ? static_cast<int64_t>(ns) : 0;
+  }
+
+  constexpr bool is_forever() const { return ns_ < 0; }
+  constexpr int64_t ns() const { return ns_; }
+  // On the clock of detail::MonotonicNs; -1 for ever.
+  int64_t DeadlineNs() const {
+    if (is_forever()) return -1;
+    int64_t deadline = 0;
+    return __builtin_add_overflow(detail::MonotonicNs(), ns_, &deadline) ? -1 : deadline;
+  }
+
+ private:
+  int64_t ns_ = -1;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_TIMEOUT_HPP_
+
+// ---- opkit/device/event.hpp
+// Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
+// SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
+// on it. Nothing polls: a waiter is woken, a callback called, by the thread that completes the
+// event.
+#ifndef OPKIT_DEVICE_EVENT_HPP_
+#define OPKIT_DEVICE_EVENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
+
+inline const char* ToString(EventStatus status) {
+  constexpr const char* kNames[] = {"INITIALIZED", "SCHEDULED", "SUCCESS", "FAILED"};
+  return kNames[static_cast<int>(status)];
+}
+constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
+
+// Says, when something fails after its caller has gone on, whose work it was.
+class FailureContext : public RefCounted {
+ public:
+  virtual std::string Describe() const = 0;
+};
+
+// The state that the handles of one event share with its device. A device whose completion the host
+// is not told of by itself derives a class from it.
+class EventState : public RefCounted {
+ public:
+  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
+  // `exception_`.
+  EventStatus status() const { return status_.load(std::memory_order_acquire); }
+
+  // Only after a terminal status, when nothing writes it any more.
+  const std::exception_ptr& exception() const { return exception_; }
+
+  // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
+  bool Schedule();
+  // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
+  // outside the lock.
+  bool Complete(std::exception_ptr exception);
+  // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
+  // where the device still needs it as it is.
+  OPKIT_INLINE virtual bool Reuse();
+  // Runs at once when terminal.
+  void AddCallback(UniqueFunction<void()> callback) {
+    RequestNotification();
+    AddQuietCallback(std::move(callback));
+  }
+  // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
+  void AddQuietCallback(UniqueFunction<void()> callback);
+  // Blocks until terminal; false when `timeout` ran out first.
+  bool Wait(Timeout timeout);
+
+  // A device that completes silently is asked here to call Complete when it is done.
+  virtual void RequestNotification() {}
+  // Asks such a device whether it is done, without waiting.
+  virtual void Poll() {}
+
+  void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
+  // Only the thread that records it waits for it, and may change what it fails with.
+  void SetPrivate() { private_ = true; }
+
+  // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
+  // long before that). Touched by the recording thread before the work is issued and by the device
+  // after it, never at once.
+  RefCountedList retained;
+
+ private:
+  // With the context of this event's work, and marked so that nobody changes what others read.
+  std::exception_ptr Shared(std::exception_ptr exception) const;
+
+  struct Waiter {  // on the stack of a thread in Wait
+    detail::Parker parker;
+    Waiter* next = nullptr;
+  };
+
+  std::atomic<EventStatus> status_{EventStatus::kInitialized};
+  detail::Mutex mutex_;
+  Waiter* waiters_ = nullptr;
+  std::exception_ptr exception_;
+  std::vector<UniqueFunction<void()>> callbacks_;
+  IntrusivePtr<const FailureContext> context_;
+  bool private_ = false;
+};
+
+// How a device type makes its event states; the plain EventState where none was set.
+using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
+std::atomic<EventStateFactory>& EventFactory(DeviceType type);
+
+namespace detail {
+using ::opkit::EventFactory;
+using ::opkit::EventState;
+using ::opkit::FailureContext;
+}  // namespace detail
+
+// A handle; copies share the completion until one of them is Reset. Waits, queries and completion
+// may come from any thread; Reset and assignment of one handle may not race with its other uses.
+class Event {
+ public:
+  Event() : Event(Device{}) {}
+  explicit Event(Device device) : device_(device), state_(NewState()) {}
+  Event(const Event& other) : device_(other.device_), state_(other.state_) {}
+  Event(Event&& other) noexcept = default;
+  Event& operator=(Event other) noexcept {
+    device_ = other.device_;
+    std::swap(state_, other.state_);
+    std::swap(spare_, other.spare_);
+    return *this;
+  }
+  ~Event() = default;
+
+  Device device() const { return device_; }
+  EventStatus Query() const {
+    if (state_->status() == EventStatus::kScheduled) state_->Poll();
+    return state_->status();
+  }
+  bool IsScheduled() const { return Query() == EventStatus::kScheduled; }
+  bool IsFinished() const { return IsTerminal(Query()); }
+
+  // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
+  // Contexts call it when they issue work.
+  bool SetScheduled() { return state_->Schedule(); }
+
+  // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
+  // kept, later ones are ignored. Error (kFailedPrecondition) after SUCCESS.
+  void SetFinished() { CompleteOnce(nullptr); }
+  void SetFinished(const char* error_message);
+  void SetFinishedWithException(std::exception_ptr exception) {
+    CompleteOnce(std::move(exception));
+  }
+  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
+  // device still runs what it has begun and keeps the memory until it has drained. False if too
+  // late.
+  bool Cancel();
+
+  // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
+  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
+  // recorded, unless a timeout is given to wait for that.
+  void Finish(Timeout timeout = {}) const;
+  void RethrowIfFailed() const {
+    if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
+  }
+  // Runs once terminal, on the completing thread, outside every lock; at once when already
+  // terminal. It must not throw.
+  void SetCallback(UniqueFunction<void()> callback) const {
+    state_->AddCallback(std::move(callback));
+  }
+
+  // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
+  // used in turn: from the second Reset on nothing is allocated unless others hold both.
+  void Reset();
+
+  // Null unless FAILED.
+  std::exception_ptr exception() const {
+    return Query() == EventStatus::kFailed ? state_->exception() : nullptr;
+  }
+  // Empty unless FAILED.
+  std::string ErrorMessage() const;
+
+  // For contexts.
+  const IntrusivePtr<EventState>& state() const { return state_; }
+
+ private:
+  void CompleteOnce(std::exception_ptr exception);
+  IntrusivePtr<EventState> NewState() const;
+
+  Device device_;
+  IntrusivePtr<EventState> state_;
+  // The completion before: the thread that completed the present one may not have let go of it yet.
+  IntrusivePtr<EventState> spare_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_EVENT_HPP_
+
+// ---- opkit/device/context.hpp
+// Context: the device-side handle an operator runs with. The concept that every device meets, and
+// CPUContext, where issuing work means doing it.
+#ifndef OPKIT_DEVICE_CONTEXT_HPP_
+#define OPKIT_DEVICE_CONTEXT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A user's own device is a class like CPUContext below, a REGISTER_<DEVICE>_OPERATOR macro of one
+// line (op/registration.hpp), and, where its memory is not the host's, an Allocator and copies.
+template <class C>
+concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
+  { C::kDeviceType } -> std::convertible_to<DeviceType>;
+  { C::kAsynchronous } -> std::convertible_to<bool>;  // work goes on after it was issued
+  requires std::constructible_from<C, Device>;
+  { constant.device() } -> std::convertible_to<Device>;
+  context.SwitchToDevice(stream_id);        // the stream that further work is issued on
+  context.Record(event);                    // SCHEDULED; done when the work issued so far is
+  context.WaitEvent(std::as_const(event));  // work issued from now on waits for the event
+  context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
+  { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
+};
+
+// Whether an operator may be issued before the work of those that it depends on is done, where that
+// was issued to the same kind of device: as the context's member of that name says, which is true
+// of every asynchronous context without one.
+template <DeviceContext C>
+inline constexpr bool kSupportsAsyncScheduling = C::kAsynchronous;
+template <DeviceContext C>
+  requires requires { C::kSupportsAsyncScheduling; }
+inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
+
+// Abilities that a context may have besides, each a concept.
+//
+// Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
+// user's own. ParallelFor, strided inputs and function operators' launch come with it.
+template <class C>
+concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+// Work that is issued on a stream of the device's own kind, given to copies and to functions.
+template <class C>
+concept NativeStreamContext = requires(C& context) {
+  { context.native_stream() } -> std::convertible_to<void*>;
+};
+// A stream that is an object of the toolkit's or the author's.
+template <class C>
+concept StreamContext = requires(C& context) { &context.stream(); };
+
+// Synchronous host execution. Every call costs next to nothing.
+class CPUContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kCPU;
+  static constexpr bool kAsynchronous = false;
+
+  CPUContext() = default;
+  explicit CPUContext(Device device) {
+    if (device.type != kDeviceType)
+      Throw(ErrorCode::kInvalidArgument, "CPUContext cannot run on ", ToString(device));
+  }
+
+  Device device() const { return {}; }
+  void SwitchToDevice(int = 0) {}
+  // Work is done when it is issued: an operator with an asynchronous part finishes the event
+  // itself.
+  void Record(Event& event) { event.SetScheduled(); }
+  void WaitEvent(const Event& event) { event.Finish(); }
+  void FinishDeviceComputation() {}
+  static bool IsStreamFree(Device, int) { return true; }
+
+  // Runs `work` now.
+  template <class F>
+  void Launch(F&& work) {
+    work();
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_CONTEXT_HPP_
+
+// ---- opkit/device/copy.hpp
+// Copies between devices: a table of functions by the memory they read and write, which backends
+// fill, and Copy (done when it returns) and CopyAsync (issued on a context's stream) on top of it.
+#ifndef OPKIT_DEVICE_COPY_HPP_
+#define OPKIT_DEVICE_COPY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Copies `nbytes` (never 0) between two devices' memory, which does not overlap. With a null
+// `stream` the bytes are there when it returns; otherwise the copy is issued on that native stream,
+// the one the context gave. Throws what fails. A backend registers one for each direction, and one
+// from its device to itself that serves copies within a device and between peers:
+//
+//   void CopyMine(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
+//                 void* stream);   // at once, or on the stream
+//   inline const auto registered = RegisterCopy(DeviceType::kCPU, kMyDevice, &CopyMine);
+using CopyFunction = void (*)(void* target, Device target_device, const void* source,
+                              Device source_device, int64_t nbytes, void* stream);
+
+namespace detail {
+
+struct CopyTable {
+  struct Route {
+    DeviceType from, to;
+    CopyFunction copy;  // null: removed
+    Route* next;
+  };
+  detail::Mutex mutex;
+  Route* routes = nullptr;  // in the order of their registration; kept for ever
+};
+inline CopyTable& Copies() {
+  static auto* table = new CopyTable;
+  return *table;
+}
+
+inline void CopyHost(void* target, Device, const void* source, Device, int64_t nbytes, void*) {
+  std::memcpy(target, source, static_cast<size_t>(nbytes));
+}
+
+// Memory that the host reaches on both sides needs no registered function.
+CopyFunction FindCopy(const Tensor& source, const Tensor& target);
+
+// Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host
+// the two may overlap. On a device the copy is issued on `stream`, where the source must be dense.
+void CopyElements(const Tensor& source, const Tensor& target, void* stream);
+
+// A copy that is ready to run, whole in itself: it keeps both memories.
+struct PreparedCopy {
+  CopyFunction copy;
+  Tensor source, target;
+
+  PreparedCopy(const Tensor& from, const Tensor& to);
+  // Strides are gathered here and not before: the stream may still be writing the source.
+  void Run(void* stream = nullptr) const;
+};
+
+}  // namespace detail
+
+// Registers the copy from one device type's memory to another's and returns the one before (null if
+// none); null removes it. Thread-safe.
+CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
+
+// A dense copy of `source` in the target's own device, done when it returns; the target is resized
+// and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
+// where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
+void Copy(const Tensor& source, Tensor* target);
+
+// As Copy, after the work issued on the context's stream and before what is issued next; the target
+// has its shape at once. On streams of the toolkit's own the copy holds both memories; on a native
+// one (the context has `native_stream()`) the caller keeps them until the stream has come past it,
+// and a strided source is an Error.
+template <DeviceContext Context>
+void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy);
+  Tensor result = prepared.target;
+  if constexpr (NativeStreamContext<Context>) {
+    if (!source.is_dense())
+      Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
+            " on a native stream because it "
+            "has strides; call Contiguous() first");
+    prepared.Run(context.native_stream());
+  } else {
+    context.Launch([prepared = std::move(prepared)] { prepared.Run(); });
+  }
+  *target = std::move(result);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_COPY_HPP_
+
+// ---- opkit/device/cpu_stream.hpp
+// CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
+// own. A real asynchronous device on every machine: what streams, cross-stream waits, asynchronous
+// errors and cancellation are built and tested with.
+#ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
+#define OPKIT_DEVICE_CPU_STREAM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// An in-order queue of work. After a failure the rest of what was issued up to the next recorded
+// event is skipped, and that event becomes FAILED with the exception; what comes after it starts
+// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
+// with a thread live as long as the process; a forked child has none running and must not use them.
+class CPUStream {
+ public:
+  // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
+  // thread that has its turn in a stream already; see CPUStreamScope.
+  explicit CPUStream(Device device) : device_(device), id_(-1) {}
+  CPUStream(const CPUStream&) = delete;
+  CPUStream& operator=(const CPUStream&) = delete;
+
+  // The process's stream `id` of `device`, started at first use; inside a CPUStreamScope the
+  // scope's stream for every id.
+  static CPUStream& Get(Device device, int id);
+  // Null while nobody has used it.
+  static CPUStream* Find(Device device, int id) {
+    detail::MutexLock lock(All().mutex);
+    return All().Find(device, id);
+  }
+
+  Device device() const { return device_; }
+  int id() const { return id_; }  // -1 for a stream without a thread
+
+  // Runs `work` after everything issued before, under the invocation current now.
+  void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
+  // The event is SCHEDULED now and completes when the work issued so far is done.
+  void Record(Event& event);
+  // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
+  // this stream, which is in order anyway: only its failure is passed on. Error
+  // (kFailedPrecondition) for an event that was never recorded.
+  void WaitEvent(const Event& event);
+  // True when nothing is queued or running.
+  bool IsFree() const {
+    detail::MutexLock lock(mutex_);
+    return queue_.empty() && !busy_;
+  }
+  // Times that the stream's thread had to wait for another stream's event.
+  int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Registry {
+    CPUStream* Find(Device device, int id) const;
+    detail::Mutex mutex;
+    CPUStream* streams = nullptr;
+  };
+  static Registry& All() {
+    static auto* registry = new Registry;  // the threads use their streams until the process ends
+    return *registry;
+  }
+
+  static constexpr size_t kUsualBatch = 16;
+
+  CPUStream(Device device, int id);
+
+  // One of: work; an event to complete; an event to wait for.
+  struct Item {
+    UniqueFunction<void()> work;
+    detail::IntrusivePtr<detail::EventState> record;
+    detail::IntrusivePtr<detail::EventState> wait;
+    Invocation invocation;
+    uint64_t issuer = 0;  // the IssueScope, 0 for none
+  };
+  // Failures that no event has taken yet, at most one of each issuer.
+  class Failures {
+   public:
+    // Whether work of the issuer is skipped: for a failure of its own, or of none's.
+    bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
+    void Add(uint64_t issuer, std::exception_ptr failure) {
+      list_.emplace_back(issuer, std::move(failure));
+    }
+    std::exception_ptr Take(uint64_t issuer);
+
+   private:
+    const std::pair<uint64_t, std::exception_ptr>* Find(uint64_t issuer) const {
+      for (const auto& failure : list_)
+        if (failure.first == issuer) return &failure;
+      return nullptr;
+    }
+    std::vector<std::pair<uint64_t, std::exception_ptr>> list_;
+  };
+
+  void Push(Item item);
+  // Takes all that is queued at once, and leaves the room of `items` for what comes.
+  void Next(std::vector<Item>& items);
+  void Serve();
+  void Execute(Item& item, Failures& failures);
+
+  const Device device_;
+  const int id_;
+  mutable detail::Mutex mutex_;
+  std::vector<Item> queue_;
+  detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
+  bool busy_ = false;
+  std::atomic<int64_t> blocking_waits_{0};
+  CPUStream* next_ = nullptr;  // in the registry
+};
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
+}  // namespace detail
+
+// While it lives, the calling thread issues its work for CPU streams on this one, whatever stream
+// id operators run with.
+class OPKIT_IMAGE_LOCAL CPUStreamScope {
+ public:
+  explicit CPUStreamScope(CPUStream& stream)
+      : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
+  CPUStreamScope(const CPUStreamScope&) = delete;
+  CPUStreamScope& operator=(const CPUStreamScope&) = delete;
+  ~CPUStreamScope() { detail::t_cpu_stream = previous_; }
+
+ private:
+  CPUStream* const previous_;
+};
+
+// Issues work on a CPUStream of device {kCPUStream, index}.
+class CPUStreamContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kCPUStream;
+  static constexpr bool kAsynchronous = true;
+
+  explicit CPUStreamContext(Device device = {kDeviceType, 0}) : device_(device) {
+    if (device.type != kDeviceType)
+      Throw(ErrorCode::kInvalidArgument, "CPUStreamContext cannot run on ", ToString(device));
+  }
+
+  Device device() const { return device_; }
+  CPUStream& stream() {
+    if (!stream_) SwitchToDevice(0);
+    return *stream_;
+  }
+  void SwitchToDevice(int stream_id = 0) {
+    if (!stream_ || stream_->id() != stream_id || detail::t_cpu_stream)
+      stream_ = &CPUStream::Get(device_, stream_id);
+  }
+  void Record(Event& event) { stream().Record(event); }
+  void WaitEvent(const Event& event) { stream().WaitEvent(event); }
+  void FinishDeviceComputation();
+  static bool IsStreamFree(Device device, int stream_id) {
+    const CPUStream* stream = CPUStream::Find(device, stream_id);
+    return !stream || stream->IsFree();
+  }
+
+  // Runs `work` on the stream; returns at once.
+  template <class F>
+  void Launch(F&& work) {
+    stream().Launch(std::forward<F>(work));
+  }
+
+ private:
+  Device device_;
+  CPUStream* stream_ = nullptr;
+  std::optional<Event> drained_;  // kept for its memory
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
+
+// ---- opkit/device/native_stream.hpp
+// Work on a stream that another image, or the author, has made: each backend with native streams
+// says here how its contexts issue on one. Libraries run their operators on their host's streams by
+// it, and operators that others invoke run on the stream of their caller.
+#ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
+#define OPKIT_DEVICE_NATIVE_STREAM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
+// are switched to.
+using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
+
+// One line in the header of a device with native streams. Thread-safe.
+//   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
+//   &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+// Null where no header of the type's backend was included.
+OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
 // ---- opkit/engine/pool/idle_list.hpp
 // IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
@@ -6948,12 +7716,10 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 
 #endif  // OPKIT_OP_KERNEL_HPP_
 
-// ---- opkit/op/schema.hpp
-// OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
-// derived from a typed signature), then asked whether a node is right, what its outputs are and
-// what a run costs.
-#ifndef OPKIT_OP_SCHEMA_HPP_
-#define OPKIT_OP_SCHEMA_HPP_
+// ---- opkit/op/schema/op_cost.hpp
+// OpCost: what one run of an operator costs, whatever the device.
+#ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
+#define OPKIT_OP_SCHEMA_OP_COST_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -6964,6 +7730,19 @@ struct OpCost {
   uint64_t bytes_written = 0;
   uint64_t params_bytes = 0;
 };
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
+
+// ---- opkit/op/schema.hpp
+// OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
+// derived from a typed signature), then asked whether a node is right, what its outputs are and
+// what a run costs.
+#ifndef OPKIT_OP_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_HPP_
+
+namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
@@ -7372,6 +8151,31 @@ class OpRegistry {
   std::unique_ptr<State> state_;
 };
 
+namespace detail {
+
+// Held by what uses schemas and kernels for longer than a lookup, and while a function of a library
+// runs: no library is unloaded meanwhile. Nests; costs two uncontended locks where it does not.
+class OPKIT_IMAGE_LOCAL RegistryUse {
+ public:
+  RegistryUse();
+  RegistryUse(const RegistryUse&) = delete;
+  RegistryUse& operator=(const RegistryUse&) = delete;
+  ~RegistryUse();
+  // Whether this thread holds one.
+  static bool IsInThisThread();
+};
+// Held while registrations are removed: begins when nobody uses the registry, and until it ends
+// other threads wait before they do. One at a time, and not in a thread that uses it.
+class OPKIT_IMAGE_LOCAL RegistryRemoval {
+ public:
+  RegistryRemoval();
+  RegistryRemoval(const RegistryRemoval&) = delete;
+  RegistryRemoval& operator=(const RegistryRemoval&) = delete;
+  ~RegistryRemoval();
+};
+
+}  // namespace detail
+
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
 // without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
 // first line of a test.
@@ -7413,225 +8217,6 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 }  // namespace opkit
 
 #endif  // OPKIT_OP_OP_REGISTRY_HPP_
-
-// ---- opkit/base/timeout.hpp
-// Timeout: how long to wait. Takes any std::chrono duration without including <chrono>.
-#ifndef OPKIT_BASE_TIMEOUT_HPP_
-#define OPKIT_BASE_TIMEOUT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-//   event.Finish();                                // for ever
-//   event.Finish(std::chrono::milliseconds(50));
-class Timeout {
- public:
-  constexpr Timeout() = default;
-  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
-  // is for ever.
-  template <class Duration>
-    requires requires(const Duration& d) {
-      d.count();
-      Duration::period::num;
-    }
-  constexpr Timeout(const Duration& duration) {
-    const auto ns = static_cast<long double>(duration.count()) * 1e9L *
-                    static_cast<long double>(Duration::period::num) /
-                    static_cast<long double>(Duration::period::den);
-    if (ns < 9.2e18L) ns_ = ns > 0 ? static_cast<int64_t>(ns) : 0;
-  }
-
-  constexpr bool is_forever() const { return ns_ < 0; }
-  constexpr int64_t ns() const { return ns_; }
-  // On the clock of detail::MonotonicNs; -1 for ever.
-  int64_t DeadlineNs() const {
-    if (is_forever()) return -1;
-    int64_t deadline = 0;
-    return __builtin_add_overflow(detail::MonotonicNs(), ns_, &deadline) ? -1 : deadline;
-  }
-
- private:
-  int64_t ns_ = -1;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_TIMEOUT_HPP_
-
-// ---- opkit/device/event.hpp
-// Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
-// SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
-// on it. Nothing polls: a waiter is woken, a callback called, by the thread that completes the
-// event.
-#ifndef OPKIT_DEVICE_EVENT_HPP_
-#define OPKIT_DEVICE_EVENT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
-
-inline const char* ToString(EventStatus status) {
-  constexpr const char* kNames[] = {"INITIALIZED", "SCHEDULED", "SUCCESS", "FAILED"};
-  return kNames[static_cast<int>(status)];
-}
-constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
-
-// Says, when something fails after its caller has gone on, whose work it was.
-class FailureContext : public RefCounted {
- public:
-  virtual std::string Describe() const = 0;
-};
-
-// The state that the handles of one event share with its device. A device whose completion the host
-// is not told of by itself derives a class from it.
-class EventState : public RefCounted {
- public:
-  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
-  // `exception_`.
-  EventStatus status() const { return status_.load(std::memory_order_acquire); }
-
-  // Only after a terminal status, when nothing writes it any more.
-  const std::exception_ptr& exception() const { return exception_; }
-
-  // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
-  bool Schedule();
-  // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
-  // outside the lock.
-  bool Complete(std::exception_ptr exception);
-  // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
-  // where the device still needs it as it is.
-  OPKIT_INLINE virtual bool Reuse();
-  // Runs at once when terminal.
-  void AddCallback(UniqueFunction<void()> callback) {
-    RequestNotification();
-    AddQuietCallback(std::move(callback));
-  }
-  // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
-  void AddQuietCallback(UniqueFunction<void()> callback);
-  // Blocks until terminal; false when `timeout` ran out first.
-  bool Wait(Timeout timeout);
-
-  // A device that completes silently is asked here to call Complete when it is done.
-  virtual void RequestNotification() {}
-  // Asks such a device whether it is done, without waiting.
-  virtual void Poll() {}
-
-  void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
-  // Only the thread that records it waits for it, and may change what it fails with.
-  void SetPrivate() { private_ = true; }
-
-  // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
-  // long before that). Touched by the recording thread before the work is issued and by the device
-  // after it, never at once.
-  RefCountedList retained;
-
- private:
-  // With the context of this event's work, and marked so that nobody changes what others read.
-  std::exception_ptr Shared(std::exception_ptr exception) const;
-
-  struct Waiter {  // on the stack of a thread in Wait
-    detail::Parker parker;
-    Waiter* next = nullptr;
-  };
-
-  std::atomic<EventStatus> status_{EventStatus::kInitialized};
-  detail::Mutex mutex_;
-  Waiter* waiters_ = nullptr;
-  std::exception_ptr exception_;
-  std::vector<UniqueFunction<void()>> callbacks_;
-  IntrusivePtr<const FailureContext> context_;
-  bool private_ = false;
-};
-
-// How a device type makes its event states; the plain EventState where none was set.
-using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
-std::atomic<EventStateFactory>& EventFactory(DeviceType type);
-
-namespace detail {
-using ::opkit::EventFactory;
-using ::opkit::EventState;
-using ::opkit::FailureContext;
-}  // namespace detail
-
-// A handle; copies share the completion until one of them is Reset. Waits, queries and completion
-// may come from any thread; Reset and assignment of one handle may not race with its other uses.
-class Event {
- public:
-  Event() : Event(Device{}) {}
-  explicit Event(Device device) : device_(device), state_(NewState()) {}
-  Event(const Event& other) : device_(other.device_), state_(other.state_) {}
-  Event(Event&& other) noexcept = default;
-  Event& operator=(Event other) noexcept {
-    device_ = other.device_;
-    std::swap(state_, other.state_);
-    std::swap(spare_, other.spare_);
-    return *this;
-  }
-  ~Event() = default;
-
-  Device device() const { return device_; }
-  EventStatus Query() const {
-    if (state_->status() == EventStatus::kScheduled) state_->Poll();
-    return state_->status();
-  }
-  bool IsScheduled() const { return Query() == EventStatus::kScheduled; }
-  bool IsFinished() const { return IsTerminal(Query()); }
-
-  // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
-  // Contexts call it when they issue work.
-  bool SetScheduled() { return state_->Schedule(); }
-
-  // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
-  // kept, later ones are ignored. Error (kFailedPrecondition) after SUCCESS.
-  void SetFinished() { CompleteOnce(nullptr); }
-  void SetFinished(const char* error_message);
-  void SetFinishedWithException(std::exception_ptr exception) {
-    CompleteOnce(std::move(exception));
-  }
-  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
-  // device still runs what it has begun and keeps the memory until it has drained. False if too
-  // late.
-  bool Cancel();
-
-  // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
-  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
-  // recorded, unless a timeout is given to wait for that.
-  void Finish(Timeout timeout = {}) const;
-  void RethrowIfFailed() const {
-    if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
-  }
-  // Runs once terminal, on the completing thread, outside every lock; at once when already
-  // terminal. It must not throw.
-  void SetCallback(UniqueFunction<void()> callback) const {
-    state_->AddCallback(std::move(callback));
-  }
-
-  // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
-  // used in turn: from the second Reset on nothing is allocated unless others hold both.
-  void Reset();
-
-  // Null unless FAILED.
-  std::exception_ptr exception() const {
-    return Query() == EventStatus::kFailed ? state_->exception() : nullptr;
-  }
-  // Empty unless FAILED.
-  std::string ErrorMessage() const;
-
-  // For contexts.
-  const IntrusivePtr<EventState>& state() const { return state_; }
-
- private:
-  void CompleteOnce(std::exception_ptr exception);
-  IntrusivePtr<EventState> NewState() const;
-
-  Device device_;
-  IntrusivePtr<EventState> state_;
-  // The completion before: the thread that completed the present one may not have let go of it yet.
-  IntrusivePtr<EventState> spare_;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_EVENT_HPP_
 
 // ---- opkit/op/observer.hpp
 // Observers: watch operators and nets from outside. What is attached is started before and stopped
@@ -8472,85 +9057,6 @@ class GradientMakerBase {
 }  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
-
-// ---- opkit/device/context.hpp
-// Context: the device-side handle an operator runs with. The concept that every device meets, and
-// CPUContext, where issuing work means doing it.
-#ifndef OPKIT_DEVICE_CONTEXT_HPP_
-#define OPKIT_DEVICE_CONTEXT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A user's own device is a class like CPUContext below, a REGISTER_<DEVICE>_OPERATOR macro of one
-// line (op/registration.hpp), and, where its memory is not the host's, an Allocator and copies.
-template <class C>
-concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
-  { C::kDeviceType } -> std::convertible_to<DeviceType>;
-  { C::kAsynchronous } -> std::convertible_to<bool>;  // work goes on after it was issued
-  requires std::constructible_from<C, Device>;
-  { constant.device() } -> std::convertible_to<Device>;
-  context.SwitchToDevice(stream_id);        // the stream that further work is issued on
-  context.Record(event);                    // SCHEDULED; done when the work issued so far is
-  context.WaitEvent(std::as_const(event));  // work issued from now on waits for the event
-  context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
-  { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
-};
-
-// Whether an operator may be issued before the work of those that it depends on is done, where that
-// was issued to the same kind of device: as the context's member of that name says, which is true
-// of every asynchronous context without one.
-template <DeviceContext C>
-inline constexpr bool kSupportsAsyncScheduling = C::kAsynchronous;
-template <DeviceContext C>
-  requires requires { C::kSupportsAsyncScheduling; }
-inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
-
-// Abilities that a context may have besides, each a concept.
-//
-// Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
-// user's own. ParallelFor, strided inputs and function operators' launch come with it.
-template <class C>
-concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
-// Work that is issued on a stream of the device's own kind, given to copies and to functions.
-template <class C>
-concept NativeStreamContext = requires(C& context) {
-  { context.native_stream() } -> std::convertible_to<void*>;
-};
-// A stream that is an object of the toolkit's or the author's.
-template <class C>
-concept StreamContext = requires(C& context) { &context.stream(); };
-
-// Synchronous host execution. Every call costs next to nothing.
-class CPUContext {
- public:
-  static constexpr DeviceType kDeviceType = DeviceType::kCPU;
-  static constexpr bool kAsynchronous = false;
-
-  CPUContext() = default;
-  explicit CPUContext(Device device) {
-    if (device.type != kDeviceType)
-      Throw(ErrorCode::kInvalidArgument, "CPUContext cannot run on ", ToString(device));
-  }
-
-  Device device() const { return {}; }
-  void SwitchToDevice(int = 0) {}
-  // Work is done when it is issued: an operator with an asynchronous part finishes the event
-  // itself.
-  void Record(Event& event) { event.SetScheduled(); }
-  void WaitEvent(const Event& event) { event.Finish(); }
-  void FinishDeviceComputation() {}
-  static bool IsStreamFree(Device, int) { return true; }
-
-  // Runs `work` now.
-  template <class F>
-  void Launch(F&& work) {
-    work();
-  }
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
 // ---- opkit/op/operator.hpp
 // Operator<Context>: the class that op authors derive from. It owns the device context, and its Run
@@ -9645,13 +10151,26 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 
   ThreadPool* const pool_ = t_pool.pool;
 };
+// The host's call that the operator which runs in this thread serves.
+OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+class OPKIT_IMAGE_LOCAL HostCallScope {
+ public:
+  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
+  HostCallScope(const HostCallScope&) = delete;
+  HostCallScope& operator=(const HostCallScope&) = delete;
+  ~HostCallScope() { t_host_call = outer_; }
+
+ private:
+  const opkit_call* const outer_;
+};
+
 // The library's operator behind one operator of the host's, and the blobs that it is bound to.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  ExportedInstance(const OpSchema& schema, const opkit_node& node) {
+  ExportedInstance(const Kernel& kernel, const opkit_node& node)
+      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     OperatorDef def = DefinitionOfAbi(node);
-    // An operator in a host's stream takes its turn there, and then runs as on the CPU.
-    if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
     for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
@@ -9662,16 +10181,25 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       workspace_.CreateTensor(name);
     }
     const PoolScope threads(LibraryPool());
-    op_ = CreateOperator(def, &workspace_);
+    const CPUStreamScope in_stream(here_);
+    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel});
+    // The host's event tells when work on its native streams has run.
+    if (!IsHostAccessible(def.device().type)) op_->DisableEvent();
     for (size_t o = 0; o < outputs_.size(); ++o)
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
-  // Runs at its place in the host's stream, where there is one.
+  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
+  // operator, on a native one it issues its work.
   void Run(const opkit_call* call) {
-    if (!call->asynchronous) return Forward(call);
-    OpResource(call).launch(
-        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    if (!call->asynchronous) {
+      Forward(call);
+    } else if (IsHostAccessible(here_.device().type)) {
+      OpResource(call).launch(
+          [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    } else {
+      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
+    }
   }
 
  private:
@@ -9683,9 +10211,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   void Forward(const opkit_call* call) {
     for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
     for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
-    RunOperator(call->scratch, call->scratch_bytes);
+    RunOperator(call);
     for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(o, *opkit_output(call, o));
+      if (outputs_[o].blob) Deliver(call, o);
   }
 
   // Outputs get blobs of their own, but for those that must be an input's.
@@ -9724,22 +10252,26 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (view.data != in.data) {
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
-        if (view.data) CopyInto(source, view);
+        if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
     Bind(output, view);
   }
-  void RunOperator(void* scratch, int64_t scratch_bytes) {
+  void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
-    op_->SetScratch(scratch, scratch ? scratch_bytes : 0);
-    op_->Run();
+    const CPUStreamScope in_stream(here_);
+    const HostCallScope of_host(call);
+    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
+    call->asynchronous ? op_->RunAsync() : op_->Run();
   }
 
   // Copies a result that does not lie in the host's memory there.
-  void Deliver(size_t o, const opkit_tensor& view) {
-    if (view.dtype == OPKIT_UNDEFINED) return;
+  void Deliver(const opkit_call* call, size_t o) {
+    opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
+    const bool is_open = view.dtype == OPKIT_UNDEFINED;
+    if (is_open && view.req == OPKIT_REQ_NONE) return;
     Blob* blob = outputs_[o].blob;
     if (!blob->IsType<Tensor>())
       Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
@@ -9750,8 +10282,14 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     if (!result.initialized())
       Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
             blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (is_open)
+      view = OpResource(call)
+                 .allocate_output(static_cast<int>(o),
+                                  std::span(result.shape().data(), Index(result.rank())),
+                                  result.dtype())
+                 .view();
     CheckResult(o, result, view, "is");
-    CopyInto(result, view);
+    CopyElements(result, TensorOfView(view), call->stream);
   }
   OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
                               const char* how) const {
@@ -9761,11 +10299,6 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
           ", but the program has ", static_cast<DType>(view.dtype), wanted,
           " for it; correct the schema's TensorInferenceFunction, or write one");
-  }
-  static void CopyInto(const Tensor& result, const opkit_tensor& view) {
-    if (result.nbytes() == 0) return;
-    const Tensor dense = result.is_dense() ? result : result.Contiguous();
-    std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
   }
 
   // A run at its place in the host's stream: a call of its own, which holds copies of the data that
@@ -9795,6 +10328,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
   };
 
+  CPUStream here_;  // the operator's turn in a stream of the host's
   Workspace workspace_;
   std::unique_ptr<OperatorBase> op_;
   std::vector<Value> inputs_, outputs_;
@@ -9810,7 +10344,8 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// The functions of an opkit_op and its kernels over a schema, which both have as `author`.
+// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
+// are their `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -9820,13 +10355,14 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     }
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
+    if (schema.has_cost()) op.cost = &Cost;
     op.author = &schema;
   }
-  static void FillIn(opkit_kernel& kernel, const OpSchema& schema) {
-    kernel.create = &Create;
-    kernel.destroy = &Destroy;
-    kernel.forward = &Forward;
-    kernel.author = &schema;
+  static void FillIn(opkit_kernel& to, const Kernel& kernel) {
+    to.create = &Create;
+    to.destroy = &Destroy;
+    to.forward = &Forward;
+    to.author = &kernel;
   }
   // The library's gradient maker gives new values names of its own; the host then gives each its
   // name.
@@ -9880,8 +10416,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
-      const auto& schema = *static_cast<const OpSchema*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(schema, *node));
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node));
     });
   }
   static void Destroy(void* instance) {
@@ -10006,25 +10542,39 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  // The scratch of the first configuration that the kernel proposes in standard layouts.
+  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                           const opkit_value* outputs, opkit_cost* cost) {
+    return GuardedCall([&] {
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
+      cost->flops = said.flops;
+      cost->bytes_read = said.bytes_read;
+      cost->bytes_written = said.bytes_written;
+      cost->params_bytes = said.params_bytes;
+    });
+  }
+  // The largest scratch among the first configurations that the device's kernels propose in
+  // standard layouts: the host does not say which of them it asks for.
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
-      OperatorDef def = DefinitionOfAbi(*node);
-      def.Device(DeviceType::kCPU);
-      const auto kernels = KernelOrder(def);
-      if (kernels.empty() || !kernels[0]->propose) return;
+      const OperatorDef def = DefinitionOfAbi(*node);
       const Values ins(inputs, node->num_inputs, true);
-      const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
-      try {
-        for (const KernelConfig& config : kernels[0]->propose({def, ins.infos(), outs})) {
-          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
-          *bytes = config.scratch_bytes;
-          break;
+      std::optional<std::vector<TensorInfo>> outs;
+      for (const Kernel* kernel :
+           OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
+        if (!kernel->propose) continue;
+        if (!outs) outs = schema.InferOutputs(def, ins.infos());
+        try {
+          for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
+            if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+            *bytes = (std::max)(*bytes, config.scratch_bytes);
+            break;
+          }
+        } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
         }
-      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
       }
     });
   }
@@ -10048,25 +10598,20 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
       record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
 }
-// In the host's streams run the library's kernels for the CPU.
 OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
-  bool on_cpu = false, on_stream = false;
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
-    if (kernel->backend != kReferenceBackend)
-      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel of the backend ",
-            kernel->backend, " (at ", kernel->Place(),
-            "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
-            "name of their backend");
-    on_cpu |= kernel->device == DeviceType::kCPU;
-    on_stream |= kernel->device == DeviceType::kCPUStream;
-  }
-  const auto add = [&](const char* name) {
+    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device))
+      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel for ",
+            kernel->device,
+            " that cannot issue work on its host's streams: include the header of the backend in "
+            "the library (opkit/backends/<its name>/context.hpp), or call RegisterNativeStreams "
+            "for a device of your own (at ",
+            kernel->Place(), ")");
     FunctionDevice& device = record.devices.emplace_back();
-    device.name = name;
-    SchemaFunctions::FillIn(device.abi, schema);
-  };
-  if (on_cpu) add("cpu");
-  if (on_cpu && on_stream) add("cpu_stream");
+    device.name = ToString(kernel->device);
+    if (kernel->backend != kReferenceBackend) device.backend = kernel->backend;
+    SchemaFunctions::FillIn(device.abi, *kernel);
+  }
 }
 // A record of an operator of the registries: the library's second way to describe one.
 OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
@@ -10077,7 +10622,8 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   record->line = schema.line();
   // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
   const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
-  record->flags = (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
+                  (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
                   (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
                   (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
@@ -10104,12 +10650,30 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators())
-    if (FunctionRecord record = ReadSchema(OpRegistry::Global().GetSchema(name));
-        !record->devices.empty())
-      records.push_back(std::move(record));
+    records.push_back(ReadSchema(OpRegistry::Global().GetSchema(name)));
 }
 
 }  // namespace detail
+
+OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                               const std::vector<Tensor>& outputs, const Arguments& args) {
+  if (!detail::t_host_call)
+    Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
+          "\") is called in a thread that runs no operator of a library; a program's own operator "
+          "calls Invoke");
+  std::list<Dims> strides;
+  const auto views = [&](const std::vector<Tensor>& tensors) {
+    std::vector<OpTensor> all;
+    for (const Tensor& tensor : tensors) {
+      strides.push_back(tensor.strides());
+      all.emplace_back(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
+                       strides.back().data(), tensor.rank(), tensor.device());
+    }
+    return all;
+  };
+  OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
+}
+
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
@@ -10176,6 +10740,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     opkit_kernel& kernel = device.abi;
     kernel.size = sizeof kernel;
     kernel.device = device.name.c_str();
+    kernel.backend = device.backend.empty() ? nullptr : device.backend.c_str();
     kernel.flags = device.create_state && device.shares_state ? OPKIT_KERNEL_STATEFUL : 0;
     return &kernel;
   }
@@ -10313,11 +10878,16 @@ class OpImport {
       Refuse(StrCat("has a kernel of operator ", op_.name, " for \"", kernel->device,
                     "\", which is no device type of this program"),
              "\"cpu\", \"gpu\" and \"cpu_stream\" are");
+    const char* const backend =
+        OPKIT_ABI_HAS(kernel, backend) && kernel->backend ? kernel->backend : "";
+    CheckLibraryText(library_, backend, StrCat(who(), " with a kernel of a backend"));
     for (const FunctionDevice& other : devices)
-      if (other.type == static_cast<DeviceType>(type))
-        Refuse(StrCat("has two kernels of operator ", op_.name, " for ", kernel->device));
+      if (other.type == static_cast<DeviceType>(type) && other.backend == backend)
+        Refuse(StrCat("has two kernels of operator ", op_.name, " for ", kernel->device,
+                      *backend ? " of the backend " : "", backend));
     FunctionDevice& device = devices.emplace_back();
     device.name = kernel->device;
+    device.backend = backend;
     device.type = static_cast<DeviceType>(type);
     device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
     std::memcpy(&device.abi, kernel, (std::min)(kernel->size, uint64_t{sizeof device.abi}));
@@ -10371,6 +10941,450 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+
+// ---- opkit/device/impl/event.ipp
+// The definitions of opkit/device/event.hpp.
+#ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
+#define OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE bool EventState::Schedule() {
+  detail::MutexLock lock(mutex_);
+  const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
+  if (IsTerminal(now)) return false;
+  if (now == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition,
+          "the event is recorded while it is still SCHEDULED; "
+          "Finish or Reset it first");
+  status_.store(EventStatus::kScheduled, std::memory_order_release);
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
+  if (exception) exception = Shared(std::move(exception));
+  std::vector<UniqueFunction<void()>> callbacks;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
+    exception_ = std::move(exception);
+    status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
+                  std::memory_order_release);
+    callbacks.swap(callbacks_);
+    for (Waiter* waiter = waiters_; waiter;) {
+      Waiter* next = waiter->next;  // gone once it is set
+      detail::Parker::Wake(waiter->parker.Set());
+      waiter = next;
+    }
+    waiters_ = nullptr;
+  }
+  if (callbacks.empty()) return true;
+  const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
+  for (auto& callback : callbacks) callback();
+  callbacks.clear();
+  detail::MutexLock lock(mutex_);
+  callbacks_.swap(callbacks);  // its room is for the next use of this state
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Reuse() {
+  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
+  status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
+  exception_ = nullptr;
+  context_ = {};
+  private_ = false;
+  callbacks_.clear();
+  retained.clear();
+  return true;
+}
+
+OPKIT_INLINE void EventState::AddQuietCallback(UniqueFunction<void()> callback) {
+  {
+    detail::MutexLock lock(mutex_);
+    if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+OPKIT_INLINE bool EventState::Wait(Timeout timeout) {
+  if (IsTerminal(status())) return true;
+  RequestNotification();
+  Waiter self;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
+    self.next = std::exchange(waiters_, &self);
+  }
+  if (self.parker.Wait(timeout.DeadlineNs())) return true;
+  detail::MutexLock lock(mutex_);
+  for (Waiter** link = &waiters_; *link; link = &(*link)->next)
+    if (*link == &self) {
+      *link = self.next;
+      return false;
+    }
+  return true;  // completed at the last moment
+}
+
+OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception) const {
+  try {
+    std::rethrow_exception(exception);
+  } catch (Error& error) {
+    // An Error that others may read already is copied, and the copy changed; a class derived from
+    // Error would be cut by copying and stays as it is.
+    const bool others = error.is_shared();
+    if (!private_) error.SetShared();
+    if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
+    const std::string described = context_->Describe();
+    for (const std::string& line : error.context())
+      if (line == described) return exception;  // the operator itself failed while issuing
+    if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
+    Error copy = error;
+    copy.AddContext(described).SetShared();
+    return std::make_exception_ptr(std::move(copy));
+  } catch (...) {
+    if (!context_) return exception;
+    Error error = CurrentError();
+    error.AddContext(context_->Describe()).SetShared();
+    return std::make_exception_ptr(std::move(error));
+  }
+}
+
+OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
+  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+}
+
+OPKIT_INLINE void Event::SetFinished(const char* error_message) {
+  CompleteOnce(error_message
+                   ? std::make_exception_ptr(Error(ErrorCode::kOperatorFailed, error_message))
+                   : nullptr);
+}
+
+OPKIT_INLINE bool Event::Cancel() {
+  const auto state = state_;  // as in CompleteOnce
+  const bool cancelled =
+      state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
+  state->RequestNotification();  // so that the memory is let go when the device has drained
+  return cancelled;
+}
+
+OPKIT_INLINE void Event::Finish(Timeout timeout) const {
+  if (timeout.is_forever() && state_->status() == EventStatus::kInitialized)
+    Throw(ErrorCode::kFailedPrecondition,
+          "waiting for an event that was never recorded: run the "
+          "operator first, or wait with a timeout");
+  if (!state_->Wait(timeout))
+    Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
+          ToString(state_->status()), " after ", timeout.ns() / 1000, " us");
+  RethrowIfFailed();
+}
+
+OPKIT_INLINE void Event::Reset() {
+  const bool spare = spare_.use_count() == 1 && spare_->Reuse();
+  if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
+  auto next = spare ? std::move(spare_) : NewState();
+  spare_ = std::exchange(state_, std::move(next));
+  // The callbacks, the exception and the memory that the state holds go now, or with its last
+  // handle.
+  if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
+    spare_ = {};
+}
+
+OPKIT_INLINE std::string Event::ErrorMessage() const {
+  if (Query() != EventStatus::kFailed) return {};
+  try {
+    std::rethrow_exception(state_->exception());
+  } catch (...) {
+    return CurrentError().what();
+  }
+}
+
+OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
+  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
+  // runs.
+  const auto state = state_;
+  if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
+    Throw(ErrorCode::kFailedPrecondition,
+          "SetFinished on an event that is SUCCESS already; "
+          "Reset it first");
+}
+
+OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
+  // Acquire: pairs with the backend's store, so that what it set up before is seen.
+  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  return factory ? factory(device_) : MakeIntrusive<EventState>();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+// ---- opkit/device/impl/copy.ipp
+// The definitions of opkit/device/copy.hpp.
+#ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
+#define OPKIT_DEVICE_IMPL_COPY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
+  const DeviceType from = MemoryDevice(source.device()).type;
+  const DeviceType to = MemoryDevice(target.device()).type;
+  detail::MutexLock lock(Copies().mutex);
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->from == from && route->to == to && route->copy) return route->copy;
+  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  std::vector<std::string> known;
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
+  throw Error(
+      ErrorCode::kUnsupported,
+      StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
+             ToString(from), " to ", ToString(to), " is registered, only ", known,
+             "; include its backend's header, or call RegisterCopy"),
+      &source);
+}
+
+OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
+  const CopyFunction copy = FindCopy(source, target);
+  if (target.nbytes() == 0) return;
+  const bool on_host = copy == &CopyHost;
+  if (!target.is_dense() || (!on_host && !source.is_dense()))
+    Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
+          " while one of them is strided");
+  const Tensor dense = source.is_dense() ? source : source.Contiguous();
+  void* const to = target.raw_mutable_data();
+  if (on_host)
+    std::memmove(to, dense.raw_data(), Index(dense.nbytes()));
+  else
+    copy(to, MemoryDevice(target.device()), dense.raw_data(), MemoryDevice(source.device()),
+         dense.nbytes(), stream);
+}
+
+OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {
+  if (!from.initialized())
+    throw Error(ErrorCode::kUninitialized,
+                StrCat("tensor ", from, " is copied before anything was written to it"), &from);
+  copy = FindCopy(from, to);
+  if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
+    throw Error(
+        ErrorCode::kUnsupported,
+        StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
+               ": only dense tensors of the standard layout leave a device; convert it there "
+               "first"),
+        &from);
+  target = to.PreparedFor(from);
+}
+
+OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
+  const Tensor dense = source.is_dense() ? source : source.Contiguous();
+  if (dense.nbytes() == 0) return;
+  copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
+       MemoryDevice(source.device()), dense.nbytes(), stream);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
+  from = MemoryDevice({from, 0}).type;
+  to = MemoryDevice({to, 0}).type;
+  detail::MutexLock lock(detail::Copies().mutex);
+  detail::CopyTable::Route** link = &detail::Copies().routes;
+  for (; *link; link = &(*link)->next)
+    if ((*link)->from == from && (*link)->to == to) return std::exchange((*link)->copy, copy);
+  *link = new detail::CopyTable::Route{from, to, copy, nullptr};
+  return nullptr;
+}
+
+OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy);
+  prepared.Run();
+  *target = std::move(prepared.target);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
+
+// ---- opkit/device/impl/cpu_stream.ipp
+// The definitions of opkit/device/cpu_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
+  if (detail::t_cpu_stream) return *detail::t_cpu_stream;
+  if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
+  detail::MutexLock lock(All().mutex);
+  if (CPUStream* stream = All().Find(device, id)) return *stream;
+  auto* stream = new CPUStream(device, id);
+  stream->next_ = std::exchange(All().streams, stream);
+  return *stream;
+}
+
+OPKIT_INLINE void CPUStream::Record(Event& event) {
+  // One that was cancelled before it was recorded still keeps its memory until the stream is
+  // here.
+  if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
+    Push({{}, event.state(), {}, {}});
+}
+
+OPKIT_INLINE void CPUStream::WaitEvent(const Event& event) {
+  const EventStatus status = event.Query();
+  if (status == EventStatus::kSuccess) return;
+  if (status == EventStatus::kInitialized)
+    Throw(ErrorCode::kFailedPrecondition,
+          "a stream cannot wait for an event that was never "
+          "recorded: run the operator first");
+  event.state()->RequestNotification();
+  Push({{}, {}, event.state(), {}});
+}
+
+OPKIT_INLINE CPUStream* CPUStream::Registry::Find(Device device, int id) const {
+  for (CPUStream* stream = streams; stream; stream = stream->next_)
+    if (stream->device_ == device && stream->id_ == id) return stream;
+  return nullptr;
+}
+
+OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(id) {
+  queue_.reserve(kUsualBatch);
+  const auto serve = [](void* self) -> void* {
+    static_cast<CPUStream*>(self)->Serve();
+    return nullptr;
+  };
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, serve, this) != 0)
+    Throw(ErrorCode::kOutOfMemory, "cannot start the thread of stream ", id);
+  pthread_detach(thread);
+}
+
+OPKIT_INLINE void CPUStream::Push(Item item) {
+  item.issuer = detail::t_issuer;
+  if (id_ < 0) {
+    Failures failures;
+    Execute(item, failures);
+    if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
+    return;
+  }
+  detail::Parker::Address sleeper = nullptr;
+  {
+    detail::MutexLock lock(mutex_);
+    queue_.push_back(std::move(item));
+    if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
+  }
+  if (sleeper) detail::Parker::Wake(sleeper);
+}
+
+OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
+  for (;;) {
+    detail::Parker parker;
+    {
+      detail::MutexLock lock(mutex_);
+      busy_ = !queue_.empty();
+      if (busy_) return items.swap(queue_);
+      parked_ = &parker;
+    }
+    parker.Wait();
+  }
+}
+
+OPKIT_INLINE void CPUStream::Serve() {
+  Failures failures;
+  std::vector<Item> items;
+  items.reserve(kUsualBatch);
+  for (;;) {
+    Next(items);
+    for (Item& item : items) {
+      Execute(item, failures);
+      item = {};  // what the closure held is gone before what comes next
+    }
+    items.clear();
+  }
+}
+
+OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
+  const auto* found = Find(issuer);
+  if (!found) found = Find(0);
+  if (!found) return nullptr;
+  std::exception_ptr failure = found->second;
+  list_.erase(list_.begin() + (found - list_.data()));
+  return failure;
+}
+
+OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
+  if (item.record) {
+    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
+    // completes, so that a thread that has waited finds it freed.
+    item.record->retained.clear();
+    item.record->Complete(failures.Take(item.issuer));
+  } else if (failures.Concerns(item.issuer)) {
+    return;
+  } else if (item.wait) {
+    if (!IsTerminal(item.wait->status())) {
+      // Relaxed: a statistic.
+      blocking_waits_.fetch_add(1, std::memory_order_relaxed);
+      item.wait->Wait({});
+    }
+    if (item.wait->status() == EventStatus::kFailed)
+      failures.Add(item.issuer, item.wait->exception());
+  } else {
+    auto scope = InvocationScope::Adopt(item.invocation);
+    try {
+      item.work();
+    } catch (...) {
+      failures.Add(item.issuer, std::current_exception());
+    }
+  }
+}
+
+OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
+  if (drained_)
+    drained_->Reset();
+  else
+    drained_.emplace(device_);
+  drained_->state()->SetPrivate();
+  stream().Record(*drained_);
+  drained_->Finish();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+
+// ---- opkit/device/impl/native_stream.ipp
+// The table of opkit/device/native_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
+    g_native_streams[AllocatorTable::kSlots] = {};
+
+}  // namespace detail
+
+OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
+  return true;
+}
+OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
+  const auto slot = static_cast<uint64_t>(type);
+  return slot < detail::AllocatorTable::kSlots
+             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
+             : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
 // ---- opkit/engine/pool/impl/latch.ipp
 // How threads sleep until a Latch is at zero: by its address, in a table that is never destroyed.
@@ -11069,13 +12083,22 @@ class ResolvedOperator {
   }
   // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
   // but for contents that the operator had begun to write.
-  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, &OperatorBase::Run);
+  }
+  // As Run, but for the end of the work, which the caller waits for on its stream and keeps all
+  // tensors until then: on an asynchronous device it is only issued.
+  void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, &OperatorBase::RunAsync);
+  }
 
   // The operator in use. Where kernels are selected, a call with new dtypes or shapes replaces it,
   // and with it its observers.
   OperatorBase& op() { return *op_; }
 
  private:
+  void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+             bool (OperatorBase::*run)(int stream_id));
   struct Release;
   // An operator's own workspace: state that it keeps there is not in the next operator's way.
   struct Place {
@@ -11147,14 +12170,20 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// An operator that this operator calls, kept from call to call.
+// An operator that this operator calls, kept from call to call. Each stream has its own, since the
+// work of two may run at once.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
-                  const Arguments& arguments, const InvokeOptions& options)
-      : op(name), args(arguments), present(inputs), resolved(name, inputs, arguments, options) {}
+                  const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
+      : op(name),
+        args(arguments),
+        present(inputs),
+        stream(its_stream),
+        resolved(name, inputs, arguments, options) {}
   std::string op;
   Arguments args;
   std::vector<bool> present;
+  const void* stream;
   ResolvedOperator resolved;
 };
 
@@ -11195,6 +12224,15 @@ struct RunMemory {
   }
 };
 
+// Makes the outputs of an operator that inference leaves open.
+class OutputMaker {
+ public:
+  virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
+
+ protected:
+  ~OutputMaker() = default;
+};
+
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
 // its completion was signalled.
@@ -11230,8 +12268,9 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
-  RefCountedList kept_by_work;         // until launched work has run: a library's code
-  OperatorBase* deferrable = nullptr;  // of an operator with setAsync(), while its forward runs
+  RefCountedList kept_by_work;          // until launched work has run: a library's code
+  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // `add` puts something into the memory of the run.
@@ -11304,22 +12343,22 @@ OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
   return DescribeException(now.failure, unknown);
 }
 
-// Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
-inline void RunInto(ResolvedOperator& resolved, std::string_view op,
-                    const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted) {
+// Runs into `wanted`'s memory: an operator that could not use it has its result copied there. On a
+// native stream, whose thread this is, the work is issued.
+inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
+                    const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
   std::vector<Tensor> results(wanted);
-  resolved.Run(inputs, results);
+  native_stream ? invoked.resolved.Issue(inputs, results) : invoked.resolved.Run(inputs, results);
   for (size_t o = 0; o < wanted.size(); ++o) {
     const Tensor &got = results[o], &want = wanted[o];
     if (got.dtype() != want.dtype() || got.shape() != want.shape())
-      Throw(ErrorCode::kInvalidArgument, "invoke(\"", op, "\"): output ", o, " is ", got,
+      Throw(ErrorCode::kInvalidArgument, "invoke(\"", invoked.op, "\"): output ", o, " is ", got,
             ", but the tensor given for it is ", want);
     if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
     if (!want.is_dense())
-      Throw(ErrorCode::kUnsupported, "invoke(\"", op, "\"): output ", o, ", ", want,
+      Throw(ErrorCode::kUnsupported, "invoke(\"", invoked.op, "\"): output ", o, ", ", want,
             ", is strided; give it a dense tensor and copy from there");
-    const Tensor dense = got.is_dense() ? got : got.Contiguous();
-    std::memmove(want.raw_mutable_data(), dense.raw_data(), static_cast<size_t>(want.nbytes()));
+    CopyElements(got, want, native_stream);
   }
 }
 
@@ -11366,19 +12405,39 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
     });
   }
+  static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
+                           int32_t rank, const int64_t* shape) {
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+      Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
+            " in operator ", state.op);
+    return Shape(Dims(shape, static_cast<size_t>(rank)));
+  }
   static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
                                 const int64_t* shape, opkit_tensor* tensor) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
-        Throw(ErrorCode::kInvalidArgument, "temporary of dtype ", dtype, " and rank ", rank,
-              " in operator ", state.op);
       auto slot = MakeIntrusive<TensorSlot>();
-      slot->tensor = Tensor(Shape(Dims(shape, static_cast<size_t>(rank))),
+      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
                             static_cast<DType>(dtype), MemoryDevice(state.device));
       slot->Bind(slot->tensor, OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
       state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
+    });
+  }
+  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
+                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!state.output_maker)
+        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
+              state.asynchronous && state.launch
+                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
+                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+      CopyView(state.output_maker
+                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
+                                static_cast<DType>(dtype))
+                   .view(),
+               tensor);
     });
   }
   // Copies as many members as the caller's version has.
@@ -11461,19 +12520,21 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return tensors;
   }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
-  static ResolvedOperator& Resolve(ResourceState& state, std::string_view op,
-                                   const std::vector<Tensor>& inputs, size_t num_outputs,
-                                   const Arguments& args) {
+  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const char* op,
+                                               const std::vector<Tensor>& inputs,
+                                               size_t num_outputs, const Arguments& args,
+                                               Device device, const void* stream) {
     std::vector<bool> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
-      if (known->op == op && known->args == args && known->present == present &&
+      if (known->stream == stream && known->op == op && known->args == args &&
+          known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
-        return known->resolved;
-    const InvokeOptions options{state.device, {}, static_cast<int>(num_outputs)};
-    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args, options);
+        return known;
+    const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(op, present, args, options, stream);
     if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
-    state.invoked.push_back(std::move(made));
-    return state.invoked.back()->resolved;
+    state.invoked.push_back(made);
+    return made;
   }
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
                              const opkit_tensor* inputs, uint64_t num_outputs,
@@ -11483,19 +12544,21 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      Arguments args = ArgumentsOfAbi(attrs, num_attrs);
-      if (!state.asynchronous) {
-        RunInto(Resolve(state, op, ins, outs.size(), args), op, ins, outs);
-      } else if (state.launch && IsHostAccessible(state.device.type)) {
-        state.launch(state.context, [op = std::string(op), ins = std::move(ins),
-                                     outs = std::move(outs), args = std::move(args)] {
-          const InvokeOptions options{Device{}, {}, static_cast<int>(outs.size())};
-          ResolvedOperator resolved(op, PresentInputs(ins), args, options);
-          RunInto(resolved, op, ins, outs);
-        });
-      } else {
-        NotOnThisDevice(state, "invoke");
-      }
+      const bool is_native = call->asynchronous && !state.launch;
+      const NativeStreamFunction on_stream =
+          is_native ? FindNativeStreams(state.device.type) : nullptr;
+      if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
+      // The stream's thread runs it as on the CPU.
+      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
+      IntrusivePtr<InvokedOperator> invoked = Resolve(
+          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
+      if (!call->asynchronous)
+        RunInto(*invoked, ins, outs);
+      else if (is_native)
+        on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
+      else
+        state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
+                                     outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
     });
   }
 
@@ -11574,7 +12637,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &CurrentIdentity,
                                      &Adopt,
                                      &Defer,
-                                     &Complete};
+                                     &Complete,
+                                     &AllocateOutput};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
@@ -12144,6 +13208,53 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 
 }  // namespace detail
 
+namespace detail {
+
+// A removal never waits in line: who uses the registry may start work on other threads that use it
+// too, which must not wait for a removal that waits for it.
+struct RegistryUsers {
+  Mutex mutex;  // held by a removal for as long as it lasts
+  int64_t count = 0;
+  Parker* removal = nullptr;  // waits for the last of them
+};
+OPKIT_IMAGE_LOCAL inline constinit RegistryUsers g_registry_users;
+OPKIT_IMAGE_LOCAL inline constinit thread_local int t_registry_uses = 0;
+
+OPKIT_INLINE RegistryUse::RegistryUse() {
+  if (t_registry_uses++ > 0) return;
+  MutexLock lock(g_registry_users.mutex);
+  ++g_registry_users.count;
+}
+OPKIT_INLINE RegistryUse::~RegistryUse() {
+  if (--t_registry_uses > 0) return;
+  Parker::Address sleeper = nullptr;
+  {
+    MutexLock lock(g_registry_users.mutex);
+    if (--g_registry_users.count == 0 && g_registry_users.removal)
+      sleeper = std::exchange(g_registry_users.removal, nullptr)->Set();
+  }
+  if (sleeper) Parker::Wake(sleeper);
+}
+OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
+
+OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
+  ++t_registry_uses;  // its own calls do not wait for it
+  for (;;) {
+    Parker parker;
+    g_registry_users.mutex.Lock();
+    if (g_registry_users.count == 0) return;
+    g_registry_users.removal = &parker;
+    g_registry_users.mutex.Unlock();
+    parker.Wait();
+  }
+}
+OPKIT_INLINE RegistryRemoval::~RegistryRemoval() {
+  --t_registry_uses;
+  g_registry_users.mutex.Unlock();
+}
+
+}  // namespace detail
+
 struct OpRegistry::State {
   struct Override {
     std::string backend, origin;
@@ -12408,187 +13519,6 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
-
-// ---- opkit/device/impl/event.ipp
-// The definitions of opkit/device/event.hpp.
-#ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
-#define OPKIT_DEVICE_IMPL_EVENT_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE bool EventState::Schedule() {
-  detail::MutexLock lock(mutex_);
-  const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
-  if (IsTerminal(now)) return false;
-  if (now == EventStatus::kScheduled)
-    Throw(ErrorCode::kFailedPrecondition,
-          "the event is recorded while it is still SCHEDULED; "
-          "Finish or Reset it first");
-  status_.store(EventStatus::kScheduled, std::memory_order_release);
-  return true;
-}
-
-OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
-  if (exception) exception = Shared(std::move(exception));
-  std::vector<UniqueFunction<void()>> callbacks;
-  {
-    detail::MutexLock lock(mutex_);
-    if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-    exception_ = std::move(exception);
-    status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
-                  std::memory_order_release);
-    callbacks.swap(callbacks_);
-    for (Waiter* waiter = waiters_; waiter;) {
-      Waiter* next = waiter->next;  // gone once it is set
-      detail::Parker::Wake(waiter->parker.Set());
-      waiter = next;
-    }
-    waiters_ = nullptr;
-  }
-  if (callbacks.empty()) return true;
-  const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
-  for (auto& callback : callbacks) callback();
-  callbacks.clear();
-  detail::MutexLock lock(mutex_);
-  callbacks_.swap(callbacks);  // its room is for the next use of this state
-  return true;
-}
-
-OPKIT_INLINE bool EventState::Reuse() {
-  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
-  status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
-  exception_ = nullptr;
-  context_ = {};
-  private_ = false;
-  callbacks_.clear();
-  retained.clear();
-  return true;
-}
-
-OPKIT_INLINE void EventState::AddQuietCallback(UniqueFunction<void()> callback) {
-  {
-    detail::MutexLock lock(mutex_);
-    if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
-      callbacks_.push_back(std::move(callback));
-      return;
-    }
-  }
-  callback();
-}
-
-OPKIT_INLINE bool EventState::Wait(Timeout timeout) {
-  if (IsTerminal(status())) return true;
-  RequestNotification();
-  Waiter self;
-  {
-    detail::MutexLock lock(mutex_);
-    if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
-    self.next = std::exchange(waiters_, &self);
-  }
-  if (self.parker.Wait(timeout.DeadlineNs())) return true;
-  detail::MutexLock lock(mutex_);
-  for (Waiter** link = &waiters_; *link; link = &(*link)->next)
-    if (*link == &self) {
-      *link = self.next;
-      return false;
-    }
-  return true;  // completed at the last moment
-}
-
-OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception) const {
-  try {
-    std::rethrow_exception(exception);
-  } catch (Error& error) {
-    // An Error that others may read already is copied, and the copy changed; a class derived from
-    // Error would be cut by copying and stays as it is.
-    const bool others = error.is_shared();
-    if (!private_) error.SetShared();
-    if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
-    const std::string described = context_->Describe();
-    for (const std::string& line : error.context())
-      if (line == described) return exception;  // the operator itself failed while issuing
-    if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
-    Error copy = error;
-    copy.AddContext(described).SetShared();
-    return std::make_exception_ptr(std::move(copy));
-  } catch (...) {
-    if (!context_) return exception;
-    Error error = CurrentError();
-    error.AddContext(context_->Describe()).SetShared();
-    return std::make_exception_ptr(std::move(error));
-  }
-}
-
-OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
-  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
-}
-
-OPKIT_INLINE void Event::SetFinished(const char* error_message) {
-  CompleteOnce(error_message
-                   ? std::make_exception_ptr(Error(ErrorCode::kOperatorFailed, error_message))
-                   : nullptr);
-}
-
-OPKIT_INLINE bool Event::Cancel() {
-  const auto state = state_;  // as in CompleteOnce
-  const bool cancelled =
-      state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
-  state->RequestNotification();  // so that the memory is let go when the device has drained
-  return cancelled;
-}
-
-OPKIT_INLINE void Event::Finish(Timeout timeout) const {
-  if (timeout.is_forever() && state_->status() == EventStatus::kInitialized)
-    Throw(ErrorCode::kFailedPrecondition,
-          "waiting for an event that was never recorded: run the "
-          "operator first, or wait with a timeout");
-  if (!state_->Wait(timeout))
-    Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
-          ToString(state_->status()), " after ", timeout.ns() / 1000, " us");
-  RethrowIfFailed();
-}
-
-OPKIT_INLINE void Event::Reset() {
-  const bool spare = spare_.use_count() == 1 && spare_->Reuse();
-  if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
-  auto next = spare ? std::move(spare_) : NewState();
-  spare_ = std::exchange(state_, std::move(next));
-  // The callbacks, the exception and the memory that the state holds go now, or with its last
-  // handle.
-  if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
-    spare_ = {};
-}
-
-OPKIT_INLINE std::string Event::ErrorMessage() const {
-  if (Query() != EventStatus::kFailed) return {};
-  try {
-    std::rethrow_exception(state_->exception());
-  } catch (...) {
-    return CurrentError().what();
-  }
-}
-
-OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
-  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
-  // runs.
-  const auto state = state_;
-  if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
-    Throw(ErrorCode::kFailedPrecondition,
-          "SetFinished on an event that is SUCCESS already; "
-          "Reset it first");
-}
-
-OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
-  // Acquire: pairs with the backend's store, so that what it set up before is seen.
-  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
-  return factory ? factory(device_) : MakeIntrusive<EventState>();
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
 // ---- opkit/base/impl/name_index.ipp
 // The definitions of opkit/base/name_index.hpp.
@@ -13151,6 +14081,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
                                                           const CreateOptions& options) {
+  const detail::RegistryUse use;
   try {
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");
@@ -13398,6 +14329,7 @@ OPKIT_INLINE bool HasGradient(const std::string& op) {
 OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
                                               const std::vector<GradientValue>& g_output,
                                               GradientNames& names) {
+  const detail::RegistryUse use;
   const std::string& op = def.type();
   GradientRegistration* registration = GradientRegistry::Global().Find(op);
   if (!registration) {
@@ -14040,6 +14972,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
                                                           const SelectOptions& options,
                                                           KernelCandidate* chosen,
                                                           std::string* passed_over) try {
+  const detail::RegistryUse use;
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (candidate.dropped.empty()) {
@@ -14106,7 +15039,9 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_i
 OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
                                                 const std::vector<bool>& present, Arguments args,
                                                 const InvokeOptions& options)
-    : schema_(&OpRegistry::Global().GetSchema(op)) {
+    : schema_(nullptr) {
+  const detail::RegistryUse use;
+  schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
@@ -14134,7 +15069,8 @@ OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Te
   Run(inputs, results);
   return results;
 }
-OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                          bool (OperatorBase::*run)(int stream_id)) {
   if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
           inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
@@ -14150,7 +15086,8 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
     op_->inference().Keep();
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
-  op_->Run();
+  if (run == &OperatorBase::RunAsync) op_->DisableEvent();  // one run follows another unfinished
+  (op_.get()->*run)(0);
   for (size_t o = 0; o < outputs.size(); ++o) {
     const Blob& output = *outputs_[o];
     if (!output.IsType<Tensor>()) [[unlikely]]
@@ -14185,6 +15122,7 @@ OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op
   checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
 }
 OPKIT_INLINE void ResolvedOperator::Select() {
+  const detail::RegistryUse use;
   std::vector<TensorInfo> infos;
   for (const Tensor* input : inputs_)
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());

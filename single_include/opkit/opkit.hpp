@@ -2867,6 +2867,10 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
 // Memory that the host reaches on both sides needs no registered function.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
+// Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host
+// the two may overlap. On a device the copy is issued on `stream`, where the source must be dense.
+void CopyElements(const Tensor& source, const Tensor& target, void* stream);
+
 // A copy that is ready to run, whole in itself: it keeps both memories.
 struct PreparedCopy {
   CopyFunction copy;
@@ -2925,14 +2929,18 @@ namespace opkit::inline OPKIT_ABI {
 
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
-// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. The
-// streams live as long as the process; a forked child has none running and must not use them.
+// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
+// with a thread live as long as the process; a forked child has none running and must not use them.
 class CPUStream {
  public:
+  // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
+  // thread that has its turn in a stream already; see CPUStreamScope.
+  explicit CPUStream(Device device) : device_(device), id_(-1) {}
   CPUStream(const CPUStream&) = delete;
   CPUStream& operator=(const CPUStream&) = delete;
 
-  // The process's stream `id` of `device`, started at first use.
+  // The process's stream `id` of `device`, started at first use; inside a CPUStreamScope the
+  // scope's stream for every id.
   static CPUStream& Get(Device device, int id);
   // Null while nobody has used it.
   static CPUStream* Find(Device device, int id) {
@@ -2941,7 +2949,7 @@ class CPUStream {
   }
 
   Device device() const { return device_; }
-  int id() const { return id_; }
+  int id() const { return id_; }  // -1 for a stream without a thread
 
   // Runs `work` after everything issued before, under the invocation current now.
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
@@ -3017,6 +3025,24 @@ class CPUStream {
   CPUStream* next_ = nullptr;  // in the registry
 };
 
+namespace detail {
+OPKIT_IMAGE_LOCAL inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
+}  // namespace detail
+
+// While it lives, the calling thread issues its work for CPU streams on this one, whatever stream
+// id operators run with.
+class OPKIT_IMAGE_LOCAL CPUStreamScope {
+ public:
+  explicit CPUStreamScope(CPUStream& stream)
+      : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
+  CPUStreamScope(const CPUStreamScope&) = delete;
+  CPUStreamScope& operator=(const CPUStreamScope&) = delete;
+  ~CPUStreamScope() { detail::t_cpu_stream = previous_; }
+
+ private:
+  CPUStream* const previous_;
+};
+
 // Issues work on a CPUStream of device {kCPUStream, index}.
 class CPUStreamContext {
  public:
@@ -3034,7 +3060,8 @@ class CPUStreamContext {
     return *stream_;
   }
   void SwitchToDevice(int stream_id = 0) {
-    if (!stream_ || stream_->id() != stream_id) stream_ = &CPUStream::Get(device_, stream_id);
+    if (!stream_ || stream_->id() != stream_id || detail::t_cpu_stream)
+      stream_ = &CPUStream::Get(device_, stream_id);
   }
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }
@@ -5088,6 +5115,25 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 
 #endif  // OPKIT_OP_KERNEL_HPP_
 
+// ---- opkit/op/schema/op_cost.hpp
+// OpCost: what one run of an operator costs, whatever the device.
+#ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
+#define OPKIT_OP_SCHEMA_OP_COST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Work of one run, for benchmarks and selection.
+struct OpCost {
+  uint64_t flops = 0;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t params_bytes = 0;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
+
 // ---- opkit/op/schema/value_schema.hpp
 // The documentation of an operator's attributes, inputs and outputs: the same in a schema and
 // across the boundary of a library.
@@ -5124,14 +5170,6 @@ struct ValueSchema {
 #define OPKIT_OP_SCHEMA_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-// Work of one run, for benchmarks and selection.
-struct OpCost {
-  uint64_t flops = 0;
-  uint64_t bytes_read = 0;
-  uint64_t bytes_written = 0;
-  uint64_t params_bytes = 0;
-};
 
 namespace detail {
 
@@ -5539,6 +5577,31 @@ class OpRegistry {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+namespace detail {
+
+// Held by what uses schemas and kernels for longer than a lookup, and while a function of a library
+// runs: no library is unloaded meanwhile. Nests; costs two uncontended locks where it does not.
+class OPKIT_IMAGE_LOCAL RegistryUse {
+ public:
+  RegistryUse();
+  RegistryUse(const RegistryUse&) = delete;
+  RegistryUse& operator=(const RegistryUse&) = delete;
+  ~RegistryUse();
+  // Whether this thread holds one.
+  static bool IsInThisThread();
+};
+// Held while registrations are removed: begins when nobody uses the registry, and until it ends
+// other threads wait before they do. One at a time, and not in a thread that uses it.
+class OPKIT_IMAGE_LOCAL RegistryRemoval {
+ public:
+  RegistryRemoval();
+  RegistryRemoval(const RegistryRemoval&) = delete;
+  RegistryRemoval& operator=(const RegistryRemoval&) = delete;
+  ~RegistryRemoval();
+};
+
+}  // namespace detail
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
 // without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
@@ -6406,7 +6469,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 0
+#define OPKIT_ABI_MINOR 1
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -6652,6 +6715,12 @@ struct opkit_host {
    * call last until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
+
+  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS: the memory of an output that has the
+   * dtype OPKIT_UNDEFINED and is wanted (OPKIT_REQ_WRITE), of the shape that the data has decided,
+   * before forward returns. Written to *tensor, and where the call has its output. */
+  opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
+                                  int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 };
 
 /* The implementation of an operator for a type of device. */
@@ -6669,6 +6738,8 @@ struct opkit_kernel {
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
   const void* author; /* the author's own */
+  /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
+  const char* backend;
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -6708,7 +6779,20 @@ struct opkit_gradient {
                             const char* indices, const char* values);
 };
 
-/* An operator. Only `name` and one kernel are required. */
+/* Since 1.1. The work of one run. */
+typedef struct opkit_cost {
+  uint64_t size;
+  const void* extension;
+  uint64_t flops;
+  uint64_t bytes_read;
+  uint64_t bytes_written;
+  uint64_t params_bytes;
+} opkit_cost;
+
+/* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
+ * what nothing else decides, for an operator that the program has not already: parse_attrs,
+ * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
+ * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -6749,6 +6833,10 @@ struct opkit_op {
   const void* author; /* the author's own */
   /* In place of a backward function: the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
+  /* Since 1.1. The work of a run; *cost has the bytes of all inputs and outputs before, and no
+   * flops, which is what an operator without it is taken to cost. */
+  opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                       const opkit_value* outputs, opkit_cost* cost);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
@@ -6764,6 +6852,8 @@ struct opkit_op {
 /* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
    they give the same for the same inputs */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
+/* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
+#define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
 
 /* A library. */
 typedef struct opkit_library {
@@ -7396,6 +7486,24 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
+  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
+  // that has no dtype and that req() says is wanted. Also found among the outputs afterwards.
+  // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
+  // kFailedPrecondition; kUnsupported in a program of an older ABI.
+  OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
+    if (!OPKIT_ABI_HAS(host(), allocate_output))
+      Throw(ErrorCode::kUnsupported, "allocate_output needs ABI 1.1; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->allocate_output(call_, static_cast<uint64_t>(output), static_cast<int32_t>(dtype),
+                                  static_cast<int32_t>(shape.size()), shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
+  OpTensor allocate_output(int output, std::initializer_list<int64_t> shape, DType dtype) const {
+    return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
+  }
+
   // The memory declared by setScratch, undefined at the start of every run; null without.
   void* scratch() const { return call_->scratch; }
   int64_t scratch_bytes() const { return call_->scratch_bytes; }
@@ -7419,15 +7527,14 @@ class OpResource {
     Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
   }
   // Calls f(i) for every i in [0, n) on the host's threads; at its place in the stream where there
-  // is one.
+  // is one. With opkit/backends/cuda/parallel_for.hpp in a .cu file, an OPKIT_DEVICE lambda is a
+  // kernel on the stream.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
-    static_assert(std::is_invocable_v<F&, int64_t>,
-                  "parallel_for: the body must be callable as f(int64_t index)");
-    if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
-    launch([n, f = std::move(f), grain, host = host()]() mutable {
-      detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
-    });
+    if constexpr (requires(const OpResource& self) { IssueDeviceLoop(self, n, f); })
+      IssueDeviceLoop(*this, n, f);
+    else
+      LoopOnHost(n, std::move(f), grain);
   }
 
   // One sequence for each run, whose numbers SetSeed and the operator's name decide.
@@ -7487,6 +7594,15 @@ class OpResource {
   }
 
  private:
+  template <class F>
+  void LoopOnHost(int64_t n, F f, int64_t grain) const {
+    static_assert(std::is_invocable_v<F&, int64_t>,
+                  "parallel_for: the body must be callable as f(int64_t index)");
+    if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
+    launch([n, f = std::move(f), grain, host = host()]() mutable {
+      detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
+    });
+  }
   const opkit_host* host() const { return call_->host; }
   void Check(opkit_status status) const {
     if (status != OPKIT_OK) [[unlikely]]
@@ -7570,6 +7686,9 @@ OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The argument of a backward node that names the blob with its forward operator's state.
+inline constexpr std::string_view kStateArgument = "__state";
+
 // Its address identifies the type, in every translation unit.
 template <class T>
 inline constexpr char kTypeTag = 0;
@@ -7651,8 +7770,8 @@ std::optional<std::vector<T>> ParseList(std::string_view text) {
 
 }  // namespace detail
 
-// An operator's attributes as text, made once when the operator is built. Names that begin with
-// "__" are the toolkit's own and are left out. Reading a number costs its parsing.
+// An operator's attributes as text, made once when the operator is built. The toolkit's own,
+// kStateArgument, is left out. Reading a number costs its parsing.
 class AttrMap {
  public:
   AttrMap() = default;
@@ -7660,13 +7779,18 @@ class AttrMap {
   AttrMap& operator=(AttrMap&&) noexcept = default;
   explicit AttrMap(const Arguments& arguments) {
     for (const NamedAttribute& item : arguments)
-      if (!item.name.starts_with("__"))
+      if (item.name != detail::kStateArgument)
         items_.emplace_back(item.name, detail::AttributeText(item.value));
   }
   explicit AttrMap(const opkit_node& node) {
     for (uint64_t i = 0; i < node.num_attrs; ++i)
-      if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
+      if (const std::string_view name = node.attrs[i]->name; name != detail::kStateArgument)
         items_.emplace_back(name, node.attrs[i]->text);
+  }
+
+  // Takes the default of a declared attribute for one that the node does not give.
+  void AddDefault(const std::string& name, const Attribute& value) {
+    if (!contains(name)) items_.emplace_back(name, detail::AttributeText(value));
   }
 
   // The text of the attribute; null when there is none.
@@ -7808,6 +7932,8 @@ using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector
 using CreateStateFunction =
     UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
 using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
+using FlopsFunction =
+    UniqueFunction<uint64_t(const AttrMap&, const ShapeVectors& in, const ShapeVectors& out)>;
 
 namespace detail {
 
@@ -8120,6 +8246,16 @@ ScratchFunction Adapt(As<ScratchFunction>, F f, TypeList<A, I>) {
     return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
   };
 }
+template <class F, class A, class I, class O>
+  requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O>)
+FlopsFunction Adapt(As<FlopsFunction>, F f, TypeList<A, I, O>) {
+  return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs,
+                            const ShapeVectors& outputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    ShapesArg<O> out(outputs, "output");
+    return static_cast<uint64_t>(f(PassAttrs<A>(attrs), in.Get(), out.Get()));
+  };
+}
 // Whether a function F can be an Erased one, and F in that form.
 template <class Erased, class F>
 inline constexpr bool kFits = requires {
@@ -8150,6 +8286,7 @@ namespace opkit::inline OPKIT_ABI {
 // The functions for one device type.
 struct FunctionDevice {
   std::string name;                    // "cpu", "gpu", …
+  std::string backend;                 // of a library's kernel; empty: the plain one
   DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
@@ -8178,6 +8315,7 @@ struct FunctionOpRecord : detail::RefCounted {
   InferShapeFunction infer_shape;
   MutateInputsFunction mutate_inputs;
   ScratchFunction scratch;
+  FlopsFunction flops;
   // Their form in opkit_abi.h, where the record crosses.
   opkit_op abi{};
   // detail::FunctionHooks, which answer for a library's operator instead of the functions.
@@ -8186,12 +8324,22 @@ struct FunctionOpRecord : detail::RefCounted {
   detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
-  bool Has(uint64_t flag) const { return (flags & flag) != 0; }
-  FunctionDevice* Find(DeviceType type) {
-    for (FunctionDevice& device : devices)
-      if (device.type == type) return &device;
-    return nullptr;
+  // The attributes of a node, with the defaults of those that it does not give.
+  template <class From>
+  AttrMap Attrs(const From& from) const {
+    AttrMap attrs(from);
+    for (const AttributeSchema& declared : attributes)
+      if (declared.default_value) attrs.AddDefault(declared.name, *declared.default_value);
+    return attrs;
   }
+  // How many inputs and outputs a node has: parse_attrs says it, or those that are declared.
+  OpStatus CountValues(const AttrMap& attrs, int* num_in, int* num_out) {
+    if (parse_attrs) return parse_attrs(attrs, num_in, num_out);
+    if (!inputs.empty()) *num_in = static_cast<int>(inputs.size());
+    if (!outputs.empty()) *num_out = static_cast<int>(outputs.size());
+    return {};
+  }
+  bool Has(uint64_t flag) const { return (flags & flag) != 0; }
   // Whether a record that has crossed has a backward function.
   bool HasBackward() const {
     for (const FunctionDevice& device : devices)
@@ -8282,8 +8430,46 @@ class BasicFunctionOpBuilder {
       host_.NoGradient();
     });
   }
+  // Declares an attribute of any type, of type T, or of the type of its default, which the
+  // functions read where a node does not give it. Once one is declared, a node may give no other,
+  // unless setOpenAttrs() is called.
+  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+    return Declare({name, doc, false, {}, {}});
+  }
+  template <class T>
+  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+    return Declare({name, doc, false, kAttributeTypeOf<T>, {}});
+  }
+  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc, Attribute fallback) {
+    return Declare({name, doc, false, fallback.type(), fallback});
+  }
+  // Declares one that every node must give.
+  template <class T>
+  BasicFunctionOpBuilder& setRequiredAttr(const char* name, const char* doc) {
+    return Declare({name, doc, true, kAttributeTypeOf<T>, {}});
+  }
+  BasicFunctionOpBuilder& setOpenAttrs() {
+    return Guarded([&] { host_.OpenAttrs(); }).Set(OPKIT_OP_OPEN_ATTRS);
+  }
+  // Declares the next input or output: its name, and the dtypes where they are limited. Those
+  // declared are the inputs and outputs of every node where there is no setParseAttrs.
+  BasicFunctionOpBuilder& setInput(const char* name, const char* doc = "",
+                                   std::vector<DType> dtypes = {}) {
+    return Guarded([&] {
+      record_->inputs.push_back({name, doc, std::move(dtypes)});
+      host_.Input(record_->inputs);
+    });
+  }
+  BasicFunctionOpBuilder& setOutput(const char* name, const char* doc = "",
+                                    std::vector<DType> dtypes = {}) {
+    return Guarded([&] {
+      record_->outputs.push_back({name, doc, std::move(dtypes)});
+      host_.Output(record_->outputs);
+    });
+  }
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
-  // attributes. Without it any number goes.
+  // attributes. Without it, and without declared ones, any number goes; a library's operator needs
+  // one of the two.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -8302,7 +8488,8 @@ class BasicFunctionOpBuilder {
   }
   // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
-  // While something is unknown a failure means that nothing can be said yet.
+  // While something is unknown a failure means that nothing can be said yet. A library's operator
+  // that has outputs needs it, unless it calls setAllocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -8337,6 +8524,16 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
+  // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
+  template <class F>
+  BasicFunctionOpBuilder& setFlops(F f) {
+    static_assert(detail::kFits<FlopsFunction, F>,
+                  "setFlops(f): write uint64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes, const "
+                  "std::vector<std::vector<int64_t>>& outshapes)");
+    Once(record_->flops, "setFlops", std::move(f));
+    return Guarded([&] { host_.Cost(); });
+  }
   // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded(
@@ -8353,6 +8550,10 @@ class BasicFunctionOpBuilder {
   // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
   // On the CPU; on streams the stream does it.
   BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
+  // The data decides the shapes of outputs: those that inference leaves open have no dtype and no
+  // memory before forward makes them by OpResource::allocate_output. Not on CPU streams, where
+  // the work runs after forward.
+  BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
@@ -8363,6 +8564,14 @@ class BasicFunctionOpBuilder {
   }
 
  private:
+  BasicFunctionOpBuilder& Declare(AttributeSchema attribute) {
+    return Guarded([&] {
+      for (const AttributeSchema& known : record_->attributes)
+        if (known.name == attribute.name)
+          Throw(ErrorCode::kInvalidArgument, "attribute '", known.name, "' is declared twice");
+      host_.Attr(record_->attributes.emplace_back(std::move(attribute)));
+    });
+  }
   BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
   // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>
@@ -8683,9 +8892,6 @@ class Operator : public OperatorBase {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The argument of a backward node that names the blob with its forward operator's state.
-inline constexpr const char* kStateArgument = "__state";
-
 // The services of a context for the functions, taken anew for each run.
 struct FunctionDeviceLink {
   bool asynchronous = false;
@@ -8704,7 +8910,7 @@ class FunctionRequests {
 class FunctionBody {
  public:
   static std::unique_ptr<FunctionBody> Make(OperatorBase& op, FunctionRecord record,
-                                            FunctionPass pass);
+                                            FunctionPass pass, size_t device);
   virtual ~FunctionBody() = default;
 
   // Error (kOutOfRange) for an output that the node does not have.
@@ -8893,10 +9099,11 @@ namespace opkit::inline OPKIT_ABI {
 template <class Context>
 class FunctionOperator final : public Operator<Context>, public detail::FunctionRequests {
  public:
+  // `device` is the place of its functions among the record's.
   FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-                   FunctionPass pass)
+                   FunctionPass pass, size_t device)
       : Operator<Context>(def, ws),
-        body_(detail::FunctionBody::Make(*this, std::move(record), pass)) {
+        body_(detail::FunctionBody::Make(*this, std::move(record), pass, device)) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
     if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
   }
@@ -8936,7 +9143,8 @@ namespace detail {
 
 // Makes the operators of a device type; null where no header of its backend was included.
 using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
-                                                                  FunctionRecord, FunctionPass);
+                                                                  FunctionRecord, FunctionPass,
+                                                                  size_t device);
 std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 
 }  // namespace detail
@@ -8948,8 +9156,9 @@ bool EnableFunctionOperators() {
   detail::FunctionFactory(Context::kDeviceType)
       .store(
           [](const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-             FunctionPass pass) -> std::unique_ptr<OperatorBase> {
-            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass);
+             FunctionPass pass, size_t device) -> std::unique_ptr<OperatorBase> {
+            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass,
+                                                               device);
           },
           std::memory_order_release);
   return true;
@@ -8967,8 +9176,9 @@ class FunctionOpHost {
  public:
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
-  // Lets functions run on the devices of every program, and adds the schema.
-  void Begin();
+  // Lets functions run on the devices of every program, and adds the schema: one that the setters
+  // still fill in, or the whole one where the record is complete.
+  void Begin(bool is_complete = false);
   static void Enable();
   // Returns the device type's own name. `setter` is named by the Error (kInvalidArgument) for an
   // unknown one.
@@ -8976,8 +9186,12 @@ class FunctionOpHost {
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
   void Doc();
-  // Fills in the schema from the whole of the record, which is complete already.
-  void Describe();
+  void Cost();
+  void Attr(const AttributeSchema& attribute);
+  void OpenAttrs();
+  // The last of the inputs or outputs is new.
+  void Input(const std::vector<ValueSchema>& inputs);
+  void Output(const std::vector<ValueSchema>& outputs);
   void HasEffects();
   void NeedsSubgraph();
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
@@ -8989,6 +9203,9 @@ class FunctionOpHost {
   OpSchema* schema() const { return schema_; }
 
  private:
+  // Fills in the schema from the whole of the record.
+  void Describe();
+
   FunctionRecord record_;
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
@@ -9353,13 +9570,22 @@ class ResolvedOperator {
   }
   // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
   // but for contents that the operator had begun to write.
-  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, &OperatorBase::Run);
+  }
+  // As Run, but for the end of the work, which the caller waits for on its stream and keeps all
+  // tensors until then: on an asynchronous device it is only issued.
+  void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, &OperatorBase::RunAsync);
+  }
 
   // The operator in use. Where kernels are selected, a call with new dtypes or shapes replaces it,
   // and with it its observers.
   OperatorBase& op() { return *op_; }
 
  private:
+  void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+             bool (OperatorBase::*run)(int stream_id));
   struct Release;
   // An operator's own workspace: state that it keeps there is not in the next operator's way.
   struct Place {
@@ -11861,8 +12087,9 @@ using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 }  // namespace detail
 
 // A handle, copied freely; the library stays loaded until Unload, whether a handle is left or not.
-// Loading and unloading may come from any thread; unloading not while another creates operators of
-// the library.
+// Loading and unloading may come from any thread, while others create and run operators; unloading
+// waits for what makes operators, plans and gradients at the moment. A schema or kernel that the
+// program has got from the registry is its own to let go of before.
 //
 //   Library lib = Library::Load("build/libmy_ops.so");
 //   std::vector<Tensor> y = Invoke("my_gemm", {a, b});
@@ -11898,7 +12125,8 @@ class Library {
   bool is_loaded() const { return static_cast<bool>(loaded_->image); }
 
   // Removes every registration and unmaps the file, where nothing in it holds it. Error
-  // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive.
+  // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive, and from
+  // inside a function of a library or the making of an operator, a plan or a gradient.
   UnloadReport Unload();
 
   friend bool operator==(const Library&, const Library&) = default;
@@ -11929,6 +12157,16 @@ class Library {
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+// Runs another operator of the program that has loaded the library, from a class or typed operator
+// of it in its run: into the outputs given, on the operator's device, and on CUDA on its stream.
+// The host keeps it ready from run to run. Errors: as OpResource::invoke; kFailedPrecondition where
+// no operator of the library runs in this thread.
+//
+//   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
+OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                                    const std::vector<Tensor>& outputs, const Arguments& args = {});
+
 namespace detail {
 
 // Adds records of all that the host can run. Adds none where the host is this program itself, which
@@ -13093,6 +13331,22 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
       &source);
 }
 
+OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
+  const CopyFunction copy = FindCopy(source, target);
+  if (target.nbytes() == 0) return;
+  const bool on_host = copy == &CopyHost;
+  if (!target.is_dense() || (!on_host && !source.is_dense()))
+    Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
+          " while one of them is strided");
+  const Tensor dense = source.is_dense() ? source : source.Contiguous();
+  void* const to = target.raw_mutable_data();
+  if (on_host)
+    std::memmove(to, dense.raw_data(), Index(dense.nbytes()));
+  else
+    copy(to, MemoryDevice(target.device()), dense.raw_data(), MemoryDevice(source.device()),
+         dense.nbytes(), stream);
+}
+
 OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {
   if (!from.initialized())
     throw Error(ErrorCode::kUninitialized,
@@ -13148,6 +13402,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
+  if (detail::t_cpu_stream) return *detail::t_cpu_stream;
   if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
   detail::MutexLock lock(All().mutex);
   if (CPUStream* stream = All().Find(device, id)) return *stream;
@@ -13194,6 +13449,12 @@ OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(
 
 OPKIT_INLINE void CPUStream::Push(Item item) {
   item.issuer = detail::t_issuer;
+  if (id_ < 0) {
+    Failures failures;
+    Execute(item, failures);
+    if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
+    return;
+  }
   detail::Parker::Address sleeper = nullptr;
   {
     detail::MutexLock lock(mutex_);
@@ -16924,6 +17185,53 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 
 }  // namespace detail
 
+namespace detail {
+
+// A removal never waits in line: who uses the registry may start work on other threads that use it
+// too, which must not wait for a removal that waits for it.
+struct RegistryUsers {
+  Mutex mutex;  // held by a removal for as long as it lasts
+  int64_t count = 0;
+  Parker* removal = nullptr;  // waits for the last of them
+};
+OPKIT_IMAGE_LOCAL inline constinit RegistryUsers g_registry_users;
+OPKIT_IMAGE_LOCAL inline constinit thread_local int t_registry_uses = 0;
+
+OPKIT_INLINE RegistryUse::RegistryUse() {
+  if (t_registry_uses++ > 0) return;
+  MutexLock lock(g_registry_users.mutex);
+  ++g_registry_users.count;
+}
+OPKIT_INLINE RegistryUse::~RegistryUse() {
+  if (--t_registry_uses > 0) return;
+  Parker::Address sleeper = nullptr;
+  {
+    MutexLock lock(g_registry_users.mutex);
+    if (--g_registry_users.count == 0 && g_registry_users.removal)
+      sleeper = std::exchange(g_registry_users.removal, nullptr)->Set();
+  }
+  if (sleeper) Parker::Wake(sleeper);
+}
+OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
+
+OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
+  ++t_registry_uses;  // its own calls do not wait for it
+  for (;;) {
+    Parker parker;
+    g_registry_users.mutex.Lock();
+    if (g_registry_users.count == 0) return;
+    g_registry_users.removal = &parker;
+    g_registry_users.mutex.Unlock();
+    parker.Wait();
+  }
+}
+OPKIT_INLINE RegistryRemoval::~RegistryRemoval() {
+  --t_registry_uses;
+  g_registry_users.mutex.Unlock();
+}
+
+}  // namespace detail
+
 struct OpRegistry::State {
   struct Override {
     std::string backend, origin;
@@ -17750,6 +18058,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
                                                           const CreateOptions& options) {
+  const detail::RegistryUse use;
   try {
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");
@@ -17956,6 +18265,30 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
+// ---- opkit/device/native_stream.hpp
+// Work on a stream that another image, or the author, has made: each backend with native streams
+// says here how its contexts issue on one. Libraries run their operators on their host's streams by
+// it, and operators that others invoke run on the stream of their caller.
+#ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
+#define OPKIT_DEVICE_NATIVE_STREAM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
+// are switched to.
+using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
+
+// One line in the header of a device with native streams. Thread-safe.
+//   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
+//   &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+// Null where no header of the type's backend was included.
+OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
+
 // ---- opkit/op/abi/resource_state.hpp
 // The state behind the calls of a function operator: memory it was given, operators it invoked, and
 // runs that end after their function. Read by the definitions of host_table.hpp and
@@ -17986,14 +18319,20 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// An operator that this operator calls, kept from call to call.
+// An operator that this operator calls, kept from call to call. Each stream has its own, since the
+// work of two may run at once.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
-                  const Arguments& arguments, const InvokeOptions& options)
-      : op(name), args(arguments), present(inputs), resolved(name, inputs, arguments, options) {}
+                  const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
+      : op(name),
+        args(arguments),
+        present(inputs),
+        stream(its_stream),
+        resolved(name, inputs, arguments, options) {}
   std::string op;
   Arguments args;
   std::vector<bool> present;
+  const void* stream;
   ResolvedOperator resolved;
 };
 
@@ -18034,6 +18373,15 @@ struct RunMemory {
   }
 };
 
+// Makes the outputs of an operator that inference leaves open.
+class OutputMaker {
+ public:
+  virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
+
+ protected:
+  ~OutputMaker() = default;
+};
+
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
 // its completion was signalled.
@@ -18069,8 +18417,9 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
-  RefCountedList kept_by_work;         // until launched work has run: a library's code
-  OperatorBase* deferrable = nullptr;  // of an operator with setAsync(), while its forward runs
+  RefCountedList kept_by_work;          // until launched work has run: a library's code
+  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // `add` puts something into the memory of the run.
@@ -18143,22 +18492,22 @@ OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
   return DescribeException(now.failure, unknown);
 }
 
-// Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
-inline void RunInto(ResolvedOperator& resolved, std::string_view op,
-                    const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted) {
+// Runs into `wanted`'s memory: an operator that could not use it has its result copied there. On a
+// native stream, whose thread this is, the work is issued.
+inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
+                    const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
   std::vector<Tensor> results(wanted);
-  resolved.Run(inputs, results);
+  native_stream ? invoked.resolved.Issue(inputs, results) : invoked.resolved.Run(inputs, results);
   for (size_t o = 0; o < wanted.size(); ++o) {
     const Tensor &got = results[o], &want = wanted[o];
     if (got.dtype() != want.dtype() || got.shape() != want.shape())
-      Throw(ErrorCode::kInvalidArgument, "invoke(\"", op, "\"): output ", o, " is ", got,
+      Throw(ErrorCode::kInvalidArgument, "invoke(\"", invoked.op, "\"): output ", o, " is ", got,
             ", but the tensor given for it is ", want);
     if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
     if (!want.is_dense())
-      Throw(ErrorCode::kUnsupported, "invoke(\"", op, "\"): output ", o, ", ", want,
+      Throw(ErrorCode::kUnsupported, "invoke(\"", invoked.op, "\"): output ", o, ", ", want,
             ", is strided; give it a dense tensor and copy from there");
-    const Tensor dense = got.is_dense() ? got : got.Contiguous();
-    std::memmove(want.raw_mutable_data(), dense.raw_data(), static_cast<size_t>(want.nbytes()));
+    CopyElements(got, want, native_stream);
   }
 }
 
@@ -18205,19 +18554,39 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
     });
   }
+  static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
+                           int32_t rank, const int64_t* shape) {
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+      Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
+            " in operator ", state.op);
+    return Shape(Dims(shape, static_cast<size_t>(rank)));
+  }
   static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
                                 const int64_t* shape, opkit_tensor* tensor) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
-        Throw(ErrorCode::kInvalidArgument, "temporary of dtype ", dtype, " and rank ", rank,
-              " in operator ", state.op);
       auto slot = MakeIntrusive<TensorSlot>();
-      slot->tensor = Tensor(Shape(Dims(shape, static_cast<size_t>(rank))),
+      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
                             static_cast<DType>(dtype), MemoryDevice(state.device));
       slot->Bind(slot->tensor, OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
       state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
+    });
+  }
+  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
+                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!state.output_maker)
+        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
+              state.asynchronous && state.launch
+                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
+                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+      CopyView(state.output_maker
+                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
+                                static_cast<DType>(dtype))
+                   .view(),
+               tensor);
     });
   }
   // Copies as many members as the caller's version has.
@@ -18300,19 +18669,21 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return tensors;
   }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
-  static ResolvedOperator& Resolve(ResourceState& state, std::string_view op,
-                                   const std::vector<Tensor>& inputs, size_t num_outputs,
-                                   const Arguments& args) {
+  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const char* op,
+                                               const std::vector<Tensor>& inputs,
+                                               size_t num_outputs, const Arguments& args,
+                                               Device device, const void* stream) {
     std::vector<bool> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
-      if (known->op == op && known->args == args && known->present == present &&
+      if (known->stream == stream && known->op == op && known->args == args &&
+          known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
-        return known->resolved;
-    const InvokeOptions options{state.device, {}, static_cast<int>(num_outputs)};
-    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args, options);
+        return known;
+    const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(op, present, args, options, stream);
     if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
-    state.invoked.push_back(std::move(made));
-    return state.invoked.back()->resolved;
+    state.invoked.push_back(made);
+    return made;
   }
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
                              const opkit_tensor* inputs, uint64_t num_outputs,
@@ -18322,19 +18693,21 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      Arguments args = ArgumentsOfAbi(attrs, num_attrs);
-      if (!state.asynchronous) {
-        RunInto(Resolve(state, op, ins, outs.size(), args), op, ins, outs);
-      } else if (state.launch && IsHostAccessible(state.device.type)) {
-        state.launch(state.context, [op = std::string(op), ins = std::move(ins),
-                                     outs = std::move(outs), args = std::move(args)] {
-          const InvokeOptions options{Device{}, {}, static_cast<int>(outs.size())};
-          ResolvedOperator resolved(op, PresentInputs(ins), args, options);
-          RunInto(resolved, op, ins, outs);
-        });
-      } else {
-        NotOnThisDevice(state, "invoke");
-      }
+      const bool is_native = call->asynchronous && !state.launch;
+      const NativeStreamFunction on_stream =
+          is_native ? FindNativeStreams(state.device.type) : nullptr;
+      if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
+      // The stream's thread runs it as on the CPU.
+      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
+      IntrusivePtr<InvokedOperator> invoked = Resolve(
+          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
+      if (!call->asynchronous)
+        RunInto(*invoked, ins, outs);
+      else if (is_native)
+        on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
+      else
+        state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
+                                     outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
     });
   }
 
@@ -18413,7 +18786,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &CurrentIdentity,
                                      &Adopt,
                                      &Defer,
-                                     &Complete};
+                                     &Complete,
+                                     &AllocateOutput};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
@@ -18454,6 +18828,8 @@ class FunctionHooks : public RefCounted {
   virtual void Infer(InferenceContext& context) = 0;
   virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
+  virtual void Cost(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                    std::span<const TensorInfo> outputs, OpCost& cost) = 0;
 };
 // A state whose runs are calls of a library's kernel, the `abi` of its device.
 class DirectState : public StatefulOp {
@@ -18553,9 +18929,8 @@ inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Argumen
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
-  if (record.parse_attrs)
-    CallFunction(record, "parseAttrs",
-                 [&] { return record.parse_attrs(AttrMap(args), &inputs, &outputs); });
+  CallFunction(record, "parseAttrs",
+               [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
   return {inputs, outputs};
 }
 
@@ -18564,7 +18939,7 @@ inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const Op
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
   if (record.mutate_inputs)
     CallFunction(record, "mutateInputs",
-                 [&] { return record.mutate_inputs(AttrMap(def.args()), inputs); });
+                 [&] { return record.mutate_inputs(record.Attrs(def.args()), inputs); });
   for (int input : inputs)
     if (input < 0)
       Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
@@ -18679,6 +19054,20 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
   for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
 }
 
+// Adds what the operator says of its cost to `cost`, which has the bytes of its values.
+inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
+                         std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
+                         OpCost& cost) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
+  for (const auto& values : {inputs, outputs})
+    for (const TensorInfo& value : values)
+      if (!value.shape.is_known()) return;
+  CallFunction(record, "setFlops's function", [&] {
+    cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
+    return OpStatus();
+  });
+}
+
 // The bytes of scratch for inputs whose shapes are all known.
 inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
                               std::span<const TensorInfo> inputs) {
@@ -18686,7 +19075,7 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   if (!record.scratch) return 0;
   int64_t bytes = 0;
   CallFunction(record, "setScratch's function", [&] {
-    bytes = record.scratch(AttrMap(def.args()), KnownShapes(inputs));
+    bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
     return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });
   return bytes;
@@ -18736,9 +19125,9 @@ struct FunctionNode {
   OperatorBase& op;
   const FunctionRecord record;
   const FunctionPass pass;
+  FunctionDevice& functions;
   const IntrusivePtr<RefCounted> in_use = record->in_use;
-  FunctionDevice& functions = *record->Find(op.device().type);
-  const AttrMap attrs = AttrMap(op.def().args());
+  const AttrMap attrs = record->Attrs(op.def().args());
 
   bool is_forward() const { return pass == FunctionPass::kForward; }
 };
@@ -18922,8 +19311,32 @@ class FunctionViews {
       if (op_.HasOutput(o)) Remember(*op_.OutputBlob(o), run.outputs[Index(o)]);
     bound_ = true;
     for (const OpReq req : reqs_) bound_ &= req == OpReq::kWrite;
+    for (const bool open : open_) bound_ &= !open;
     for (const BoundTensor& one : bound_tensors_)
       if (!one.tensor) bound_ = false;
+  }
+  // Makes an output that inference has left open.
+  const OpTensor& MakeOutput(FunctionRun& run, size_t o, const Shape& shape, DType dtype) {
+    const int output = static_cast<int>(o);
+    if (o >= reqs_.size() || !open_[o])
+      Throw(ErrorCode::kInvalidArgument, "allocate_output(", output, ") in operator ", name(),
+            o < reqs_.size() ? ": this output has its memory, or nobody wants it"
+                             : StrCat(", which has ", reqs_.size(), " outputs"));
+    if (const DType inferred = op_.inference().outputs()[o].dtype;
+        inferred != DType::kUndefined && inferred != dtype)
+      Throw(ErrorCode::kTypeMismatch, "allocate_output(", output, ") in operator ", name(), " of ",
+            dtype, ", but inferType says ", inferred);
+    run.outputs[o].Bind(*op_.Output(output, shape, dtype), OpReq::kWrite);
+    open_[o] = false;
+    return run.output_views[o] = run.outputs[o].view;
+  }
+  // Throws where the function has returned without making one.
+  void CheckMade() const {
+    for (size_t o = 0; o < open_.size(); ++o)
+      if (open_[o]) [[unlikely]]
+        Throw(ErrorCode::kOperatorFailed, "forward of operator ", name(),
+              " returned without making output ", o,
+              ", whose shape inference leaves open; call allocate_output(", o, ", shape, dtype)");
   }
   // Adds the storages of the bound tensors to `kept`.
   void KeepStorages(RefCountedList& kept) const {
@@ -19009,7 +19422,7 @@ class FunctionViews {
       if (silent) return;
       for (int o = 0; o < context.num_outputs(); ++o)
         if (const SymbolicShape& shape = context.output(o).shape;
-            !shape.is_known() && op_.HasOutput(o))
+            !shape.is_known() && op_.HasOutput(o) && !node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS))
           Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", name(), " leaves output ",
                 o, " unknown: ", ToString(shape));
     };
@@ -19028,12 +19441,30 @@ class FunctionViews {
     inferred_ = op_.inference().version();
   }
 
+  // Whether the function makes the output itself.
+  bool IsOpen(size_t o, OpReq req) const {
+    const auto& info = op_.inference().outputs()[o];
+    if (!node_.is_forward() || !node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS) ||
+        (info.known && info.dtype != DType::kUndefined))
+      return false;
+    if (req == OpReq::kAdd)
+      Throw(ErrorCode::kUnsupported, "output ", o, " of operator ", name(),
+            ", whose shape the data decides, cannot be added to");
+    return true;
+  }
   void BindOutputs(FunctionRun& run) {
+    open_.assign(reqs_.size(), false);
     for (size_t o = 0; o < reqs_.size(); ++o) {
       const int output = static_cast<int>(o);
       OpReq req = op_.HasOutput(output) ? reqs_[o] : OpReq::kNone;
       if (req == OpReq::kNone) {
         run.output_views[o] = OpTensor();
+        continue;
+      }
+      if (IsOpen(o, req)) {
+        open_[o] = true;
+        run.output_views[o] =
+            OpTensor(nullptr, DType::kUndefined, {}, {}, MemoryDevice(op_.device()));
         continue;
       }
       const Wanted wanted = Want(output);
@@ -19095,15 +19526,19 @@ class FunctionViews {
   std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
   std::vector<OpReq> reqs_;
   std::vector<bool> mutated_;
+  std::vector<bool> open_;  // outputs that the function is to make, in the run in progress
   std::vector<BoundTensor> bound_tensors_;
   uint64_t inferred_ = 0;  // the version of inference that scratch was measured for
   bool bound_ = false;     // the views were bound in a run without special requests
 };
 
-class RecordBody final : public FunctionBody {
+class RecordBody final : public FunctionBody, public OutputMaker {
  public:
-  RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
-      : node_{op, std::move(record), pass}, views_(node_), run_(NewRun()), state_(node_) {}
+  RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass, FunctionDevice& functions)
+      : node_{op, std::move(record), pass, functions},
+        views_(node_),
+        run_(NewRun()),
+        state_(node_) {}
 
   void SetReq(int output, OpReq req) override { views_.SetReq(output, req); }
   bool is_async() const override { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }
@@ -19134,6 +19569,7 @@ class RecordBody final : public FunctionBody {
       OpResource handle(&call);
       CallFunction(*node_.record, PassName(), [&] { return Call(handle); });
     }
+    views_.CheckMade();
     if (run_->resource.deferrable) [[unlikely]]
       return EndLater();
     if (run_->resource.used) [[unlikely]]
@@ -19149,6 +19585,9 @@ class RecordBody final : public FunctionBody {
     }
   };
 
+  const OpTensor& MakeOutput(size_t o, const Shape& shape, DType dtype) override {
+    return views_.MakeOutput(*run_, o, shape, dtype);
+  }
   const char* PassName() const { return node_.is_forward() ? "forward" : "backward"; }
   IntrusivePtr<FunctionRun> NewRun() {
     IntrusivePtr<FunctionRun> run = views_.NewRun();
@@ -19160,10 +19599,16 @@ class RecordBody final : public FunctionBody {
     Connect(*run);
     return run;
   }
+  // Not where the work runs after the function, in the stream's thread.
+  bool makes_outputs() const {
+    return node_.is_forward() && node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS) &&
+           !(link_.asynchronous && link_.launch);
+  }
   void Connect(FunctionRun& run) {
     run.resource.asynchronous = link_.asynchronous;
     run.resource.context = link_.context;
     run.resource.launch = link_.launch;
+    run.resource.output_maker = makes_outputs() ? this : nullptr;
     run.resource.deferrable = is_async() && !link_.asynchronous ? &node_.op : nullptr;
     run.call.asynchronous = link_.asynchronous;
     run.call.stream = link_.stream;
@@ -19257,8 +19702,9 @@ class RecordBody final : public FunctionBody {
 
 OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
                                                               FunctionRecord record,
-                                                              FunctionPass pass) {
-  return std::make_unique<RecordBody>(op, std::move(record), pass);
+                                                              FunctionPass pass, size_t device) {
+  FunctionDevice& functions = record->devices[device];
+  return std::make_unique<RecordBody>(op, std::move(record), pass, functions);
 }
 
 }  // namespace detail
@@ -19359,6 +19805,7 @@ OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType ty
 struct FunctionOperatorCreator {
   FunctionRecord record;
   FunctionPass pass;
+  size_t device;
 
   std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws) const {
     const FunctionOperatorFactory factory =
@@ -19369,7 +19816,7 @@ struct FunctionOperatorCreator {
                  " in this program: include the header of its backend "
                  "(opkit/backends/<its name>/function_operator.hpp), or call "
                  "opkit::EnableFunctionOperators<Context>() for a device of your own"));
-    return factory(def, ws, record, pass);
+    return factory(def, ws, record, pass, device);
   }
 };
 
@@ -19398,15 +19845,17 @@ class FunctionGradient final : public GradientMakerBase {
     bool leaves_state = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
-    if (leaves_state) backward.Arg(kStateArgument, FunctionStateBlob(def));
+    if (leaves_state) backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
     backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
     return {std::move(backward)};
   }
 };
 
-inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord record,
-                                   FunctionPass pass) {
-  OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
+using SharedSchema = IntrusivePtr<Shared<OpSchema>>;
+inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord record,
+                                       FunctionPass pass) {
+  auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
+  OpSchema& schema = made->value;
   schema.SetOrigin(record->library)
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);
@@ -19415,7 +19864,7 @@ inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord recor
         return std::pair(known ? 2 * outputs + inputs : -1, inputs);
       })
       .TensorInferenceFunction([record, pass](InferenceContext& context) {
-        InferFunction(*record, AttrMap(context.args()), pass, context);
+        InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
   if (pass == FunctionPass::kForward)
     schema
@@ -19424,12 +19873,15 @@ inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord recor
         })
         .MutatesInputs(
             [record](const OperatorDef& def) { return FunctionMutatedInputs(*record, def); });
-  return &schema;
+  return made;
 }
 
-OPKIT_INLINE void FunctionOpHost::Begin() {
+OPKIT_INLINE void FunctionOpHost::Begin(bool is_complete) {
   Enable();
-  schema_ = AddFunctionSchema(record_->name, record_, FunctionPass::kForward);
+  SharedSchema made = MakeFunctionSchema(record_->name, record_, FunctionPass::kForward);
+  schema_ = &made->value;
+  if (is_complete) Describe();
+  OpRegistry::Global().AddSchema(std::move(made), *schema_);
 }
 OPKIT_INLINE void FunctionOpHost::Enable() {
   static_cast<void>(ProgramHost());
@@ -19456,14 +19908,14 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   // Nodes that leave a state for their backward are neither merged nor folded.
   kernel.leaves_state =
       pass == FunctionPass::kForward && device.create_state && device.shares_state;
-  if (kernel.leaves_state && schema_) schema_->KeepsState();
+  if (kernel.leaves_state && schema_ && !schema_->is_stateful()) schema_->KeepsState();
   kernel.device = device.type;
   if (!backend.empty()) kernel.backend = backend;
   kernel.owner = record->in_use;
   kernel.file = record->file;
   kernel.line = record->line;
   kernel.origin = record->library;
-  kernel.create = FunctionOperatorCreator{record, pass};
+  kernel.create = FunctionOperatorCreator{record, pass, Index(&device - record->devices.data())};
   kernel.propose = [record, pass](const KernelQuery& query) {
     KernelConfig config;
     const auto inputs = static_cast<int>(query.def.inputs().size());
@@ -19479,13 +19931,41 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
 OPKIT_INLINE void FunctionOpHost::Doc() {
   if (schema_) schema_->SetDoc(record_->doc);
 }
+OPKIT_INLINE void FunctionOpHost::Cost() {
+  if (schema_)
+    schema_->CostInferenceFunction([record = record_](const OperatorDef& def,
+                                                      const std::vector<TensorInfo>& inputs,
+                                                      const std::vector<TensorInfo>& outputs) {
+      OpCost cost = OpSchema().Cost(def, inputs, outputs);
+      FunctionCost(*record, def, inputs, outputs, cost);
+      return cost;
+    });
+}
+OPKIT_INLINE void FunctionOpHost::Attr(const AttributeSchema& attribute) {
+  if (schema_) schema_->Arg(attribute);
+}
+OPKIT_INLINE void FunctionOpHost::OpenAttrs() {
+  if (schema_) schema_->AllowUnknownArgs();
+}
+OPKIT_INLINE void FunctionOpHost::Input(const std::vector<ValueSchema>& inputs) {
+  const ValueSchema& added = inputs.back();
+  if (schema_)
+    schema_->Input(static_cast<int>(inputs.size()) - 1, added.name, added.doc, added.dtypes);
+}
+OPKIT_INLINE void FunctionOpHost::Output(const std::vector<ValueSchema>& outputs) {
+  const ValueSchema& added = outputs.back();
+  if (schema_)
+    schema_->Output(static_cast<int>(outputs.size()) - 1, added.name, added.doc, added.dtypes);
+}
 OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
-  if (record_->Has(OPKIT_OP_KEEPS_STATE))
-    schema_->KeepsState();
-  else if (record_->Has(OPKIT_OP_EFFECTS))
-    HasEffects();
+  bool keeps_state = record_->Has(OPKIT_OP_KEEPS_STATE);
+  for (const FunctionDevice& device : record_->devices)
+    keeps_state |= device.create_state && device.shares_state;
+  if (keeps_state) schema_->KeepsState();
+  if (record_->Has(OPKIT_OP_EFFECTS) && !record_->Has(OPKIT_OP_KEEPS_STATE)) HasEffects();
   if (record_->Has(OPKIT_OP_SUBGRAPH)) NeedsSubgraph();
+  if (record_->abi.cost) Cost();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
   for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;
@@ -19497,10 +19977,13 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
   const std::string name = record_->name + "_backward";
-  if (schema_ || !OpRegistry::Global().FindSchema(name))
-    AddFunctionSchema(name, record_, FunctionPass::kBackward)
-        ->SetDoc("Gradients of the inputs of " + record_->name +
-                 ", from those of its outputs, its inputs and its outputs.");
+  if (schema_ || !OpRegistry::Global().FindSchema(name)) {
+    SharedSchema made = MakeFunctionSchema(name, record_, FunctionPass::kBackward);
+    OpSchema& schema = made->value;
+    schema.SetDoc("Gradients of the inputs of " + record_->name +
+                  ", from those of its outputs, its inputs and its outputs.");
+    OpRegistry::Global().AddSchema(std::move(made), schema);
+  }
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
   auto make = [record = record_](const OperatorDef& def, const std::vector<GradientValue>& g_output,
                                  GradientNames& names) {
@@ -19725,6 +20208,7 @@ OPKIT_INLINE bool HasGradient(const std::string& op) {
 OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
                                               const std::vector<GradientValue>& g_output,
                                               GradientNames& names) {
+  const detail::RegistryUse use;
   const std::string& op = def.type();
   GradientRegistration* registration = GradientRegistry::Global().Find(op);
   if (!registration) {
@@ -19868,6 +20352,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
                                                           const SelectOptions& options,
                                                           KernelCandidate* chosen,
                                                           std::string* passed_over) try {
+  const detail::RegistryUse use;
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (candidate.dropped.empty()) {
@@ -19934,7 +20419,9 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_i
 OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
                                                 const std::vector<bool>& present, Arguments args,
                                                 const InvokeOptions& options)
-    : schema_(&OpRegistry::Global().GetSchema(op)) {
+    : schema_(nullptr) {
+  const detail::RegistryUse use;
+  schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
@@ -19962,7 +20449,8 @@ OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Te
   Run(inputs, results);
   return results;
 }
-OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                          bool (OperatorBase::*run)(int stream_id)) {
   if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
           inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
@@ -19978,7 +20466,8 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
     op_->inference().Keep();
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
-  op_->Run();
+  if (run == &OperatorBase::RunAsync) op_->DisableEvent();  // one run follows another unfinished
+  (op_.get()->*run)(0);
   for (size_t o = 0; o < outputs.size(); ++o) {
     const Blob& output = *outputs_[o];
     if (!output.IsType<Tensor>()) [[unlikely]]
@@ -20013,6 +20502,7 @@ OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op
   checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
 }
 OPKIT_INLINE void ResolvedOperator::Select() {
+  const detail::RegistryUse use;
   std::vector<TensorInfo> infos;
   for (const Tensor* input : inputs_)
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
@@ -21137,6 +21627,7 @@ class GraphInference {
 }  // namespace detail
 
 OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known) {
+  const detail::RegistryUse use;
   const Graph& graph = view.graph();
   detail::GraphInference inference(view);
   for (const GraphInput& input : graph.inputs())
@@ -22447,6 +22938,7 @@ OPKIT_INLINE std::string Plan::Describe(
 }
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
+  const detail::RegistryUse use;
   auto state = detail::MakeIntrusive<detail::PlanState>(
       options.passes ? options.passes->Run(graph) : DefaultPasses().Run(graph), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
@@ -23566,10 +24058,11 @@ class GradientNodes {
     }
     const OpSchema* schema = OpRegistry::Global().FindSchema(sum.type());
     if (!schema)
-      Throw(ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
-            " times, and its gradients are added up by operator '", sum.type(),
-            "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
-            "in GradientOptions::sum_operator");
+      Throw(
+          ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
+          " times, and its gradients are added up by operator '", sum.type(),
+          "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
+          "in GradientOptions::sum_operator");
     const int first = graph_.Producer(list.front().dense);
     if (first >= 0) sum.Device(graph_.node(first).device());
     sum.IsGradientOp(true);
@@ -23901,6 +24394,7 @@ class GradientBuilder {
 OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
                                       const std::vector<std::string>& wrt,
                                       const GradientOptions& options) {
+  const detail::RegistryUse use;
   detail::GradientBuilder builder(graph, loss, wrt, options);
   GradientMap found = builder.Build();
   graph = builder.TakeGraph();
@@ -27290,6 +27784,7 @@ namespace detail {
 // Calls a function of a library; a failure that it reports becomes an Error.
 template <class Call>
 void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
+  const RegistryUse use;
   HostErrorScope message;
   const opkit_status status = CallGuarded(call);
   if (status == OPKIT_OK) [[likely]]
@@ -27416,6 +27911,19 @@ class LibraryHooks final : public FunctionHooks {
       Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
             " asks for ", bytes, " bytes of scratch");
     return bytes;
+  }
+
+  void Cost(const OperatorDef& def, std::span<const TensorInfo> in, std::span<const TensorInfo> out,
+            OpCost& cost) override {
+    const AbiNode node(def);
+    std::vector<std::string> symbols;
+    AbiValues inputs(in, symbols), outputs(out, symbols);
+    opkit_cost said{sizeof said,        nullptr,          cost.flops, cost.bytes_read,
+                    cost.bytes_written, cost.params_bytes};
+    CallLibrary("cost", name_, image_->name, [&] {
+      return functions_.cost(op_, &node.node(), inputs.data(), outputs.data(), &said);
+    });
+    cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
   }
 
  private:
@@ -27671,12 +28179,35 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   return records;
 }
 
+OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
+// The table of libraries, locked. Error (kFailedPrecondition) in a library's own initialize and
+// finalize, which run while it is.
+class LockedLibraries {
+ public:
+  LockedLibraries() : lock_(MutexOf(table_)) { t_has_library_table = true; }
+  LockedLibraries(const LockedLibraries&) = delete;
+  LockedLibraries& operator=(const LockedLibraries&) = delete;
+  ~LockedLibraries() { t_has_library_table = false; }
+  std::vector<LoadedLibraryPtr>& all() const { return table_.libraries; }
+
+ private:
+  static Mutex& MutexOf(LibraryTable& table) {
+    if (t_has_library_table)
+      Throw(ErrorCode::kFailedPrecondition,
+            "libraries cannot be loaded, unloaded or listed while one is being loaded or unloaded, "
+            "as in its initialize or finalize");
+    return table.mutex;
+  }
+  LibraryTable& table_ = LibraryTable::Global();
+  MutexLock lock_;
+};
+
 // Changes the table, which is locked for the loader's life.
 class LibraryLoader {
  public:
   LoadedLibraryPtr LoadFile(const std::string& path, const LoadOptions& options) {
     auto object = options.own_copy ? SharedObject::OpenCopy(path) : SharedObject::Open(path);
-    for (const LoadedLibraryPtr& known : table_.libraries)
+    for (const LoadedLibraryPtr& known : table_.all())
       if (known->image->object && known->image->object->base() == object->base()) {
         CheckSameOptions(*known, options);
         return known;
@@ -27723,22 +28254,30 @@ class LibraryLoader {
     }
     // Registered now, it runs before the destructors of the library's own static objects.
     std::atexit([] { ProcessEnds() = true; });
-    table_.libraries.push_back(loaded);
+    table_.all().push_back(loaded);
     return loaded;
   }
 
   // The caller keeps a handle of `loaded`.
   UnloadReport Unload(LoadedLibrary& loaded) {
-    const auto place = std::ranges::find(table_.libraries, &loaded, &LoadedLibraryPtr::get);
+    const auto place = std::ranges::find(table_.all(), &loaded, &LoadedLibraryPtr::get);
     const std::string name = loaded.image ? loaded.image->name : loaded.path;
-    if (place == table_.libraries.end())
-      Throw(ErrorCode::kFailedPrecondition, "library ", name, " is unloaded already");
-    if (loaded.in_use.use_count() > loaded.idle_count)
-      Throw(ErrorCode::kFailedPrecondition, "library ", name,
-            " cannot be unloaded: operators or plans of it are alive; destroy them first");
-    Unregister(loaded);
-    table_.libraries.erase(place);
-    AdoptOrphans(loaded);
+    const auto refuse = [&](const char* why) {
+      Throw(ErrorCode::kFailedPrecondition, "library ", name, why);
+    };
+    if (place == table_.all().end()) refuse(" is unloaded already");
+    if (RegistryUse::IsInThisThread())
+      refuse(
+          " cannot be unloaded from inside a call that uses operators: a library's function, or "
+          "the making of an operator, a plan or a gradient; unload it when that has returned");
+    {
+      const RegistryRemoval removal;
+      if (loaded.in_use.use_count() > loaded.idle_count)
+        refuse(" cannot be unloaded: operators or plans of it are alive; destroy them first");
+      Unregister(loaded);
+      table_.all().erase(place);
+      AdoptOrphans(loaded);
+    }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
     Finalize(*image);
@@ -27788,7 +28327,7 @@ class LibraryLoader {
   std::string UniqueName(const std::string& name) const {
     std::string unique = name;
     const auto is_it = [&](const LoadedLibraryPtr& known) { return known->image->name == unique; };
-    for (int n = 2; std::ranges::any_of(table_.libraries, is_it); ++n)
+    for (int n = 2; std::ranges::any_of(table_.all(), is_it); ++n)
       unique = StrCat(name, " (", n, ")");
     return unique;
   }
@@ -27801,7 +28340,7 @@ class LibraryLoader {
       return std::ranges::count(OpRegistry::Global().KernelsOf(op), unique, &Kernel::backend) > 0;
     };
     const auto is_taken = [&] {
-      return std::ranges::count(table_.libraries, unique, [](auto& l) { return l->backend; }) > 0 ||
+      return std::ranges::count(table_.all(), unique, [](auto& l) { return l->backend; }) > 0 ||
              std::ranges::any_of(records, [&](const FunctionRecord& record) {
                return has(record->name) || has(record->name + "_backward");
              });
@@ -27820,6 +28359,7 @@ class LibraryLoader {
         record.in_use = loaded.in_use;
         ++loaded.idle_count;
         const bool exists = Exists(record.name);
+        CheckComplete(image, record);
         CheckGradientIsFree(image, record, exists);
         loaded.owns.push_back(!exists);
         RegisterOp(loaded, i);
@@ -27832,6 +28372,30 @@ class LibraryLoader {
       Unregister(loaded);
       throw;
     }
+  }
+  // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: for
+  // one that exists its schema does.
+  static void CheckComplete(const LibraryImage& image, FunctionOpRecord& record) {
+    if (image.library->abi_minor == 0 || OpRegistry::Global().FindSchema(record.name)) return;
+    const auto need = [&](bool is_there, const char* function, const char* why, const char* mend) {
+      if (!is_there)
+        RefuseDescription(image.name,
+                          StrCat("has operator ", record.name, " without ", function, ": ", why),
+                          mend);
+    };
+    const opkit_op& op = record.abi;
+    need(op.parse_attrs, "parseAttrs", "nothing says how many inputs and outputs a node has",
+         "add .setParseAttrs(f), or declare them by .setInput(name) and .setOutput(name)");
+    int inputs = -1, outputs = -1;
+    try {
+      std::tie(inputs, outputs) = FunctionArity(record, Arguments());
+    } catch (const Error&) {  // it depends on attributes
+    }
+    if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
+    need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
+         "add .setInferShape(f), or .setAllocatesOutputs()");
+    need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
+         "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
   static bool Exists(const std::string& op) {
     return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
@@ -27870,12 +28434,12 @@ class LibraryLoader {
     FunctionOpRecord& record = *loaded.records[i];
     FunctionOpHost host(loaded.records[i]);
     const bool owns = loaded.owns[i];
-    if (owns) {
-      host.Begin();
-      host.Describe();
-    }
-    const std::string backend = owns ? std::string() : loaded.backend;
+    if (owns) host.Begin(/*is_complete=*/true);
     for (FunctionDevice& device : record.devices) {
+      // A kernel of a named backend keeps its name in an operator of the library's own.
+      const std::string backend = owns                     ? device.backend
+                                  : device.backend.empty() ? loaded.backend
+                                                           : loaded.backend + "." + device.backend;
       host.Add(device, FunctionPass::kForward, backend);
       ++loaded.idle_count;
       if (!device.abi.backward) continue;
@@ -27907,7 +28471,7 @@ class LibraryLoader {
   void AdoptOrphans(const LoadedLibrary& gone) {
     for (size_t i = 0; i < gone.records.size(); ++i) {
       bool adopted = !gone.owns[i];
-      for (const LoadedLibraryPtr& other : table_.libraries)
+      for (const LoadedLibraryPtr& other : table_.all())
         for (size_t k = 0; k < other->records.size(); ++k) {
           if (other->records[k]->name != gone.records[i]->name) continue;
           if (!adopted && !other->owns[k]) {
@@ -27921,8 +28485,7 @@ class LibraryLoader {
     }
   }
 
-  LibraryTable& table_ = LibraryTable::Global();
-  MutexLock lock_{table_.mutex};
+  LockedLibraries table_;
 };
 
 }  // namespace detail
@@ -27945,10 +28508,9 @@ OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, cons
   return Library(detail::LibraryLoader().Load({}, entry, name, name, options));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
-  auto& table = detail::LibraryTable::Global();
-  detail::MutexLock lock(table.mutex);
+  detail::LockedLibraries table;
   std::vector<Library> all;
-  for (const auto& library : table.libraries) all.push_back(Library(library));
+  for (const auto& library : table.all()) all.push_back(Library(library));
   return all;
 }
 
@@ -28022,13 +28584,26 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 
   ThreadPool* const pool_ = t_pool.pool;
 };
+// The host's call that the operator which runs in this thread serves.
+OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+class OPKIT_IMAGE_LOCAL HostCallScope {
+ public:
+  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
+  HostCallScope(const HostCallScope&) = delete;
+  HostCallScope& operator=(const HostCallScope&) = delete;
+  ~HostCallScope() { t_host_call = outer_; }
+
+ private:
+  const opkit_call* const outer_;
+};
+
 // The library's operator behind one operator of the host's, and the blobs that it is bound to.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  ExportedInstance(const OpSchema& schema, const opkit_node& node) {
+  ExportedInstance(const Kernel& kernel, const opkit_node& node)
+      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     OperatorDef def = DefinitionOfAbi(node);
-    // An operator in a host's stream takes its turn there, and then runs as on the CPU.
-    if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
     for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
@@ -28039,16 +28614,25 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       workspace_.CreateTensor(name);
     }
     const PoolScope threads(LibraryPool());
-    op_ = CreateOperator(def, &workspace_);
+    const CPUStreamScope in_stream(here_);
+    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel});
+    // The host's event tells when work on its native streams has run.
+    if (!IsHostAccessible(def.device().type)) op_->DisableEvent();
     for (size_t o = 0; o < outputs_.size(); ++o)
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
-  // Runs at its place in the host's stream, where there is one.
+  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
+  // operator, on a native one it issues its work.
   void Run(const opkit_call* call) {
-    if (!call->asynchronous) return Forward(call);
-    OpResource(call).launch(
-        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    if (!call->asynchronous) {
+      Forward(call);
+    } else if (IsHostAccessible(here_.device().type)) {
+      OpResource(call).launch(
+          [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    } else {
+      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
+    }
   }
 
  private:
@@ -28060,9 +28644,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   void Forward(const opkit_call* call) {
     for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
     for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
-    RunOperator(call->scratch, call->scratch_bytes);
+    RunOperator(call);
     for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(o, *opkit_output(call, o));
+      if (outputs_[o].blob) Deliver(call, o);
   }
 
   // Outputs get blobs of their own, but for those that must be an input's.
@@ -28101,22 +28685,26 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (view.data != in.data) {
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
-        if (view.data) CopyInto(source, view);
+        if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
     Bind(output, view);
   }
-  void RunOperator(void* scratch, int64_t scratch_bytes) {
+  void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
-    op_->SetScratch(scratch, scratch ? scratch_bytes : 0);
-    op_->Run();
+    const CPUStreamScope in_stream(here_);
+    const HostCallScope of_host(call);
+    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
+    call->asynchronous ? op_->RunAsync() : op_->Run();
   }
 
   // Copies a result that does not lie in the host's memory there.
-  void Deliver(size_t o, const opkit_tensor& view) {
-    if (view.dtype == OPKIT_UNDEFINED) return;
+  void Deliver(const opkit_call* call, size_t o) {
+    opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
+    const bool is_open = view.dtype == OPKIT_UNDEFINED;
+    if (is_open && view.req == OPKIT_REQ_NONE) return;
     Blob* blob = outputs_[o].blob;
     if (!blob->IsType<Tensor>())
       Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
@@ -28127,8 +28715,14 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     if (!result.initialized())
       Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
             blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (is_open)
+      view = OpResource(call)
+                 .allocate_output(static_cast<int>(o),
+                                  std::span(result.shape().data(), Index(result.rank())),
+                                  result.dtype())
+                 .view();
     CheckResult(o, result, view, "is");
-    CopyInto(result, view);
+    CopyElements(result, TensorOfView(view), call->stream);
   }
   OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
                               const char* how) const {
@@ -28138,11 +28732,6 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
           ", but the program has ", static_cast<DType>(view.dtype), wanted,
           " for it; correct the schema's TensorInferenceFunction, or write one");
-  }
-  static void CopyInto(const Tensor& result, const opkit_tensor& view) {
-    if (result.nbytes() == 0) return;
-    const Tensor dense = result.is_dense() ? result : result.Contiguous();
-    std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
   }
 
   // A run at its place in the host's stream: a call of its own, which holds copies of the data that
@@ -28172,6 +28761,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
   };
 
+  CPUStream here_;  // the operator's turn in a stream of the host's
   Workspace workspace_;
   std::unique_ptr<OperatorBase> op_;
   std::vector<Value> inputs_, outputs_;
@@ -28187,7 +28777,8 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// The functions of an opkit_op and its kernels over a schema, which both have as `author`.
+// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
+// are their `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -28197,13 +28788,14 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     }
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
+    if (schema.has_cost()) op.cost = &Cost;
     op.author = &schema;
   }
-  static void FillIn(opkit_kernel& kernel, const OpSchema& schema) {
-    kernel.create = &Create;
-    kernel.destroy = &Destroy;
-    kernel.forward = &Forward;
-    kernel.author = &schema;
+  static void FillIn(opkit_kernel& to, const Kernel& kernel) {
+    to.create = &Create;
+    to.destroy = &Destroy;
+    to.forward = &Forward;
+    to.author = &kernel;
   }
   // The library's gradient maker gives new values names of its own; the host then gives each its
   // name.
@@ -28257,8 +28849,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
-      const auto& schema = *static_cast<const OpSchema*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(schema, *node));
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node));
     });
   }
   static void Destroy(void* instance) {
@@ -28383,25 +28975,39 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  // The scratch of the first configuration that the kernel proposes in standard layouts.
+  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                           const opkit_value* outputs, opkit_cost* cost) {
+    return GuardedCall([&] {
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
+      cost->flops = said.flops;
+      cost->bytes_read = said.bytes_read;
+      cost->bytes_written = said.bytes_written;
+      cost->params_bytes = said.params_bytes;
+    });
+  }
+  // The largest scratch among the first configurations that the device's kernels propose in
+  // standard layouts: the host does not say which of them it asks for.
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
-      OperatorDef def = DefinitionOfAbi(*node);
-      def.Device(DeviceType::kCPU);
-      const auto kernels = KernelOrder(def);
-      if (kernels.empty() || !kernels[0]->propose) return;
+      const OperatorDef def = DefinitionOfAbi(*node);
       const Values ins(inputs, node->num_inputs, true);
-      const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
-      try {
-        for (const KernelConfig& config : kernels[0]->propose({def, ins.infos(), outs})) {
-          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
-          *bytes = config.scratch_bytes;
-          break;
+      std::optional<std::vector<TensorInfo>> outs;
+      for (const Kernel* kernel :
+           OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
+        if (!kernel->propose) continue;
+        if (!outs) outs = schema.InferOutputs(def, ins.infos());
+        try {
+          for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
+            if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+            *bytes = (std::max)(*bytes, config.scratch_bytes);
+            break;
+          }
+        } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
         }
-      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
       }
     });
   }
@@ -28425,25 +29031,20 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
       record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
 }
-// In the host's streams run the library's kernels for the CPU.
 OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
-  bool on_cpu = false, on_stream = false;
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
-    if (kernel->backend != kReferenceBackend)
-      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel of the backend ",
-            kernel->backend, " (at ", kernel->Place(),
-            "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
-            "name of their backend");
-    on_cpu |= kernel->device == DeviceType::kCPU;
-    on_stream |= kernel->device == DeviceType::kCPUStream;
-  }
-  const auto add = [&](const char* name) {
+    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device))
+      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel for ",
+            kernel->device,
+            " that cannot issue work on its host's streams: include the header of the backend in "
+            "the library (opkit/backends/<its name>/context.hpp), or call RegisterNativeStreams "
+            "for a device of your own (at ",
+            kernel->Place(), ")");
     FunctionDevice& device = record.devices.emplace_back();
-    device.name = name;
-    SchemaFunctions::FillIn(device.abi, schema);
-  };
-  if (on_cpu) add("cpu");
-  if (on_cpu && on_stream) add("cpu_stream");
+    device.name = ToString(kernel->device);
+    if (kernel->backend != kReferenceBackend) device.backend = kernel->backend;
+    SchemaFunctions::FillIn(device.abi, *kernel);
+  }
 }
 // A record of an operator of the registries: the library's second way to describe one.
 OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
@@ -28454,7 +29055,8 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   record->line = schema.line();
   // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
   const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
-  record->flags = (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
+                  (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
                   (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
                   (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
@@ -28481,12 +29083,30 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators())
-    if (FunctionRecord record = ReadSchema(OpRegistry::Global().GetSchema(name));
-        !record->devices.empty())
-      records.push_back(std::move(record));
+    records.push_back(ReadSchema(OpRegistry::Global().GetSchema(name)));
 }
 
 }  // namespace detail
+
+OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                               const std::vector<Tensor>& outputs, const Arguments& args) {
+  if (!detail::t_host_call)
+    Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
+          "\") is called in a thread that runs no operator of a library; a program's own operator "
+          "calls Invoke");
+  std::list<Dims> strides;
+  const auto views = [&](const std::vector<Tensor>& tensors) {
+    std::vector<OpTensor> all;
+    for (const Tensor& tensor : tensors) {
+      strides.push_back(tensor.strides());
+      all.emplace_back(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
+                       strides.back().data(), tensor.rank(), tensor.device());
+    }
+    return all;
+  };
+  OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
+}
+
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
@@ -29057,6 +29677,34 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
+// ---- opkit/device/impl/native_stream.ipp
+// The table of opkit/device/native_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
+    g_native_streams[AllocatorTable::kSlots] = {};
+
+}  // namespace detail
+
+OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
+  return true;
+}
+OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
+  const auto slot = static_cast<uint64_t>(type);
+  return slot < detail::AllocatorTable::kSlots
+             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
+             : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+
 // ---- opkit/op/abi/impl/op_conversion.ipp
 // Every member of opkit_op, once in each direction.
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
@@ -29118,6 +29766,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     opkit_kernel& kernel = device.abi;
     kernel.size = sizeof kernel;
     kernel.device = device.name.c_str();
+    kernel.backend = device.backend.empty() ? nullptr : device.backend.c_str();
     kernel.flags = device.create_state && device.shares_state ? OPKIT_KERNEL_STATEFUL : 0;
     return &kernel;
   }
@@ -29255,11 +29904,16 @@ class OpImport {
       Refuse(StrCat("has a kernel of operator ", op_.name, " for \"", kernel->device,
                     "\", which is no device type of this program"),
              "\"cpu\", \"gpu\" and \"cpu_stream\" are");
+    const char* const backend =
+        OPKIT_ABI_HAS(kernel, backend) && kernel->backend ? kernel->backend : "";
+    CheckLibraryText(library_, backend, StrCat(who(), " with a kernel of a backend"));
     for (const FunctionDevice& other : devices)
-      if (other.type == static_cast<DeviceType>(type))
-        Refuse(StrCat("has two kernels of operator ", op_.name, " for ", kernel->device));
+      if (other.type == static_cast<DeviceType>(type) && other.backend == backend)
+        Refuse(StrCat("has two kernels of operator ", op_.name, " for ", kernel->device,
+                      *backend ? " of the backend " : "", backend));
     FunctionDevice& device = devices.emplace_back();
     device.name = kernel->device;
+    device.backend = backend;
     device.type = static_cast<DeviceType>(type);
     device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
     std::memcpy(&device.abi, kernel, (std::min)(kernel->size, uint64_t{sizeof device.abi}));

@@ -43,6 +43,41 @@ void AwaitBlockedWait(CPUStream& stream, int64_t before) {
   while (stream.blocking_waits() == before) std::this_thread::yield();
 }
 
+TEST_CASE("a stream without a thread runs what is issued at once and throws to its caller") {
+  CPUStream here(kStreams);
+  CHECK(here.id() == -1);
+  bool ran = false;
+  here.Launch([&] { ran = true; });
+  CHECK(ran);
+  CHECK(here.IsFree());
+  CHECK(ErrorOf([&] { here.Launch([] { Throw(ErrorCode::kOutOfRange, "told to"); }); }).code() ==
+        ErrorCode::kOutOfRange);
+  Event event(kStreams);
+  here.Record(event);
+  CHECK(event.Query() == EventStatus::kSuccess);
+  Event failed(kStreams);
+  failed.SetFinished("it failed");
+  CHECK(ErrorOf([&] { here.WaitEvent(failed); }).message() == "it failed");
+}
+
+TEST_CASE("in a scope the thread's contexts issue on its stream, and on their own after it") {
+  CPUStream here(kStreams);
+  CPUStreamContext context = OnStream(3);
+  CPUStream& own = context.stream();
+  {
+    const opkit::CPUStreamScope scope(here);
+    for (const int id : {0, 3}) {
+      context.SwitchToDevice(id);
+      CHECK(&context.stream() == &here);
+    }
+    CHECK(&CPUStream::Get(kStreams, 7) == &here);
+    context.FinishDeviceComputation();
+    std::thread([&] { CHECK(&CPUStream::Get(kStreams, 3) == &own); }).join();
+  }
+  context.SwitchToDevice(3);
+  CHECK(&context.stream() == &own);
+}
+
 TEST_CASE("work is issued, not done, and runs in order on one thread per stream") {
   Gate gate;
   CPUStreamContext context = OnStream(1);

@@ -335,8 +335,13 @@ inline void CallTemporary(const opkit_call* call) {
                    {uint64_t{0}, uint64_t{8}, uint64_t{24}, uint64_t{71}, uint64_t{sizeof longer}});
   const bool complete = longer.tensor.size >= sizeof(opkit_tensor);
   const bool null_shape = In().Rarely();
+  const int64_t* const extents = null_shape ? nullptr : shape;
+  const bool is_output = In().Byte() % 4 == 3;
   const opkit_status status =
-      g_host->temporary(call, dtype, rank, null_shape ? nullptr : shape, &longer.tensor);
+      is_output
+          ? g_host->allocate_output(call, In().RightOr(uint64_t{0}, {uint64_t{1}, UINT64_MAX}),
+                                    dtype, rank, extents, &longer.tensor)
+          : g_host->temporary(call, dtype, rank, extents, &longer.tensor);
   if (null_shape && rank > 0) Require(status != OPKIT_OK);
   if (status != OPKIT_OK || !complete) return;
   const opkit_tensor& tensor = longer.tensor;

@@ -64,6 +64,11 @@ opkit_status Scratch(const opkit_op*, const opkit_node*, const opkit_value*, int
   *bytes = In().Mostly(int64_t{64}, In().Number());
   return Answer();
 }
+opkit_status Cost(const opkit_op*, const opkit_node*, const opkit_value*, const opkit_value*,
+                  opkit_cost* cost) {
+  cost->flops = static_cast<uint64_t>(In().Number());
+  return Answer();
+}
 opkit_status Create(const opkit_kernel*, const opkit_node*, void** instance) {
   *instance = new int(7);
   const opkit_status status = [&] {
@@ -144,6 +149,7 @@ void Fill(Description& d) {
       "ok.name", nullptr,   "\xff", kLong.c_str(), "FuzzedA_backward"};
   const char* const kDevices[] = {"cpu", "cpu_stream", "gpu", "tpu", "", nullptr};
   constexpr uint64_t kFlags[] = {OPKIT_OP_ASYNC,
+                                 OPKIT_OP_ALLOCATES_OUTPUTS,
                                  OPKIT_OP_ACCEPTS_STRIDES,
                                  OPKIT_OP_ACCEPTS_ADD,
                                  OPKIT_OP_EFFECTS,
@@ -189,14 +195,16 @@ void Fill(Description& d) {
         kernel.destroy = &Destroy;
       }
       kernel.flags = in.Byte() % 2;
+      kernel.backend = in.Rarely() ? in.Of(kNames) : nullptr;
     }
     op.num_inplace = in.Rarely() ? Count(1) : 0;
     op.inplace = in.Rarely() ? nullptr : d.inplace;
-    if (in.Byte() % 2) op.parse_attrs = &ParseAttrs;
+    op.parse_attrs = in.Rarely() ? nullptr : &ParseAttrs;
     if (in.Byte() % 2) op.infer_type = &InferType;
     op.infer_shape = in.Rarely() ? nullptr : &Infer;
     if (in.Rarely()) op.mutated_inputs = &Mutated;
     if (in.Rarely()) op.scratch_bytes = &Scratch;
+    if (in.Rarely()) op.cost = &Cost;
     op.num_attrs = in.Byte() % 4 == 3 ? Count(1) : 0;
     op.attrs = in.Rarely() ? nullptr : d.parameters;
     op.num_inputs = in.Rarely() ? Count(1) : 0;
@@ -257,6 +265,8 @@ void Use(const std::string& op) {
     const OperatorDef def(op, {"x"}, {"y"});
     InferenceContext context(def, {TensorInfo(DType::kFloat32, {Dim(), Sym("N")})});
     OpRegistry::Global().GetSchema(op).Infer(context);
+    const TensorInfo info = TensorInfo::Of(x);
+    static_cast<void>(OpRegistry::Global().GetSchema(op).Cost(def, {info}, {info}));
   });
   Try([&] { Invoke(op, {x}); });
   Try([&] {

@@ -1,5 +1,5 @@
-// Where every member of version 1.0 of the ABI lies: it stays there, and a struct grows only at its
-// end, in a later version. Included once, where the header is.
+// Where every member of the ABI lies: it stays there, and a struct grows only at its end, in a
+// later version. Included once, where the header is: the present one, a later one or version 1.0's.
 #ifndef OPKIT_TESTS_PLUGIN_ABI_PINS_HPP_
 #define OPKIT_TESTS_PLUGIN_ABI_PINS_HPP_
 
@@ -106,6 +106,13 @@ OPKIT_PIN(opkit_library, finalize, 48); OPKIT_PIN(opkit_library, num_ops, 56);
 OPKIT_PIN(opkit_library, ops, 64); OPKIT_PIN(opkit_library, num_partitioners, 72);
 OPKIT_PIN(opkit_library, partitioners, 80); OPKIT_PIN(opkit_library, num_passes, 88);
 OPKIT_PIN(opkit_library, passes, 96);
+#if OPKIT_ABI_MINOR >= 1
+OPKIT_PIN(opkit_host, allocate_output, 152); OPKIT_PIN(opkit_kernel, backend, 72);
+OPKIT_PIN(opkit_op, cost, 192);
+OPKIT_PIN(opkit_cost, size, 0); OPKIT_PIN(opkit_cost, extension, 8);
+OPKIT_PIN(opkit_cost, flops, 16); OPKIT_PIN(opkit_cost, bytes_read, 24);
+OPKIT_PIN(opkit_cost, bytes_written, 32); OPKIT_PIN(opkit_cost, params_bytes, 40);
+#endif
 // clang-format on
 #undef OPKIT_PIN
 #undef OPKIT_PIN_SIZE

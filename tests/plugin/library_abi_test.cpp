@@ -3,9 +3,13 @@
 // of it. This file is compiled twice, the second time as a host of the later version.
 #include <doctest/doctest.h>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "abi_pins.hpp"
 #include "library_fixture.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/abi/host_table.hpp"
 #include "opkit/op/check.hpp"
 
 namespace library_abi_test {
@@ -13,16 +17,6 @@ namespace {
 
 using namespace opkit;
 using namespace library_fixture;
-
-// What a check of a library's structs takes for the sizes of version 1.0.
-#if OPKIT_ABI_MINOR == 0
-static_assert(detail::kOpBytes == sizeof(opkit_op) &&
-              detail::kKernelBytes == sizeof(opkit_kernel) &&
-              detail::kLibraryBytes == sizeof(opkit_library) &&
-              detail::kParameterBytes == sizeof(opkit_parameter) &&
-              detail::kAttrBytes == sizeof(opkit_attr) &&
-              detail::kTensorBytes == sizeof(opkit_tensor));
-#endif
 
 #ifdef OPKIT_TEST_NEWER_ABI
 constexpr bool kIsNewerHost = true;
@@ -87,6 +81,84 @@ void CheckPlain(const char* library) {
   CHECK_MESSAGE(report.ok(), ToString(report));
 }
 
+// Structs as version 1.0 has them, each at the end of a page that nothing may be read behind.
+class EndOfPage {
+ public:
+  // Kept until the program ends, as what describes a library is.
+  template <class Struct>
+  static Struct* Copy(Struct from, uint64_t bytes) {
+    const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    auto* const memory = static_cast<char*>(
+        ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    REQUIRE(memory != MAP_FAILED);
+    REQUIRE(::mprotect(memory + page, page, PROT_NONE) == 0);
+    from.size = bytes;
+    void* const at = memory + page - bytes;
+    std::memcpy(at, static_cast<const void*>(&from), bytes);
+    return static_cast<Struct*>(at);
+  }
+};
+
+// A library of version 1.0 with one operator, y = 2 * x.
+struct OldLibrary;
+OldLibrary* g_old = nullptr;
+struct OldLibrary {
+  OldLibrary() {
+    g_old = this;
+    opkit_kernel made{};
+    made.device = "cpu";
+    made.forward = [](void*, const opkit_call* call) -> opkit_status {
+      for (int64_t i = 0; i < opkit_numel(opkit_input(call, 0)); ++i)
+        static_cast<float*>(opkit_output(call, 0)->data)[i] =
+            2 * static_cast<float*>(opkit_input(call, 0)->data)[i];
+      return OPKIT_OK;
+    };
+    kernel = EndOfPage::Copy(made, detail::kKernelBytes);
+    opkit_attr number{};
+    number.name = "factor";
+    number.count = 1;
+    number.ints = &three;
+    number.text = "3";
+    opkit_parameter declared{};
+    declared.name = "factor";
+    declared.type = OPKIT_ATTR_INT;
+    declared.default_value = EndOfPage::Copy(number, detail::kAttrBytes);
+    attribute = EndOfPage::Copy(declared, detail::kParameterBytes);
+    declared.name = "x";
+    declared.default_value = nullptr;
+    input = EndOfPage::Copy(declared, detail::kParameterBytes);
+    opkit_op described{};
+    described.name = "OldTwice";
+    described.num_kernels = 1;
+    described.kernels = &kernel;
+    described.num_attrs = described.num_inputs = 1;
+    described.attrs = &attribute;
+    described.inputs = &input;
+    described.parse_attrs = [](const opkit_op*, const opkit_node*, int32_t* inputs,
+                               int32_t* outputs) -> opkit_status {
+      return *inputs = *outputs = 1, OPKIT_OK;
+    };
+    described.infer_shape = [](const opkit_op*, const opkit_node*, opkit_value* inputs,
+                               opkit_value* outputs) -> opkit_status {
+      outputs[0].rank = inputs[0].rank;
+      std::memcpy(outputs[0].dims, inputs[0].dims, sizeof inputs[0].dims);
+      return OPKIT_OK;
+    };
+    op = EndOfPage::Copy(described, detail::kOpBytes);
+    opkit_library whole{};
+    whole.abi_major = 1;
+    whole.num_ops = 1;
+    whole.ops = &op;
+    library = EndOfPage::Copy(whole, detail::kLibraryBytes);
+  }
+  OldLibrary(const OldLibrary&) = delete;
+  int64_t three = 3;
+  const opkit_kernel* kernel;
+  const opkit_parameter *attribute, *input;
+  const opkit_op* op;
+  const opkit_library* library;
+};
+
 void CheckTyped(const char* library) {
   CAPTURE(library);
   Scoped typed(library);
@@ -98,6 +170,62 @@ void CheckTyped(const char* library) {
 }
 
 }  // namespace
+
+TEST_CASE("nothing of a library of version 1.0 is read past what that version has") {
+  OldLibrary old;
+  Library library = Library::LoadEntry([](const opkit_host*) { return g_old->library; }, "old");
+  const OpSchema& schema = OpRegistry::Global().GetSchema("OldTwice");
+  CHECK(schema.inputs()[0].name == "x");
+  CHECK_FALSE(schema.has_cost());
+  CHECK(schema.Cost(OperatorDef("OldTwice", {"x"}, {"y"}), {{DType::kFloat32, Shape{2}}}, {})
+            .bytes_read == 8);
+  CHECK(*schema.FindAttribute("factor")->default_value == Attribute(3));
+  CHECK(OpRegistry::Global().KernelsOf("OldTwice")[0]->backend == kReferenceBackend);
+  CHECK(Call("OldTwice", {1, 2}) == Floats{2, 4});
+  library.Unload();
+}
+
+TEST_CASE("nothing of a host of version 1.0 is read past what that version has") {
+  constexpr uint64_t kHostBytes = 152, kCallBytes = 184;
+  opkit_host older = detail::ProgramHost();
+  older.abi_minor = 0;
+  const opkit_host* const host = EndOfPage::Copy(older, kHostBytes);
+  auto object = detail::SharedObject::OpenCopy(PathOf("features"));
+  const auto entry =
+      reinterpret_cast<opkit_library_entry_function>(object->Find(OPKIT_LIBRARY_ENTRY));
+  const opkit_library* library = entry(host);
+  REQUIRE(library);
+  const opkit_op* found = nullptr;
+  for (uint64_t i = 0; i < library->num_ops; ++i)
+    if (std::string_view(library->ops[i]->name) == "LibNonZero") found = library->ops[i];
+  REQUIRE(found);
+  const opkit_kernel& kernel = *found->kernels[0];
+  opkit_node node{};
+  node.size = sizeof node;
+  node.op = "LibNonZero";
+  void* instance = nullptr;
+  REQUIRE(kernel.create(&kernel, &node, &instance) == OPKIT_OK);
+  const int64_t extents[] = {1, 1};
+  float x = 1;
+  int64_t count = 0;
+  const OpTensor input(&x, DType::kFloat32, extents, extents, 1);
+  const OpTensor outputs[] = {OpTensor(nullptr, DType::kUndefined, {}, {}),
+                              OpTensor(&count, DType::kInt64, extents, extents, 1)};
+  opkit_call call{};
+  call.size = kCallBytes;
+  call.host = host;
+  call.op = "LibNonZero";
+  call.num_inputs = 1;
+  call.inputs = &input.view();
+  call.num_outputs = 2;
+  call.outputs = &outputs[0].view();
+  const detail::HostErrorScope message;
+  CHECK(kernel.forward(instance, EndOfPage::Copy(call, kCallBytes)) == OPKIT_UNSUPPORTED);
+  CHECK(detail::CurrentHostError().text == "allocate_output needs ABI 1.1; this program has 1.0");
+  CHECK(count == 1);
+  kernel.destroy(instance);
+  if (library->finalize) library->finalize();
+}
 
 TEST_CASE("a library of version 1.0 runs in this host") {
   CheckPlain("plain_v1");

@@ -58,7 +58,7 @@ struct Description {
     other.name = "BadOther";
     library.size = sizeof library;
     library.abi_major = OPKIT_ABI_MAJOR;
-    library.abi_minor = OPKIT_ABI_MINOR;
+    library.abi_minor = 0;  // which required no more than this
     library.num_ops = 2;
     library.ops = ops;
     parameter.size = sizeof parameter;
@@ -220,6 +220,18 @@ TEST_CASE("what an author gets wrong is said when the library is loaded") {
   CHECK(Contains(refusal("device").message(),
                  "has a kernel of operator LibOnTpu for \"tpu\", which is no device type of this "
                  "program; \"cpu\", \"gpu\" and \"cpu_stream\" are"));
+  CHECK(refusal("no parseAttrs").message() ==
+        lib +
+            "has operator LibBare without parseAttrs: nothing says how many inputs and outputs a "
+            "node has; add .setParseAttrs(f), or declare them by .setInput(name) and "
+            ".setOutput(name)");
+  CHECK(Contains(refusal("no inferShape").message(),
+                 lib + "has operator LibBare without inferShape: nothing says the shapes of its "
+                       "outputs; add .setInferShape(f)"));
+  CHECK(Contains(refusal("no inferType").message(),
+                 lib + "has operator LibBare without inferType: it has no input whose dtype its "
+                       "outputs could have; add .setInferType(f)"));
+  CHECK(Contains(refusal("attribute twice").message(), "attribute 'a' is declared twice"));
   Scoped right("wrong");  // with nothing wrong it loads
   CHECK(right->operators() == std::vector<std::string>{"LibRight"});
 }
@@ -245,10 +257,20 @@ TEST_CASE("a description of another version, or that is cut off, is refused") {
   CHECK(MessageAfter([](Description&) {}) == kAccepted);
   Error error = ErrorAfter([](Description& d) { d.library.abi_major = 2; });
   CHECK(error.code() == ErrorCode::kUnsupported);
-  CHECK(error.message() == StrCat("library made was compiled for version 2.", OPKIT_ABI_MINOR,
-                                  " of the ABI, this program has 1.", OPKIT_ABI_MINOR,
-                                  "; compile it with headers of ABI version 1"));
-  CHECK(MessageAfter([](Description& d) { d.library.abi_minor = 99; }) == kAccepted);
+  CHECK(error.message() ==
+        StrCat("library made was compiled for version 2.0 of the ABI, this program has 1.",
+               OPKIT_ABI_MINOR, "; compile it with headers of ABI version 1"));
+  CHECK(Contains(MessageAfter([](Description& d) { d.library.abi_minor = 1; }),
+                 "library made has operator BadOp without parseAttrs"));
+  CHECK(MessageAfter([](Description& d) {
+          d.library.abi_minor = 99;
+          for (opkit_op* op : {&d.op, &d.other}) {
+            op->parse_attrs = [](const opkit_op*, const opkit_node*, int32_t*, int32_t*) {
+              return opkit_status{OPKIT_OK};
+            };
+            op->infer_shape = SameShape;
+          }
+        }) == kAccepted);
   CHECK(MessageAfter([](Description& d) { d.library.size = 100; }) ==
         "library made describes itself in 100 bytes, where version 1.0 has 104; fill in "
         "opkit_library.size with sizeof(opkit_library)");

@@ -313,6 +313,203 @@ TEST_CASE("a library is not unloaded while an operator or a plan of it lives") {
   CHECK_FALSE(IsInMap("libtwice.so"));
 }
 
+// --------------------------------------------------------- unloading while something is in
+// progress
+
+namespace {
+
+// A library made here, whose functions unload it, or whatever g_attempt does.
+const Error kNothing(ErrorCode::kCancelled, "nothing was attempted");
+Error g_attempted = kNothing;
+void (*g_attempt)() = nullptr;
+void Attempt() {
+  if (g_attempt) g_attempted = ErrorOf(g_attempt);
+}
+struct Attempting {
+  explicit Attempting(void (*attempt)()) { g_attempt = attempt; }
+  ~Attempting() { g_attempt = nullptr; }
+};
+void UnloadAll() {
+  for (Library library : Library::All()) library.Unload();
+}
+opkit_status ForwardAttempt(void*, const opkit_call*) { return Attempt(), OPKIT_OK; }
+const opkit_library* DescribeAttempts(const opkit_host*) {
+  static const opkit_kernel kernel = [] {
+    opkit_kernel made{};
+    made.size = sizeof made;
+    made.device = "cpu";
+    made.create = [](const opkit_kernel*, const opkit_node*, void**) -> opkit_status {
+      return Attempt(), OPKIT_OK;
+    };
+    made.forward = made.backward = ForwardAttempt;
+    return made;
+  }();
+  static const opkit_kernel* const kernels[] = {&kernel};
+  static const opkit_op op = [] {
+    opkit_op made{};
+    made.size = sizeof made;
+    made.name = "LibAttempts";
+    made.num_kernels = 1;
+    made.kernels = kernels;
+    made.parse_attrs = [](const opkit_op*, const opkit_node*, int32_t* inputs,
+                          int32_t* outputs) -> opkit_status {
+      *inputs = *outputs = 1;
+      return Attempt(), OPKIT_OK;
+    };
+    made.infer_shape = [](const opkit_op*, const opkit_node*, opkit_value* inputs,
+                          opkit_value* outputs) -> opkit_status {
+      outputs[0].rank = inputs[0].rank;
+      std::memcpy(outputs[0].dims, inputs[0].dims, sizeof inputs[0].dims);
+      return Attempt(), OPKIT_OK;
+    };
+    made.mutated_inputs = [](const opkit_op*, const opkit_node*, uint8_t*) -> opkit_status {
+      return Attempt(), OPKIT_OK;
+    };
+    made.scratch_bytes = [](const opkit_op*, const opkit_node*, const opkit_value*,
+                            int64_t*) -> opkit_status { return Attempt(), OPKIT_OK; };
+    return made;
+  }();
+  static const opkit_op* const ops[] = {&op};
+  static const opkit_library library = [] {
+    opkit_library made{};
+    made.size = sizeof made;
+    made.abi_major = OPKIT_ABI_MAJOR;
+    made.abi_minor = OPKIT_ABI_MINOR;
+    made.initialize = [](uint32_t, uint32_t) -> opkit_status { return Attempt(), OPKIT_OK; };
+    made.finalize = [] { Attempt(); };
+    made.num_ops = 1;
+    made.ops = ops;
+    return made;
+  }();
+  return &library;
+}
+Graph AttemptGraph() {
+  Graph g;
+  g.AddInput("x", kFloat, {2});
+  g.AddNode(OperatorDef("LibAttempts", {"x"}, {"y"}));
+  g.AddOutput("y");
+  return g;
+}
+
+}  // namespace
+
+TEST_CASE("unloading a library from inside one of its functions is an Error, and nothing is lost") {
+  Library library = Library::LoadEntry(&DescribeAttempts, "attempts");
+  const std::string loaded = Registrations();
+  const Attempting unloads(&UnloadAll);
+  const auto refused = [&](const char* why) {
+    CHECK(g_attempted.code() == ErrorCode::kFailedPrecondition);
+    CHECK_MESSAGE(Contains(g_attempted.message(), why), g_attempted.message());
+    g_attempted = kNothing;
+    CHECK(library.is_loaded());
+    CHECK(Registrations() == loaded);
+  };
+  const char* const inside = "cannot be unloaded from inside a call that uses operators";
+  const OpSchema& schema = OpRegistry::Global().GetSchema("LibAttempts");
+  const OperatorDef def("LibAttempts", {"x"}, {"y"});
+  schema.Arity({});
+  refused(inside);
+  schema.InferOutputs(def, {TensorInfo(kFloat, Shape{2})});
+  refused(inside);
+  schema.MutatedInputs(def);
+  refused(inside);
+  Workspace ws;
+  *ws.CreateTensor("x") = Vector({1});
+  auto op = CreateOperator(def, &ws);
+  refused(inside);
+  op->Run();
+  refused("operators or plans of it are alive");
+  op.reset();
+  Invoke("LibAttempts", {Vector({1})});
+  refused("operators or plans of it are alive");
+  GetGradientForOp(def, {"dy"});
+  refused(inside);
+  { const Plan plan = Compile(AttemptGraph()); }
+  refused(inside);
+  g_attempt = nullptr;
+  library.Unload();
+  CHECK_FALSE(library.is_loaded());
+}
+
+TEST_CASE("unloading a library while another operator is inferred for the same plan is an Error") {
+  Library library = Library::LoadEntry(&DescribeAttempts, "attempts");
+  FunctionOpBuilder("HostAttempts", __FILE__, __LINE__)
+      .setForward(
+          [](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {})
+      .setInput("x")
+      .setOutput("y")
+      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+        out = in;
+        Attempt();
+      });
+  Graph g = AttemptGraph();
+  g.AddNode(OperatorDef("HostAttempts", {"y"}, {"z"}));
+  g.AddOutput("z");
+  {
+    Attempting unloads(&UnloadAll);
+    g_attempted = kNothing;
+    const Plan plan = Compile(g);
+    CHECK(
+        Contains(g_attempted.message(), "library attempts cannot be unloaded from inside a call"));
+  }
+  OpRegistry::Global().Remove("HostAttempts");
+  library.Unload();
+}
+
+TEST_CASE("loading, unloading and listing from initialize and finalize are Errors") {
+  const std::string before = Registrations();
+  for (void (*attempt)() : {&UnloadAll, +[] { Library::Load(PathOf("twice")); }}) {
+    const Attempting attempts(attempt);
+    g_attempted = kNothing;
+    Library library = Library::LoadEntry(&DescribeAttempts, "attempts");
+    CHECK(Contains(g_attempted.message(), "while one is being loaded or unloaded"));
+    g_attempted = kNothing;
+    library.Unload();
+    CHECK(Contains(g_attempted.message(), "while one is being loaded or unloaded"));
+  }
+  CHECK(Registrations() == before);
+}
+
+TEST_CASE("unloading waits for what makes operators in other threads") {
+  Library library = Library::LoadEntry(&DescribeAttempts, "attempts");
+  std::thread unloads;
+  {
+    const detail::RegistryUse use;
+    unloads = std::thread([&] { library.Unload(); });
+    CHECK(Invoke("LibAttempts", {Vector({1})}).size() == 1);
+  }
+  unloads.join();
+  CHECK_FALSE(library.is_loaded());
+}
+
+TEST_CASE("threads load, invoke and unload a library at once") {
+  const std::string before = Registrations();
+  std::atomic<bool> done{false};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&] {
+      while (!done) try {
+          if (Factor() != 2) ++wrong;
+        } catch (const Error& error) {  // it is not loaded now
+          if (error.code() != ErrorCode::kNotFound) ++wrong;
+        }
+    });
+  for (int i = 0; i < 30; ++i) {
+    Library library = Library::Load(PathOf("twice"));
+    for (bool unloaded = false; !unloaded;) try {
+        library.Unload();
+        unloaded = true;
+      } catch (const Error& error) {  // an operator of it is alive
+        if (error.code() != ErrorCode::kFailedPrecondition) throw;
+      }
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(Registrations() == before);
+}
+
 TEST_CASE("the same file, by whatever path, is one library") {
   const std::string before = Registrations();
   Library first = Library::Load(PathOf("twice"));

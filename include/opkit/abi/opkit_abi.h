@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 0
+#define OPKIT_ABI_MINOR 1
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -281,6 +281,12 @@ struct opkit_host {
    * call last until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
+
+  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS: the memory of an output that has the
+   * dtype OPKIT_UNDEFINED and is wanted (OPKIT_REQ_WRITE), of the shape that the data has decided,
+   * before forward returns. Written to *tensor, and where the call has its output. */
+  opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
+                                  int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 };
 
 /* The implementation of an operator for a type of device. */
@@ -298,6 +304,8 @@ struct opkit_kernel {
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
   const void* author; /* the author's own */
+  /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
+  const char* backend;
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -337,7 +345,20 @@ struct opkit_gradient {
                             const char* indices, const char* values);
 };
 
-/* An operator. Only `name` and one kernel are required. */
+/* Since 1.1. The work of one run. */
+typedef struct opkit_cost {
+  uint64_t size;
+  const void* extension;
+  uint64_t flops;
+  uint64_t bytes_read;
+  uint64_t bytes_written;
+  uint64_t params_bytes;
+} opkit_cost;
+
+/* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
+ * what nothing else decides, for an operator that the program has not already: parse_attrs,
+ * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
+ * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -378,6 +399,10 @@ struct opkit_op {
   const void* author; /* the author's own */
   /* In place of a backward function: the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
+  /* Since 1.1. The work of a run; *cost has the bytes of all inputs and outputs before, and no
+   * flops, which is what an operator without it is taken to cost. */
+  opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                       const opkit_value* outputs, opkit_cost* cost);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
@@ -393,6 +418,8 @@ struct opkit_op {
 /* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
    they give the same for the same inputs */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
+/* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
+#define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
 
 /* A library. */
 typedef struct opkit_library {

@@ -43,6 +43,10 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
 // Memory that the host reaches on both sides needs no registered function.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
+// Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host
+// the two may overlap. On a device the copy is issued on `stream`, where the source must be dense.
+void CopyElements(const Tensor& source, const Tensor& target, void* stream);
+
 // A copy that is ready to run, whole in itself: it keeps both memories.
 struct PreparedCopy {
   CopyFunction copy;

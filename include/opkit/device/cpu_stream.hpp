@@ -13,14 +13,18 @@ namespace opkit::inline OPKIT_ABI {
 
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
-// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. The
-// streams live as long as the process; a forked child has none running and must not use them.
+// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
+// with a thread live as long as the process; a forked child has none running and must not use them.
 class CPUStream {
  public:
+  // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
+  // thread that has its turn in a stream already; see CPUStreamScope.
+  explicit CPUStream(Device device) : device_(device), id_(-1) {}
   CPUStream(const CPUStream&) = delete;
   CPUStream& operator=(const CPUStream&) = delete;
 
-  // The process's stream `id` of `device`, started at first use.
+  // The process's stream `id` of `device`, started at first use; inside a CPUStreamScope the
+  // scope's stream for every id.
   static CPUStream& Get(Device device, int id);
   // Null while nobody has used it.
   static CPUStream* Find(Device device, int id) {
@@ -29,7 +33,7 @@ class CPUStream {
   }
 
   Device device() const { return device_; }
-  int id() const { return id_; }
+  int id() const { return id_; }  // -1 for a stream without a thread
 
   // Runs `work` after everything issued before, under the invocation current now.
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
@@ -105,6 +109,24 @@ class CPUStream {
   CPUStream* next_ = nullptr;  // in the registry
 };
 
+namespace detail {
+OPKIT_IMAGE_LOCAL inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
+}  // namespace detail
+
+// While it lives, the calling thread issues its work for CPU streams on this one, whatever stream
+// id operators run with.
+class OPKIT_IMAGE_LOCAL CPUStreamScope {
+ public:
+  explicit CPUStreamScope(CPUStream& stream)
+      : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
+  CPUStreamScope(const CPUStreamScope&) = delete;
+  CPUStreamScope& operator=(const CPUStreamScope&) = delete;
+  ~CPUStreamScope() { detail::t_cpu_stream = previous_; }
+
+ private:
+  CPUStream* const previous_;
+};
+
 // Issues work on a CPUStream of device {kCPUStream, index}.
 class CPUStreamContext {
  public:
@@ -122,7 +144,8 @@ class CPUStreamContext {
     return *stream_;
   }
   void SwitchToDevice(int stream_id = 0) {
-    if (!stream_ || stream_->id() != stream_id) stream_ = &CPUStream::Get(device_, stream_id);
+    if (!stream_ || stream_->id() != stream_id || detail::t_cpu_stream)
+      stream_ = &CPUStream::Get(device_, stream_id);
   }
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }

@@ -12,6 +12,7 @@ namespace opkit::inline OPKIT_ABI {
 // The functions for one device type.
 struct FunctionDevice {
   std::string name;                    // "cpu", "gpu", …
+  std::string backend;                 // of a library's kernel; empty: the plain one
   DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
@@ -40,6 +41,7 @@ struct FunctionOpRecord : detail::RefCounted {
   InferShapeFunction infer_shape;
   MutateInputsFunction mutate_inputs;
   ScratchFunction scratch;
+  FlopsFunction flops;
   // Their form in opkit_abi.h, where the record crosses.
   opkit_op abi{};
   // detail::FunctionHooks, which answer for a library's operator instead of the functions.
@@ -48,12 +50,22 @@ struct FunctionOpRecord : detail::RefCounted {
   detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
-  bool Has(uint64_t flag) const { return (flags & flag) != 0; }
-  FunctionDevice* Find(DeviceType type) {
-    for (FunctionDevice& device : devices)
-      if (device.type == type) return &device;
-    return nullptr;
+  // The attributes of a node, with the defaults of those that it does not give.
+  template <class From>
+  AttrMap Attrs(const From& from) const {
+    AttrMap attrs(from);
+    for (const AttributeSchema& declared : attributes)
+      if (declared.default_value) attrs.AddDefault(declared.name, *declared.default_value);
+    return attrs;
   }
+  // How many inputs and outputs a node has: parse_attrs says it, or those that are declared.
+  OpStatus CountValues(const AttrMap& attrs, int* num_in, int* num_out) {
+    if (parse_attrs) return parse_attrs(attrs, num_in, num_out);
+    if (!inputs.empty()) *num_in = static_cast<int>(inputs.size());
+    if (!outputs.empty()) *num_out = static_cast<int>(outputs.size());
+    return {};
+  }
+  bool Has(uint64_t flag) const { return (flags & flag) != 0; }
   // Whether a record that has crossed has a backward function.
   bool HasBackward() const {
     for (const FunctionDevice& device : devices)
@@ -144,8 +156,46 @@ class BasicFunctionOpBuilder {
       host_.NoGradient();
     });
   }
+  // Declares an attribute of any type, of type T, or of the type of its default, which the
+  // functions read where a node does not give it. Once one is declared, a node may give no other,
+  // unless setOpenAttrs() is called.
+  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+    return Declare({name, doc, false, {}, {}});
+  }
+  template <class T>
+  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+    return Declare({name, doc, false, kAttributeTypeOf<T>, {}});
+  }
+  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc, Attribute fallback) {
+    return Declare({name, doc, false, fallback.type(), fallback});
+  }
+  // Declares one that every node must give.
+  template <class T>
+  BasicFunctionOpBuilder& setRequiredAttr(const char* name, const char* doc) {
+    return Declare({name, doc, true, kAttributeTypeOf<T>, {}});
+  }
+  BasicFunctionOpBuilder& setOpenAttrs() {
+    return Guarded([&] { host_.OpenAttrs(); }).Set(OPKIT_OP_OPEN_ATTRS);
+  }
+  // Declares the next input or output: its name, and the dtypes where they are limited. Those
+  // declared are the inputs and outputs of every node where there is no setParseAttrs.
+  BasicFunctionOpBuilder& setInput(const char* name, const char* doc = "",
+                                   std::vector<DType> dtypes = {}) {
+    return Guarded([&] {
+      record_->inputs.push_back({name, doc, std::move(dtypes)});
+      host_.Input(record_->inputs);
+    });
+  }
+  BasicFunctionOpBuilder& setOutput(const char* name, const char* doc = "",
+                                    std::vector<DType> dtypes = {}) {
+    return Guarded([&] {
+      record_->outputs.push_back({name, doc, std::move(dtypes)});
+      host_.Output(record_->outputs);
+    });
+  }
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
-  // attributes. Without it any number goes.
+  // attributes. Without it, and without declared ones, any number goes; a library's operator needs
+  // one of the two.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -164,7 +214,8 @@ class BasicFunctionOpBuilder {
   }
   // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
-  // While something is unknown a failure means that nothing can be said yet.
+  // While something is unknown a failure means that nothing can be said yet. A library's operator
+  // that has outputs needs it, unless it calls setAllocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -199,6 +250,16 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
+  // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
+  template <class F>
+  BasicFunctionOpBuilder& setFlops(F f) {
+    static_assert(detail::kFits<FlopsFunction, F>,
+                  "setFlops(f): write uint64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes, const "
+                  "std::vector<std::vector<int64_t>>& outshapes)");
+    Once(record_->flops, "setFlops", std::move(f));
+    return Guarded([&] { host_.Cost(); });
+  }
   // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded(
@@ -215,6 +276,10 @@ class BasicFunctionOpBuilder {
   // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
   // On the CPU; on streams the stream does it.
   BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
+  // The data decides the shapes of outputs: those that inference leaves open have no dtype and no
+  // memory before forward makes them by OpResource::allocate_output. Not on CPU streams, where
+  // the work runs after forward.
+  BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
@@ -225,6 +290,14 @@ class BasicFunctionOpBuilder {
   }
 
  private:
+  BasicFunctionOpBuilder& Declare(AttributeSchema attribute) {
+    return Guarded([&] {
+      for (const AttributeSchema& known : record_->attributes)
+        if (known.name == attribute.name)
+          Throw(ErrorCode::kInvalidArgument, "attribute '", known.name, "' is declared twice");
+      host_.Attr(record_->attributes.emplace_back(std::move(attribute)));
+    });
+  }
   BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
   // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>

@@ -39,13 +39,22 @@ class ResolvedOperator {
   }
   // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
   // but for contents that the operator had begun to write.
-  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, &OperatorBase::Run);
+  }
+  // As Run, but for the end of the work, which the caller waits for on its stream and keeps all
+  // tensors until then: on an asynchronous device it is only issued.
+  void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, &OperatorBase::RunAsync);
+  }
 
   // The operator in use. Where kernels are selected, a call with new dtypes or shapes replaces it,
   // and with it its observers.
   OperatorBase& op() { return *op_; }
 
  private:
+  void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+             bool (OperatorBase::*run)(int stream_id));
   struct Release;
   // An operator's own workspace: state that it keeps there is not in the next operator's way.
   struct Place {

@@ -101,6 +101,31 @@ class OpRegistry {
   std::unique_ptr<State> state_;
 };
 
+namespace detail {
+
+// Held by what uses schemas and kernels for longer than a lookup, and while a function of a library
+// runs: no library is unloaded meanwhile. Nests; costs two uncontended locks where it does not.
+class OPKIT_IMAGE_LOCAL RegistryUse {
+ public:
+  RegistryUse();
+  RegistryUse(const RegistryUse&) = delete;
+  RegistryUse& operator=(const RegistryUse&) = delete;
+  ~RegistryUse();
+  // Whether this thread holds one.
+  static bool IsInThisThread();
+};
+// Held while registrations are removed: begins when nobody uses the registry, and until it ends
+// other threads wait before they do. One at a time, and not in a thread that uses it.
+class OPKIT_IMAGE_LOCAL RegistryRemoval {
+ public:
+  RegistryRemoval();
+  RegistryRemoval(const RegistryRemoval&) = delete;
+  RegistryRemoval& operator=(const RegistryRemoval&) = delete;
+  ~RegistryRemoval();
+};
+
+}  // namespace detail
+
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
 // without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
 // first line of a test.

@@ -6,17 +6,10 @@
 
 #include "opkit/base/unique_function.hpp"
 #include "opkit/op/inference.hpp"
+#include "opkit/op/schema/op_cost.hpp"
 #include "opkit/op/schema/value_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-// Work of one run, for benchmarks and selection.
-struct OpCost {
-  uint64_t flops = 0;
-  uint64_t bytes_read = 0;
-  uint64_t bytes_written = 0;
-  uint64_t params_bytes = 0;
-};
 
 namespace detail {
 

@@ -25,6 +25,11 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   static std::string DeviceName(const char* name, const char*) { return name; }
   void Add(FunctionDevice&, FunctionPass) {}
   void Doc() {}
+  void Attr(const AttributeSchema&) {}
+  void OpenAttrs() {}
+  void Input(const std::vector<ValueSchema>&) {}
+  void Output(const std::vector<ValueSchema>&) {}
+  void Cost() {}
   void HasEffects() {}
   void NeedsSubgraph() {}
   void NoGradient() {}

@@ -45,8 +45,9 @@ using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 }  // namespace detail
 
 // A handle, copied freely; the library stays loaded until Unload, whether a handle is left or not.
-// Loading and unloading may come from any thread; unloading not while another creates operators of
-// the library.
+// Loading and unloading may come from any thread, while others create and run operators; unloading
+// waits for what makes operators, plans and gradients at the moment. A schema or kernel that the
+// program has got from the registry is its own to let go of before.
 //
 //   Library lib = Library::Load("build/libmy_ops.so");
 //   std::vector<Tensor> y = Invoke("my_gemm", {a, b});
@@ -82,7 +83,8 @@ class Library {
   bool is_loaded() const { return static_cast<bool>(loaded_->image); }
 
   // Removes every registration and unmaps the file, where nothing in it holds it. Error
-  // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive.
+  // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive, and from
+  // inside a function of a library or the making of an operator, a plan or a gradient.
   UnloadReport Unload();
 
   friend bool operator==(const Library&, const Library&) = default;

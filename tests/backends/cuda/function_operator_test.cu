@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "device.cuh"
+#include "opkit/backends/cuda/parallel_for.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/plugin/library.hpp"
 #include "support/error_of.hpp"
@@ -53,6 +54,18 @@ REGISTER_OP(CudaTestRelu)
     .setBackward(ReluBackward, "cpu")
     .setForward(ReluOnStream, "gpu")
     .setBackward(ReluBackwardOnStream, "gpu")
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+
+// y = 2 * x, by a loop on the device.
+Status DoubleOnStream(const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
+  const float* x = in[0].data<float>();
+  float* y = out[0].data<float>();
+  res.parallel_for(in[0].size(), [=] OPKIT_DEVICE(int64_t i) { y[i] = 2 * x[i]; });
+  return SUCCESS;
+}
+REGISTER_OP(CudaTestDouble)
+    .setForward(DoubleOnStream, "gpu")
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
@@ -110,6 +123,19 @@ TEST_CASE("functions of a .cu file run on the CPU, and for CUDA say when there i
 TEST_CASE("a function and its backward launch kernels on the stream, with the CPU's results") {
   NEEDS_CUDA_DEVICE();
   CHECK(RunBothWays("CudaTestRelu", kCuda0) == RunBothWays("CudaTestRelu", Device{}));
+}
+
+TEST_CASE("parallel_for of a function for \"gpu\" runs a device lambda on the stream") {
+  NEEDS_CUDA_DEVICE();
+  Workspace ws;
+  Tensor* x = ws.CreateTensor("x");
+  *x = Tensor(kCuda0);
+  const Values values = Numbers(1000, 0.1f);
+  Copy(Tensor::From<float>({1000}, values), x);
+  CreateOperator(OperatorDef("CudaTestDouble", {"x"}, {"y"}).Device(kCuda0), &ws)->Run();
+  Tensor y;
+  Copy(*ws.GetTensor("y"), &y);
+  for (size_t i = 0; i < values.size(); ++i) CHECK(y.data<float>()[i] == 2 * values[i]);
 }
 
 TEST_CASE("a function is called when work is issued; its memory lasts until that is done") {

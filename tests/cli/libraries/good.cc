@@ -1,6 +1,6 @@
 // Operators that are right: Twice, a Root that refuses what has none, a Relu that answers to the
 // built-in one's name and can be told from it, because it makes 6 of what is larger; and of those
-// that say what is unusual about them: Noise, MovingMean, Bare and Open.
+// that say what is unusual about them: Noise, MovingMean and Open.
 #include <cmath>
 #include <opkit/plugin/author.hpp>
 
@@ -82,7 +82,8 @@ REGISTER_OP(MovingMean)  // of x and the means before, which are input 1
       in[1] = out[0] = in[0];
     })
     .setMutateInputs({1});
-REGISTER_OP(Bare)
-    .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {})
-    .setParseAttrs(OneOfEach);
-REGISTER_OP(Open).setForward(Forward<Double>).setInferType(Float).setInferShape(SameShape);
+REGISTER_OP(Open)
+    .setForward(Forward<Double>)
+    .setParseAttrs([](const AttrMap&, int*, int*) {})
+    .setInferType(Float)
+    .setInferShape(SameShape);

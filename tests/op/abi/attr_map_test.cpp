@@ -78,6 +78,20 @@ TEST_CASE("what does not read as the type is an error that shows the text") {
   CHECK(Contains(missing.message(), "no attribute 'axes' (did you mean 'axis'?"));
 }
 
+TEST_CASE("names that begin with __ are kept, but for the toolkit's own") {
+  const AttrMap attrs(Arguments{{"__mine", 1}, {"__state", "of the forward operator"}});
+  CHECK(attrs.get<int>("__mine") == 1);
+  CHECK(attrs.size() == 1);
+}
+
+TEST_CASE("a default stands for an attribute that is not given, and for no other") {
+  AttrMap attrs(Arguments{{"a", 1}});
+  attrs.AddDefault("a", opkit::Attribute(5));
+  attrs.AddDefault("b", opkit::Attribute(0.5f));
+  CHECK(attrs.get<int>("a") == 1);
+  CHECK(attrs.get<float>("b") == 0.5f);
+}
+
 TEST_CASE("a map of any kind is made once and kept") {
   const AttrMap attrs(Arguments{{"a", 1}, {"b", "x"}, {"__state", "the toolkit's own"}});
   const Map& map = attrs.As<Map>();

@@ -54,14 +54,15 @@ REGISTER_OP(ResAdd)
 
 // y[0] = the attribute "value".
 struct Counted final : StatefulOp {
-  explicit Counted(float its_value) : value(its_value) { ++alive; }
+  explicit Counted(float its_value) : value(its_value) { ++alive, ++made; }
   ~Counted() override { --alive; }
   Status Run(FunctionPass, OpIns, OpOuts out, OpResource&) override {
+    if (value < 0) return Status::Failure("the value is negative");
     out[0].data<float>()[0] = value;
     return SUCCESS;
   }
   float value;
-  static inline int alive = 0;
+  static inline int alive = 0, made = 0;
 };
 REGISTER_OP(ResCounted)
     .setCreateOpState([](const AttrMap& attrs, std::unique_ptr<StatefulOp>* state) {
@@ -422,6 +423,22 @@ TEST_CASE("an operator that invokes with ever new attributes keeps few of them")
   CHECK(Counted::alive == 0);
 }
 
+TEST_CASE("what is invoked on a stream is kept ready from run to run, for each stream") {
+  BodyBench bench("ResBody", {}, kStream);
+  g_body = [](OpIns in, OpOuts out, OpResource& res) {
+    res.invoke("ResCounted", {in[0]}, {out[0]}, {{"value", 5.f}});
+  };
+  Counted::made = 0;
+  for (const int stream : {0, 0, 1, 0, 1}) {
+    bench.op->RunAsync(stream);
+    bench.op->event().Finish();
+    CHECK(bench.Values("y")[0] == 5);
+  }
+  CHECK(Counted::made == 2);
+  bench.op.reset();
+  CHECK(Counted::alive == 0);
+}
+
 TEST_CASE("on a stream invoke and parallel_for keep their places in it") {
   BodyBench bench("ResBody", {}, kStream);
   g_body = [](OpIns in, OpOuts out, OpResource& res) {
@@ -442,11 +459,15 @@ TEST_CASE("on a stream invoke and parallel_for keep their places in it") {
   bench.op->event().Finish();
   CHECK(bench.Values("y") == Floats{101.5f, 12});
 
-  // What goes wrong in it fails the event.
+  // A wrong call fails when it is issued, and what goes wrong in the stream fails the event.
   g_body = [](OpIns in, OpOuts out, OpResource& res) { res.invoke("ResAdd", {in[0]}, {out[0]}); };
-  bench.op->RunAsync(0);
-  CHECK(Contains(ErrorOf([&] { bench.op->event().Finish(); }).message(),
+  CHECK(Contains(ErrorOf([&] { bench.op->RunAsync(0); }).message(),
                  "ResAdd has 1 inputs, expected 2"));
+  g_body = [](OpIns in, OpOuts out, OpResource& res) {
+    res.invoke("ResCounted", {in[0]}, {out[0]}, {{"value", -1.f}});
+  };
+  bench.op->RunAsync(0);
+  CHECK(Contains(ErrorOf([&] { bench.op->event().Finish(); }).message(), "the value is negative"));
 }
 
 }  // namespace op_resource_test

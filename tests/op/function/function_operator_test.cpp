@@ -52,6 +52,67 @@ REGISTER_OP(FnDouble)
 
 }  // namespace
 
+TEST_CASE("a function makes outputs whose shape the data decides, but not on a CPU stream") {
+  const auto forward = [](const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
+    CHECK_FALSE(out[0].has_value());
+    const auto count = static_cast<int64_t>(in[0].data<float>()[0]);
+    const OpTensor made = res.allocate_output(0, {count}, DType::kFloat32);
+    for (int64_t i = 0; i < count; ++i) made.data<float>()[i] = static_cast<float>(i);
+  };
+  FunctionOpBuilder("FnCountUp", __FILE__, __LINE__)
+      .setForward(forward)
+      .setForward(forward, "cpu_stream")
+      .setInput("count")
+      .setOutput("numbers")
+      .setAllocatesOutputs()
+      .setFlops(
+          [](const AttrMap&, const ShapeVectors& in, const ShapeVectors&) { return 7 * in[0][0]; });
+  const auto run = [](float count, DeviceType device = DeviceType::kCPU) {
+    InvokeOptions options;
+    options.device = Device(device);
+    return Invoke("FnCountUp", {Vector({count})}, {}, options)[0].ToVector<float>();
+  };
+  CHECK(run(3) == Floats{0, 1, 2});
+  CHECK(run(0).empty());
+  CHECK(Contains(ErrorOf([&] { run(2, DeviceType::kCPUStream); }).message(),
+                 "allocate_output in operator FnCountUp, which runs on a stream of the CPU's, "
+                 "where all shapes must be inferred"));
+  const TensorInfo x(DType::kFloat32, Shape{5});
+  CHECK(OpRegistry::Global()
+            .GetSchema("FnCountUp")
+            .Cost(OperatorDef("FnCountUp", {"x"}, {"y"}), {x}, {x})
+            .flops == 35);
+  const TensorInfo unknown(DType::kFloat32, {});
+  CHECK(OpRegistry::Global()
+            .GetSchema("FnCountUp")
+            .Cost(OperatorDef("FnCountUp", {"x"}, {"y"}), {unknown}, {x})
+            .flops == 0);  // its function is not asked
+  OpRegistry::Global().Remove("FnCountUp");
+}
+
+TEST_CASE("declared attributes, inputs and outputs are the schema's and those of every node") {
+  FunctionOpBuilder("FnDeclared", __FILE__, __LINE__)
+      .setForward([](const AttrMap& attrs, OpIns in, OpOuts out, OpResource&) {
+        out[0].data<float>()[0] = in[0].data<float>()[0] * attrs.get<float>("factor");
+      })
+      .setInput("x", "numbers", {DType::kFloat32})
+      .setOutput("y")
+      .setAttr("factor", "what is multiplied by", 3.f)
+      .setRequiredAttr<std::string>("name", "must be given")
+      .setInferShape(SameShape);
+  const OpSchema& schema = OpRegistry::Global().GetSchema("FnDeclared");
+  CHECK(schema.inputs()[0].dtypes == std::vector<DType>{DType::kFloat32});
+  CHECK(schema.FindAttribute("name")->required);
+  CHECK(Invoke("FnDeclared", {Vector({2})}, {{"name", "n"}})[0].ToVector<float>() == Floats{6});
+  CHECK(Contains(ErrorOf([] {
+                   Invoke("FnDeclared", {Vector({2})}, {{"name", "n"}, {"facotr", 2.f}});
+                 }).message(),
+                 "FnDeclared has no argument 'facotr' (did you mean 'factor'?"));
+  CHECK(Contains(ErrorOf([] { Invoke("FnDeclared", {Vector({2})}); }).message(),
+                 "FnDeclared needs the argument 'name'"));
+  OpRegistry::Global().Remove("FnDeclared");
+}
+
 TEST_CASE("an operator made of functions is like any other in the registry") {
   const OpSchema& schema = OpRegistry::Global().GetSchema("FnBody");
   CHECK(schema.doc() == "Runs the test's body.");

@@ -65,8 +65,10 @@ REGISTER_CPU_OPERATOR(LibShared, SharedOp);
 TEST_CASE("a library hands over its class operators beside those of REGISTER_OP") {
   Loaded loaded("libclasses.so");
   const std::vector<std::string> expected = {
-      "LibTwice",  "LibAttributes", "LibBias",    "LibCount",  "LibElsewhere",  "LibKeep", "LibMul",
-      "LibRepeat", "LibScale",      "LibScratch", "LibShared", "LibSharedLoop", "LibTasks"};
+      "LibTwice",          "LibAttributes",      "LibBias",  "LibCount",   "LibElsewhere",
+      "LibInvokesHost",    "LibInvokesTooEarly", "LibKeep",  "LibMul",     "LibPositive",
+      "LibPositiveFloats", "LibRepeat",          "LibScale", "LibScratch", "LibShared",
+      "LibSharedLoop",     "LibStreamOnly",      "LibTasks", "LibWhich"};
   CHECK(loaded.library.operators() == expected);
   CHECK(FloatsOf(Invoke("LibTwice", {Vector({1, 2})})[0]) == std::vector<float>{2, 4});
   CHECK(FloatsOf(Invoke("LibScale", {Vector({1, 2})}, {{"scale", 3.f}})[0]) ==
@@ -122,7 +124,11 @@ TEST_CASE("the program checks nodes as if the operator were its own") {
         Invoke("LibScale", {x}, {{"scael", 1.f}});
       },
       "LibScale has no argument 'scael' (did you mean 'scale'?");
-  CheckFails([&] { Invoke("LibScale", {x}, {{"scale", 1}}); }, "is int (1), expected float");
+  CheckFails(
+      [&] {
+        Invoke("LibScale", {x}, {{"scale", "wide"}});
+      },
+      "is string (\"wide\"), expected float");
   CheckFails([&] { Invoke("LibScale", {x, x}); }, "LibScale has 2 inputs, expected 1");
   CheckFails([&] { Invoke("LibAttributes", {}); }, "LibAttributes needs the argument 'ints'");
   // The library's own check of a number that it leaves open.
@@ -329,6 +335,144 @@ TEST_CASE("in a CPU stream it takes its turn") {
   *ws.GetTensor("x") = Tensor({13}, DType::kFloat32);
   first->RunAsync();
   CHECK(Contains(ErrorOf([&] { first->Finish(); }).what(), "13 elements bring bad luck"));
+}
+
+TEST_CASE("a library's own class for CPU streams is what runs there, also where it has no other") {
+  Library library = Load("libclasses.so");
+  const auto run = [](const char* op, Device device, float x = 0) {
+    InvokeOptions options;
+    options.device = device;
+    return FloatsOf(Invoke(op, {Vector({x})}, {}, options)[0])[0];
+  };
+  const Device stream(DeviceType::kCPUStream);
+  constexpr auto kOnCPU = static_cast<float>(DeviceType::kCPU);
+  constexpr auto kOnStream = static_cast<float>(DeviceType::kCPUStream);
+  CHECK(run("LibWhich", Device()) == kOnCPU);
+  CHECK(run("LibWhich", stream) == kOnStream);
+  CHECK(run("LibStreamOnly", stream) == kOnStream);
+  CheckFails([&] { run("LibStreamOnly", Device()); }, "it has kernels for cpu_stream");
+  CheckFails([&] { run("LibWhich", stream, -1); }, "work of the library's is told to fail");
+  CHECK(run("LibWhich", stream) == kOnStream);
+  // It has its turn in the host's stream, and has started no stream of its own.
+  Workspace ws;
+  *ws.CreateTensor("x") = Vector({-1});
+  const OperatorDef def = OperatorDef("LibWhich", {"x"}, {"y"}).Device(stream);
+  auto op = CreateOperator(def, &ws);
+  Event gate;
+  gate.SetScheduled();
+  op->WaitEvent(gate, 0);
+  op->RunAsync(0);
+  ws.GetTensor("x")->mutable_data<float>()[0] = 1;
+  gate.SetFinished();
+  op->Finish();
+  CHECK(FloatsOf(*ws.GetTensor("y")) == std::vector<float>{kOnStream});
+  op.reset();
+  CHECK(library.Unload().unmapped);
+}
+
+TEST_CASE("a library's typed function for CPU streams is what runs there") {
+  Loaded loaded("libtyped.so");
+  InvokeOptions options;
+  options.device = Device(DeviceType::kCPUStream);
+  CHECK(FloatsOf(Invoke("LibSquare", {Vector({1, 3})}, {}, options)[0]) ==
+        std::vector<float>{1, 9});
+  CheckFails([&] { Invoke("LibSquare", {Tensor::From<int8_t>({1}, {1})}, {}, options); },
+             "its kernel for cpu_stream is compiled for [float32, float64]");
+}
+
+TEST_CASE("a class for a device whose streams the library cannot use is refused by name") {
+  CheckFails([] { Load("libno_streams.so"); },
+             "operator LibCudaOnly has a kernel for cuda that cannot issue work on its host's "
+             "streams: include the header of the backend in the library");
+  CHECK_FALSE(OpRegistry::Global().FindSchema("LibCudaOnly"));
+}
+
+TEST_CASE("the cost that a class's schema counts arrives, and without one the bytes") {
+  Loaded loaded("libclasses.so");
+  const TensorInfo x(DType::kFloat32, Shape{10});
+  const auto cost = [&](const char* op) {
+    const OperatorDef def(op, {"x"}, {"y"});
+    return OpRegistry::Global().GetSchema(op).Cost(def, {x}, {x});
+  };
+  CHECK(OpRegistry::Global().GetSchema("LibScale").has_cost());
+  CHECK(cost("LibScale").flops == 30);
+  CHECK(cost("LibScale").bytes_read == 40);
+  CHECK(cost("LibScale").bytes_written == 40);
+  CHECK_FALSE(OpRegistry::Global().GetSchema("LibCount").has_cost());
+  CHECK(cost("LibCount").flops == 0);
+  CHECK(cost("LibCount").bytes_read == 40);
+}
+
+TEST_CASE("a library's kernel of a named backend is one that a node asks for by that name") {
+  const auto run = [](const std::string& engine, Arguments args = {}) {
+    InvokeOptions options;
+    options.engine = engine;
+    return FloatsOf(Invoke("LibWhich", {Vector({1})}, std::move(args), options)[0])[0];
+  };
+  constexpr auto kPlain = static_cast<float>(DeviceType::kCPU);
+  {
+    Loaded loaded("libclasses.so");
+    CHECK(run("") == kPlain);
+    CHECK(run("FAST") == 1000);
+    CHECK(run("FAST", {{"slow", true}}) == kPlain);  // it refuses the node
+  }
+  // Beside an operator of the program's it is called after the library, too.
+  FunctionOpBuilder("LibWhich", __FILE__, __LINE__)
+      .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor> out,
+                     OpResource&) { *out[0].data<float>() = -1; })
+      .setInput("x")
+      .setOutput("y")
+      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
+  {
+    Loaded loaded("libclasses.so");
+    CHECK(run("") == -1);
+    CHECK(run("classes") == kPlain);
+    CHECK(run("classes.FAST") == 1000);
+  }
+  OpRegistry::Global().Remove("LibWhich");
+}
+
+TEST_CASE("a class whose output's shape the data decides runs, alone and in a graph") {
+  Loaded loaded("libclasses.so");
+  for (const char* op : {"LibPositive", "LibPositiveFloats"}) {
+    CAPTURE(op);
+    CHECK(FloatsOf(Invoke(op, {Vector({1, -2, 3})})[0]) == std::vector<float>{1, 3});
+    CHECK(Invoke(op, {Vector({-1})})[0].shape() == Shape{0});
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {3});
+    graph.AddNode(OperatorDef(op, {"x"}, {"p"}));
+    graph.AddNode(OperatorDef("LibScale", {"p"}, {"y"}, {{"scale", 2.f}}));
+    graph.AddOutput("y");
+    Executor executor(Compile(graph));
+    CHECK(FloatsOf(executor.Run({{"x", Vector({1, -2, 3})}}).at("y")) == std::vector<float>{2, 6});
+    CHECK(FloatsOf(executor.Run({{"x", Vector({1, 2, 3})}}).at("y")) ==
+          std::vector<float>{2, 4, 6});
+  }
+}
+
+TEST_CASE("a library's class invokes the program's operators, in a stream in its turn") {
+  FunctionOpBuilder("HostPlus", __FILE__, __LINE__)
+      .setForward(
+          [](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) {
+            for (int64_t i = 0; i < in[0].size(); ++i)
+              out[0].data<float>()[i] = in[0].data<float>()[i] + in[1].data<float>()[i];
+          })
+      .setInput("x")
+      .setInput("y")
+      .setOutput("z")
+      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; });
+  {
+    Loaded loaded("libclasses.so");
+    for (const DeviceType device : {DeviceType::kCPU, DeviceType::kCPUStream}) {
+      InvokeOptions options;
+      options.device = Device(device);
+      CHECK(FloatsOf(Invoke("LibInvokesHost", {Vector({1, 2})}, {}, options)[0]) ==
+            std::vector<float>{3, 6});
+    }
+    CheckFails([] { Invoke("LibInvokesTooEarly", {}); },
+               "InvokeOnHost(\"HostPlus\") is called in a thread that runs no operator");
+  }
+  OpRegistry::Global().Remove("HostPlus");
 }
 
 TEST_CASE("the operators of a library pass CheckOperator") {

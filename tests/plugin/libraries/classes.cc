@@ -35,12 +35,108 @@ OPERATOR_SCHEMA(LibScale)
     .NumOutputs(1)
     .AllowInplace({{0, 0}})
     .IdenticalTypeAndShape()
+    .PointwiseCost(3)
     .SetDoc("Multiplies by a number.")
     .Arg<float>("scale", "the number", 1.f)
     .Input(0, "x", "numbers", {DType::kFloat32})
     .Output(0, "y", "numbers times scale");
 REGISTER_CPU_OPERATOR(LibScale, ScaleOp<CPUContext>);
 REGISTER_CPU_STREAM_OPERATOR(LibScale, ScaleOp<CPUStreamContext>);
+
+// The device that the class which runs was compiled for; on a stream by work that it issues there.
+template <class Context>
+class WhichOp final : public Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    float* y = Output(0, Input(0).shape(), DType::kFloat32)->template mutable_data<float>();
+    const float x = Input(0).template data<float>()[0];
+    context_.Launch([=] {
+      if (x < 0) Throw(ErrorCode::kOutOfRange, "work of the library's is told to fail");
+      *y = static_cast<float>(Context::kDeviceType);
+    });
+    if constexpr (Context::kAsynchronous) {
+      Event issued(device());
+      context_.Record(issued);
+      context_.WaitEvent(issued);
+    }
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibWhich).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LibWhich, WhichOp<CPUContext>);
+REGISTER_CPU_STREAM_OPERATOR(LibWhich, WhichOp<CPUStreamContext>);
+// Of another backend: 1000 more; not for every node.
+class FastWhichOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  FastWhichOp(const OperatorDef& def, Workspace* ws) : Operator(def, ws) {
+    if (HasArgument("slow")) throw UnsupportedOperatorFeature("it is only fast");
+  }
+  bool RunOnDevice() override {
+    *Output(0, Input(0).shape(), DType::kFloat32)->mutable_data<float>() = 1000;
+    return true;
+  }
+};
+REGISTER_CPU_OPERATOR_WITH_ENGINE(LibWhich, FAST, FastWhichOp);
+
+// The positive elements of x, whose number no inference knows.
+class PositiveOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    std::vector<float> found;
+    for (const float x : Input(0).ToVector<float>())
+      if (x > 0) found.push_back(x);
+    const auto count = static_cast<int64_t>(found.size());
+    float* y = Output(0, {count}, DType::kFloat32)->mutable_data<float>();
+    std::copy(found.begin(), found.end(), y);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibPositive).NumInputs(1).NumOutputs(1);
+REGISTER_CPU_OPERATOR(LibPositive, PositiveOp);
+// The dtype is known all the same.
+OPERATOR_SCHEMA(LibPositiveFloats)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      c.SetOutput(0, DType::kFloat32, SymbolicShape({Dim()}));
+    });
+REGISTER_CPU_OPERATOR(LibPositiveFloats, PositiveOp);
+
+// (x + x) + x, by the program's operator.
+template <class Context>
+class InvokesOp final : public Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor twice(x.shape(), x.dtype());
+    InvokeOnHost("HostPlus", {x, x}, {twice});
+    InvokeOnHost("HostPlus", {twice, x}, {*Output(0, x.shape(), x.dtype())});
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibInvokesHost).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LibInvokesHost, InvokesOp<CPUContext>);
+REGISTER_CPU_STREAM_OPERATOR(LibInvokesHost, InvokesOp<CPUStreamContext>);
+// One that calls it where no operator runs.
+class InvokesTooEarlyOp final : public Operator<CPUContext> {
+ public:
+  InvokesTooEarlyOp(const OperatorDef& def, Workspace* ws) : Operator(def, ws) {
+    InvokeOnHost("HostPlus", {}, {});
+  }
+  bool RunOnDevice() override { return true; }
+};
+OPERATOR_SCHEMA(LibInvokesTooEarly).NumInputs(0).NumOutputs(0);
+REGISTER_CPU_OPERATOR(LibInvokesTooEarly, InvokesTooEarlyOp);
+
+OPERATOR_SCHEMA(LibStreamOnly).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_STREAM_OPERATOR(LibStreamOnly, WhichOp<CPUStreamContext>);
 
 // 1 where a loop inside a loop was shared with another thread, 0 where nobody came in as many
 // milliseconds as the input says; throws from a loop for a negative input.

@@ -40,6 +40,7 @@ int TwoToOne(const AttrMap&, int* num_in, int* num_out) {
   *num_out = 1;
   return SUCCESS;
 }
+int AnyNumber(const AttrMap&, int*, int*) { return SUCCESS; }
 int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
   for (auto& shape : out) shape = in[0];
   return SUCCESS;
@@ -116,6 +117,73 @@ REGISTER_OP(LibLambda)
     .setForward([times = 1.f](const AttrMap& attrs, Ins in, Outs out, OpResource) mutable {
       Scale(times * attrs.get("scale", 0.f), in[0], out[0]);
     })
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+
+// y = (x + bias) * factor ^ times, all declared: parseAttrs follows from the names.
+REGISTER_OP(LibDeclared)
+    .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource&) {
+      for (int64_t i = 0; i < in[0].size(); ++i) {
+        float y = in[0].data<float>()[i] + attrs.get<float>("bias");
+        for (int k = 0; k < attrs.get<int>("times"); ++k) y *= attrs.get<float>("factor");
+        out[0].data<float>()[i] = y;
+      }
+    })
+    .setInput("x", "numbers", {DType::kFloat32})
+    .setOutput("y", "numbers times factor")
+    .setRequiredAttr<float>("factor", "what is multiplied by")
+    .setAttr("times", "how often", 1)
+    .setAttr("bias", "what is added before", 0.5f)
+    .setAttr("comment", "anything")
+    .setAttr<std::vector<int64_t>>("axes", "not looked at")
+    .setInferShape(SameShape)
+    .setFlops([](const AttrMap& attrs, const ShapeVectors& in, const ShapeVectors& out) {
+      int64_t flops = attrs.get<int64_t>("times") + 1;
+      for (const int64_t extent : in[0]) flops *= extent;
+      return flops + (out[0] == in[0] ? 0 : 1);
+    })
+    .setDoc("Multiplies.");
+
+// The indices of elements that are not 0, whose number the data decides, and y = their number.
+REGISTER_OP(LibNonZero)
+    .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource& res) -> Status {
+      std::vector<int64_t> found;
+      for (int64_t i = 0; i < in[0].size(); ++i)
+        if (in[0].data<float>()[i] != 0) found.push_back(i);
+      const auto count = static_cast<int64_t>(found.size());
+      *out[1].data<int64_t>() = count;
+      const std::string wrong = attrs.get("wrong", "");
+      if (wrong == "none") return SUCCESS;
+      if (wrong == "of the other") res.allocate_output(1, {1}, DType::kInt64);
+      if (wrong == "no output") res.allocate_output(2, {1}, DType::kInt64);
+      if (wrong == "dtype") res.allocate_output(0, {1}, DType::kFloat32);
+      if (wrong == "extent") res.allocate_output(0, {-1}, DType::kInt64);
+      if (out[0].req() == OpReq::kNone) return SUCCESS;
+      const OpTensor made = res.allocate_output(0, {count}, DType::kInt64);
+      for (int64_t k = 0; k < count; ++k) made.data<int64_t>()[k] = found[static_cast<size_t>(k)];
+      if (out[0].raw_data() != made.raw_data()) return Status::Failure("it is not the output");
+      if (wrong == "twice") res.allocate_output(0, {1}, DType::kInt64);
+      return SUCCESS;
+    })
+    .setInput("x")
+    .setOutput("indices")
+    .setOutput("count")
+    .setAllocatesOutputs()
+    .setInferType([](const AttrMap&, std::vector<DType>&, std::vector<DType>& out) {
+      out[0] = out[1] = DType::kInt64;
+    })
+    .setInferShape([](const AttrMap&, ShapeVectors&, ShapeVectors& out) {
+      out = {{-1}, {1}};
+    });
+// The same names without an end: attributes that it does not know go to its functions, too.
+REGISTER_OP(LibOpen)
+    .setForward([](const AttrMap& attrs, Ins, Outs out, OpResource&) {
+      *out[0].data<float>() = attrs.get("__mine", 0.f) + attrs.get("other", 0.f);
+    })
+    .setInput("x")
+    .setOutput("y")
+    .setAttr("factor", "not looked at", 1.f)
+    .setOpenAttrs()
     .setInferShape(SameShape);
 
 // ------------------------------------------------------------- requests, mutation, strides
@@ -138,8 +206,16 @@ Status RequestsAdding(const AttrMap&, Ins in, Outs out, OpResource&) {
       y[i] = 0;
   return SUCCESS;
 }
-REGISTER_OP(LibRequests).setForward(Requests).setInferShape(SameShape).setInplace({{0, 0}});
-REGISTER_OP(LibRequestsAdding).setForward(RequestsAdding).setInferShape(SameShape).setAcceptAdd();
+REGISTER_OP(LibRequests)
+    .setForward(Requests)
+    .setParseAttrs(AnyNumber)
+    .setInferShape(SameShape)
+    .setInplace({{0, 0}});
+REGISTER_OP(LibRequestsAdding)
+    .setForward(RequestsAdding)
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape)
+    .setAcceptAdd();
 
 REGISTER_OP(LibMovingMean)
     .setForward([](const AttrMap&, Ins in, Outs out, OpResource&) {
@@ -152,6 +228,8 @@ REGISTER_OP(LibMovingMean)
     .setMutateInputs({1});
 REGISTER_OP(LibMutatesByAttr)
     .setForward([](const AttrMap&, Ins, Outs, OpResource&) {})
+    .setParseAttrs(AnyNumber)
+    .setInferShape(SameShape)
     .setMutateInputs([](Map attrs, std::vector<int>& inputs) {
       inputs.push_back(std::stoi(attrs.at("which")));
       return 1;
@@ -165,8 +243,12 @@ Status SeeStrides(const AttrMap&, Ins in, Outs out, OpResource&) {
              (in[0].is_dense() ? 0.f : 100.f);
   return SUCCESS;
 }
-REGISTER_OP(LibStrided).setForward(SeeStrides).setInferShape(SameShape).setAcceptStrides();
-REGISTER_OP(LibDense).setForward(SeeStrides).setInferShape(SameShape);
+REGISTER_OP(LibStrided)
+    .setForward(SeeStrides)
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape)
+    .setAcceptStrides();
+REGISTER_OP(LibDense).setForward(SeeStrides).setParseAttrs(OneToOne).setInferShape(SameShape);
 
 // Copies the bytes of any dtype.
 REGISTER_OP(LibCopyBytes)
@@ -324,6 +406,7 @@ REGISTER_OP(LibRunsGraph)
       *state = std::make_unique<GraphRunner>(*context.node->graphs[0]);
       return SUCCESS;
     })
+    .setParseAttrs(AnyNumber)
     .setInferShape(SameShape)
     .setIsSubgraphOp();
 
@@ -345,6 +428,7 @@ REGISTER_OP(LibLogs)
       res.log(LogLevel::kInfo, "x has ", in[0].size(), " elements");
       res.log(LogLevel::kError, "bad");
     })
+    .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
 // Its own identity, that of a scope in it, and of a thread that goes on with it, as id and parent.
@@ -368,6 +452,7 @@ REGISTER_OP(LibScopes)
       }).join();
       put(res.invocation());
     })
+    .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
 REGISTER_OP(LibAllocs)
@@ -422,6 +507,7 @@ REGISTER_OP(LibThreads)
           },
           1);
     })
+    .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
 // ---------------------------------------------------------------------------- asynchronous
@@ -551,6 +637,7 @@ REGISTER_OP(LibWrongAnswers)
     .setInferType([](const AttrMap& attrs, std::vector<int>& in, std::vector<int>& out) {
       out[0] = attrs.get("type", in[0]);
     })
+    .setParseAttrs(OneToOne)
     .setInferShape([](const AttrMap& attrs, ShapeVectors&, ShapeVectors& out) {
       out.assign(attrs.get("count", size_t{1}), attrs.get<std::vector<int64_t>>("shape"));
     })

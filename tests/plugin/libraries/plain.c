@@ -26,6 +26,13 @@ static opkit_status one_to_one(const opkit_op* op, const opkit_node* node, int32
   *num_inputs = *num_outputs = 1;
   return OPKIT_OK;
 }
+static opkit_status any_to_one(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                               int32_t* num_outputs) {
+  (void)op, (void)node;
+  *num_inputs = -1;
+  *num_outputs = 1;
+  return OPKIT_OK;
+}
 static opkit_status same_type(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                               opkit_value* outputs) {
   uint64_t i;
@@ -236,6 +243,7 @@ static const opkit_op sum = {.size = sizeof sum,
                              .name = "PlainSum",
                              .num_kernels = 1,
                              .kernels = sum_kernels,
+                             .parse_attrs = any_to_one,
                              .infer_shape = same_shape};
 
 static const opkit_op* const ops[] = {&scale, &instances, &sum,

@@ -24,7 +24,10 @@ template <class Context, class T>
 void LibSquare(Context& ctx, In<"x", T> x, Out<"y", T> y) {
   ParallelFor(ctx, y.size(), [=] OPKIT_DEVICE(int64_t i) { y[i] = x[i] * x[i]; });
 }
-OPKIT_OP(LibSquare).SameShape<"x", "y">().Kernel<CPUContext, float, double>();
+OPKIT_OP(LibSquare)
+    .SameShape<"x", "y">()
+    .Kernel<CPUContext, float, double>()
+    .Kernel<CPUStreamContext, float, double>();
 
 Status Thrice(const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) {
   for (int64_t i = 0; i < in[0].size(); ++i) out[0].data<float>()[i] = 3 * in[0].data<float>()[i];

@@ -1,5 +1,5 @@
 // A library in C++, compiled against one version of the ABI and loaded by another.
-#include "opkit/plugin/author.hpp"
+#include <opkit/op.hpp>
 
 namespace {
 using namespace opkit;  // NOLINT: as an author writes it

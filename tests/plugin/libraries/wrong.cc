@@ -14,6 +14,13 @@ std::string Wish() {
 }
 void Forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {}
 
+template <int inputs, int outputs>
+void Count(const AttrMap&, int* num_in, int* num_out) {
+  *num_in = inputs;
+  *num_out = outputs;
+}
+void NoShapes(const AttrMap&, ShapeVectors&, ShapeVectors&) {}
+
 int Initialize(int, int) {
   const std::string wish = Wish();
   if (wish == "initialize fails") {
@@ -28,7 +35,7 @@ int Initialize(int, int) {
 }
 OPKIT_LIBRARY_INITIALIZE(Initialize);
 
-REGISTER_OP(LibRight).setForward(Forward);
+REGISTER_OP(LibRight).setForward(Forward).setParseAttrs(Count<0, 0>);
 
 // Static initialisers, as REGISTER_OP writes them.
 const bool kRegistered = [] {
@@ -45,6 +52,12 @@ const bool kRegistered = [] {
   if (wish == "nothing") add("LibNothing", 7);
   if (wish == "forward twice") add("LibTwice", 8).setForward(Forward).setForward(Forward);
   if (wish == "device") add("LibOnTpu", 9).setForward(Forward, "tpu");
+  if (wish == "no parseAttrs") add("LibBare", 12).setForward(Forward).setInferShape(NoShapes);
+  if (wish == "no inferShape") add("LibBare", 13).setForward(Forward).setParseAttrs(Count<1, 1>);
+  if (wish == "no inferType")
+    add("LibBare", 14).setForward(Forward).setParseAttrs(Count<0, 1>).setInferShape(NoShapes);
+  if (wish == "attribute twice")
+    add("LibBare", 15).setForward(Forward).setAttr("a", "one").setAttr("a", "two", 2);
   if (wish == "gradient twice") {
     add("LibWithGradient", 10).setForward(Forward).setBackward(Forward);
     add("LibWithGradient_backward", 11).setForward(Forward);

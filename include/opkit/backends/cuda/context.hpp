@@ -11,6 +11,7 @@
 #include "opkit/backends/cuda/event.hpp"
 #include "opkit/backends/cuda/registration.hpp"
 #include "opkit/device/context.hpp"
+#include "opkit/device/native_stream.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -116,6 +117,15 @@ class CUDAContext {
 };
 
 static_assert(DeviceContext<CUDAContext>);
+
+namespace detail {
+inline void IssueOnCUDAStream(Device device, void* stream, FunctionRef<void()> issue) {
+  const CUDAStreamScope scope(device, static_cast<cudaStream_t>(stream));
+  issue();
+}
+[[maybe_unused]] inline const bool kCUDAStreamsRegistered =
+    RegisterNativeStreams(DeviceType::kCUDA, &IssueOnCUDAStream);
+}  // namespace detail
 
 }  // namespace opkit
 

@@ -1,5 +1,6 @@
-// ParallelFor over a CUDAContext: launches the loop as a kernel on the context's stream. With the
-// overloads of engine/context_parallel_for.hpp one source serves the CPU, its streams and CUDA.
+// ParallelFor over a CUDAContext, and OpResource::parallel_for in a .cu file: launches the loop as
+// a kernel on the stream of the context or the call. With the overloads of
+// engine/context_parallel_for.hpp one source serves the CPU, its streams and CUDA.
 #ifndef OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
 #define OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
 
@@ -7,6 +8,7 @@
 
 #include "opkit/backends/cuda/context.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
+#include "opkit/op/abi/op_resource.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -41,6 +43,16 @@ inline int64_t CUDABlockLimit(int device) {
   return known;
 }
 
+template <class F>
+void LaunchLoop(int device, cudaStream_t stream, int64_t n, F f) {
+  if (n <= 0) return;
+  const int64_t wanted = (n - 1) / kCUDABlock + 1;
+  const int64_t limit = CUDABlockLimit(device);
+  const auto blocks = static_cast<unsigned>(wanted < limit ? wanted : limit);
+  GridStrideLoop<<<blocks, kCUDABlock, 0, stream>>>(n, f);
+  OPKIT_CUDA_CHECK(cudaGetLastError());
+}
+
 }  // namespace detail
 
 // Issues f(i) for every i in [0, n) and returns; costs a kernel launch. `f` is copied to the
@@ -57,12 +69,17 @@ void ParallelFor(CUDAContext& context, int64_t n, F f, int64_t /*grain*/ = kAuto
                     __nv_is_extended_host_device_lambda_closure_type(F),
                 "ParallelFor on a CUDAContext: the body is copied to the device, so it must be "
                 "trivially copyable");
-  if (n <= 0) return;
-  const int64_t wanted = (n - 1) / detail::kCUDABlock + 1;
-  const int64_t limit = detail::CUDABlockLimit(context.device().index);
-  const auto blocks = static_cast<unsigned>(wanted < limit ? wanted : limit);
-  detail::GridStrideLoop<<<blocks, detail::kCUDABlock, 0, context.cuda_stream()>>>(n, f);
-  OPKIT_CUDA_CHECK(cudaGetLastError());
+  detail::LaunchLoop(context.device().index, context.cuda_stream(), n, f);
+}
+
+// What OpResource::parallel_for does with an OPKIT_DEVICE lambda, in a function for "gpu".
+template <class F>
+  requires(__nv_is_extended_device_lambda_closure_type(F))
+void IssueDeviceLoop(const OpResource& resource, int64_t n, F f) {
+  if (resource.device().type != DeviceType::kCUDA)
+    Throw(ErrorCode::kUnsupported, "an OPKIT_DEVICE loop runs on cuda, and this operator on ",
+          resource.device());
+  detail::LaunchLoop(resource.device().index, resource.stream<CUstream_st>(), n, f);
 }
 
 #else

@@ -2,6 +2,7 @@
 #ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
 #define OPKIT_DEVICE_IMPL_COPY_IPP_
 
+#include "opkit/base/index.hpp"
 #include "opkit/device/copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -23,6 +24,22 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
              ToString(from), " to ", ToString(to), " is registered, only ", known,
              "; include its backend's header, or call RegisterCopy"),
       &source);
+}
+
+OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
+  const CopyFunction copy = FindCopy(source, target);
+  if (target.nbytes() == 0) return;
+  const bool on_host = copy == &CopyHost;
+  if (!target.is_dense() || (!on_host && !source.is_dense()))
+    Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
+          " while one of them is strided");
+  const Tensor dense = source.is_dense() ? source : source.Contiguous();
+  void* const to = target.raw_mutable_data();
+  if (on_host)
+    std::memmove(to, dense.raw_data(), Index(dense.nbytes()));
+  else
+    copy(to, MemoryDevice(target.device()), dense.raw_data(), MemoryDevice(source.device()),
+         dense.nbytes(), stream);
 }
 
 OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {

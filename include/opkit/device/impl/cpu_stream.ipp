@@ -7,6 +7,7 @@
 namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
+  if (detail::t_cpu_stream) return *detail::t_cpu_stream;
   if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
   detail::MutexLock lock(All().mutex);
   if (CPUStream* stream = All().Find(device, id)) return *stream;
@@ -53,6 +54,12 @@ OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(
 
 OPKIT_INLINE void CPUStream::Push(Item item) {
   item.issuer = detail::t_issuer;
+  if (id_ < 0) {
+    Failures failures;
+    Execute(item, failures);
+    if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
+    return;
+  }
   detail::Parker::Address sleeper = nullptr;
   {
     detail::MutexLock lock(mutex_);

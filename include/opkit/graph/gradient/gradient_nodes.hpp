@@ -93,10 +93,11 @@ class GradientNodes {
     }
     const OpSchema* schema = OpRegistry::Global().FindSchema(sum.type());
     if (!schema)
-      Throw(ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
-            " times, and its gradients are added up by operator '", sum.type(),
-            "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
-            "in GradientOptions::sum_operator");
+      Throw(
+          ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
+          " times, and its gradients are added up by operator '", sum.type(),
+          "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
+          "in GradientOptions::sum_operator");
     const int first = graph_.Producer(list.front().dense);
     if (first >= 0) sum.Device(graph_.node(first).device());
     sum.IsGradientOp(true);

@@ -229,6 +229,7 @@ class GraphInference {
 }  // namespace detail
 
 OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known) {
+  const detail::RegistryUse use;
   const Graph& graph = view.graph();
   detail::GraphInference inference(view);
   for (const GraphInput& input : graph.inputs())

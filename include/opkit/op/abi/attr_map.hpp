@@ -13,6 +13,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The argument of a backward node that names the blob with its forward operator's state.
+inline constexpr std::string_view kStateArgument = "__state";
+
 // Its address identifies the type, in every translation unit.
 template <class T>
 inline constexpr char kTypeTag = 0;
@@ -94,8 +97,8 @@ std::optional<std::vector<T>> ParseList(std::string_view text) {
 
 }  // namespace detail
 
-// An operator's attributes as text, made once when the operator is built. Names that begin with
-// "__" are the toolkit's own and are left out. Reading a number costs its parsing.
+// An operator's attributes as text, made once when the operator is built. The toolkit's own,
+// kStateArgument, is left out. Reading a number costs its parsing.
 class AttrMap {
  public:
   AttrMap() = default;
@@ -103,13 +106,18 @@ class AttrMap {
   AttrMap& operator=(AttrMap&&) noexcept = default;
   explicit AttrMap(const Arguments& arguments) {
     for (const NamedAttribute& item : arguments)
-      if (!item.name.starts_with("__"))
+      if (item.name != detail::kStateArgument)
         items_.emplace_back(item.name, detail::AttributeText(item.value));
   }
   explicit AttrMap(const opkit_node& node) {
     for (uint64_t i = 0; i < node.num_attrs; ++i)
-      if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
+      if (const std::string_view name = node.attrs[i]->name; name != detail::kStateArgument)
         items_.emplace_back(name, node.attrs[i]->text);
+  }
+
+  // Takes the default of a declared attribute for one that the node does not give.
+  void AddDefault(const std::string& name, const Attribute& value) {
+    if (!contains(name)) items_.emplace_back(name, detail::AttributeText(value));
   }
 
   // The text of the attribute; null when there is none.

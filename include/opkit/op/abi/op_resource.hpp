@@ -260,6 +260,24 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
+  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
+  // that has no dtype and that req() says is wanted. Also found among the outputs afterwards.
+  // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
+  // kFailedPrecondition; kUnsupported in a program of an older ABI.
+  OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
+    if (!OPKIT_ABI_HAS(host(), allocate_output))
+      Throw(ErrorCode::kUnsupported, "allocate_output needs ABI 1.1; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->allocate_output(call_, static_cast<uint64_t>(output), static_cast<int32_t>(dtype),
+                                  static_cast<int32_t>(shape.size()), shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
+  OpTensor allocate_output(int output, std::initializer_list<int64_t> shape, DType dtype) const {
+    return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
+  }
+
   // The memory declared by setScratch, undefined at the start of every run; null without.
   void* scratch() const { return call_->scratch; }
   int64_t scratch_bytes() const { return call_->scratch_bytes; }
@@ -283,15 +301,14 @@ class OpResource {
     Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
   }
   // Calls f(i) for every i in [0, n) on the host's threads; at its place in the stream where there
-  // is one.
+  // is one. With opkit/backends/cuda/parallel_for.hpp in a .cu file, an OPKIT_DEVICE lambda is a
+  // kernel on the stream.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
-    static_assert(std::is_invocable_v<F&, int64_t>,
-                  "parallel_for: the body must be callable as f(int64_t index)");
-    if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
-    launch([n, f = std::move(f), grain, host = host()]() mutable {
-      detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
-    });
+    if constexpr (requires(const OpResource& self) { IssueDeviceLoop(self, n, f); })
+      IssueDeviceLoop(*this, n, f);
+    else
+      LoopOnHost(n, std::move(f), grain);
   }
 
   // One sequence for each run, whose numbers SetSeed and the operator's name decide.
@@ -351,6 +368,15 @@ class OpResource {
   }
 
  private:
+  template <class F>
+  void LoopOnHost(int64_t n, F f, int64_t grain) const {
+    static_assert(std::is_invocable_v<F&, int64_t>,
+                  "parallel_for: the body must be callable as f(int64_t index)");
+    if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
+    launch([n, f = std::move(f), grain, host = host()]() mutable {
+      detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
+    });
+  }
   const opkit_host* host() const { return call_->host; }
   void Check(opkit_status status) const {
     if (status != OPKIT_OK) [[unlikely]]

@@ -30,14 +30,20 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// An operator that this operator calls, kept from call to call.
+// An operator that this operator calls, kept from call to call. Each stream has its own, since the
+// work of two may run at once.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
-                  const Arguments& arguments, const InvokeOptions& options)
-      : op(name), args(arguments), present(inputs), resolved(name, inputs, arguments, options) {}
+                  const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
+      : op(name),
+        args(arguments),
+        present(inputs),
+        stream(its_stream),
+        resolved(name, inputs, arguments, options) {}
   std::string op;
   Arguments args;
   std::vector<bool> present;
+  const void* stream;
   ResolvedOperator resolved;
 };
 
@@ -78,6 +84,15 @@ struct RunMemory {
   }
 };
 
+// Makes the outputs of an operator that inference leaves open.
+class OutputMaker {
+ public:
+  virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
+
+ protected:
+  ~OutputMaker() = default;
+};
+
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
 // its completion was signalled.
@@ -113,8 +128,9 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
-  RefCountedList kept_by_work;         // until launched work has run: a library's code
-  OperatorBase* deferrable = nullptr;  // of an operator with setAsync(), while its forward runs
+  RefCountedList kept_by_work;          // until launched work has run: a library's code
+  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // `add` puts something into the memory of the run.

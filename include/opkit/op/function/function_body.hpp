@@ -10,9 +10,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The argument of a backward node that names the blob with its forward operator's state.
-inline constexpr const char* kStateArgument = "__state";
-
 // The services of a context for the functions, taken anew for each run.
 struct FunctionDeviceLink {
   bool asynchronous = false;
@@ -31,7 +28,7 @@ class FunctionRequests {
 class FunctionBody {
  public:
   static std::unique_ptr<FunctionBody> Make(OperatorBase& op, FunctionRecord record,
-                                            FunctionPass pass);
+                                            FunctionPass pass, size_t device);
   virtual ~FunctionBody() = default;
 
   // Error (kOutOfRange) for an output that the node does not have.

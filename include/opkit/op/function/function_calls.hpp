@@ -6,6 +6,7 @@
 #include "opkit/op/abi/host_table.hpp"
 #include "opkit/op/function_op.hpp"
 #include "opkit/op/inference.hpp"
+#include "opkit/op/schema/op_cost.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -19,6 +20,8 @@ class FunctionHooks : public RefCounted {
   virtual void Infer(InferenceContext& context) = 0;
   virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
+  virtual void Cost(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                    std::span<const TensorInfo> outputs, OpCost& cost) = 0;
 };
 // A state whose runs are calls of a library's kernel, the `abi` of its device.
 class DirectState : public StatefulOp {
@@ -118,9 +121,8 @@ inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Argumen
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
-  if (record.parse_attrs)
-    CallFunction(record, "parseAttrs",
-                 [&] { return record.parse_attrs(AttrMap(args), &inputs, &outputs); });
+  CallFunction(record, "parseAttrs",
+               [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
   return {inputs, outputs};
 }
 
@@ -129,7 +131,7 @@ inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const Op
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
   if (record.mutate_inputs)
     CallFunction(record, "mutateInputs",
-                 [&] { return record.mutate_inputs(AttrMap(def.args()), inputs); });
+                 [&] { return record.mutate_inputs(record.Attrs(def.args()), inputs); });
   for (int input : inputs)
     if (input < 0)
       Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
@@ -244,6 +246,20 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
   for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
 }
 
+// Adds what the operator says of its cost to `cost`, which has the bytes of its values.
+inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
+                         std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
+                         OpCost& cost) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
+  for (const auto& values : {inputs, outputs})
+    for (const TensorInfo& value : values)
+      if (!value.shape.is_known()) return;
+  CallFunction(record, "setFlops's function", [&] {
+    cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
+    return OpStatus();
+  });
+}
+
 // The bytes of scratch for inputs whose shapes are all known.
 inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
                               std::span<const TensorInfo> inputs) {
@@ -251,7 +267,7 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   if (!record.scratch) return 0;
   int64_t bytes = 0;
   CallFunction(record, "setScratch's function", [&] {
-    bytes = record.scratch(AttrMap(def.args()), KnownShapes(inputs));
+    bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
     return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });
   return bytes;

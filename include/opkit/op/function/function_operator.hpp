@@ -14,10 +14,11 @@ namespace opkit::inline OPKIT_ABI {
 template <class Context>
 class FunctionOperator final : public Operator<Context>, public detail::FunctionRequests {
  public:
+  // `device` is the place of its functions among the record's.
   FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-                   FunctionPass pass)
+                   FunctionPass pass, size_t device)
       : Operator<Context>(def, ws),
-        body_(detail::FunctionBody::Make(*this, std::move(record), pass)) {
+        body_(detail::FunctionBody::Make(*this, std::move(record), pass, device)) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
     if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
   }
@@ -57,7 +58,8 @@ namespace detail {
 
 // Makes the operators of a device type; null where no header of its backend was included.
 using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
-                                                                  FunctionRecord, FunctionPass);
+                                                                  FunctionRecord, FunctionPass,
+                                                                  size_t device);
 std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 
 }  // namespace detail
@@ -69,8 +71,9 @@ bool EnableFunctionOperators() {
   detail::FunctionFactory(Context::kDeviceType)
       .store(
           [](const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-             FunctionPass pass) -> std::unique_ptr<OperatorBase> {
-            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass);
+             FunctionPass pass, size_t device) -> std::unique_ptr<OperatorBase> {
+            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass,
+                                                               device);
           },
           std::memory_order_release);
   return true;
@@ -88,8 +91,9 @@ class FunctionOpHost {
  public:
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
-  // Lets functions run on the devices of every program, and adds the schema.
-  void Begin();
+  // Lets functions run on the devices of every program, and adds the schema: one that the setters
+  // still fill in, or the whole one where the record is complete.
+  void Begin(bool is_complete = false);
   static void Enable();
   // Returns the device type's own name. `setter` is named by the Error (kInvalidArgument) for an
   // unknown one.
@@ -97,8 +101,12 @@ class FunctionOpHost {
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
   void Doc();
-  // Fills in the schema from the whole of the record, which is complete already.
-  void Describe();
+  void Cost();
+  void Attr(const AttributeSchema& attribute);
+  void OpenAttrs();
+  // The last of the inputs or outputs is new.
+  void Input(const std::vector<ValueSchema>& inputs);
+  void Output(const std::vector<ValueSchema>& outputs);
   void HasEffects();
   void NeedsSubgraph();
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
@@ -110,6 +118,9 @@ class FunctionOpHost {
   OpSchema* schema() const { return schema_; }
 
  private:
+  // Fills in the schema from the whole of the record.
+  void Describe();
+
   FunctionRecord record_;
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;

@@ -71,6 +71,8 @@ using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector
 using CreateStateFunction =
     UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
 using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
+using FlopsFunction =
+    UniqueFunction<uint64_t(const AttrMap&, const ShapeVectors& in, const ShapeVectors& out)>;
 
 namespace detail {
 
@@ -381,6 +383,16 @@ ScratchFunction Adapt(As<ScratchFunction>, F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
     ShapesArg<I> in(inputs, "input");
     return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
+  };
+}
+template <class F, class A, class I, class O>
+  requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O>)
+FlopsFunction Adapt(As<FlopsFunction>, F f, TypeList<A, I, O>) {
+  return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs,
+                            const ShapeVectors& outputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    ShapesArg<O> out(outputs, "output");
+    return static_cast<uint64_t>(f(PassAttrs<A>(attrs), in.Get(), out.Get()));
   };
 }
 // Whether a function F can be an Erased one, and F in that form.

@@ -442,11 +442,13 @@ inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>*
 }  // namespace detail
 
 OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const CheckOptions& options) {
+  const detail::RegistryUse use;
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
   return detail::CheckKernels({schema, detail::MakeCheckDef(schema, options), options}, nullptr);
 }
 OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
                                        const CheckOptions& options) {
+  const detail::RegistryUse use;
   const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
   if (std::string why = schema.Verify(def); !why.empty())
     Throw(ErrorCode::kInvalidArgument, why, "; in ", ToString(def));

@@ -38,7 +38,9 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_i
 OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
                                                 const std::vector<bool>& present, Arguments args,
                                                 const InvokeOptions& options)
-    : schema_(&OpRegistry::Global().GetSchema(op)) {
+    : schema_(nullptr) {
+  const detail::RegistryUse use;
+  schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
@@ -66,7 +68,8 @@ OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Te
   Run(inputs, results);
   return results;
 }
-OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                          bool (OperatorBase::*run)(int stream_id)) {
   if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
           inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
@@ -82,7 +85,8 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
     op_->inference().Keep();
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
-  op_->Run();
+  if (run == &OperatorBase::RunAsync) op_->DisableEvent();  // one run follows another unfinished
+  (op_.get()->*run)(0);
   for (size_t o = 0; o < outputs.size(); ++o) {
     const Blob& output = *outputs_[o];
     if (!output.IsType<Tensor>()) [[unlikely]]
@@ -117,6 +121,7 @@ OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op
   checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
 }
 OPKIT_INLINE void ResolvedOperator::Select() {
+  const detail::RegistryUse use;
   std::vector<TensorInfo> infos;
   for (const Tensor* input : inputs_)
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());

@@ -68,6 +68,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
                                                           const SelectOptions& options,
                                                           KernelCandidate* chosen,
                                                           std::string* passed_over) try {
+  const detail::RegistryUse use;
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (candidate.dropped.empty()) {

@@ -27,6 +27,53 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 
 }  // namespace detail
 
+namespace detail {
+
+// A removal never waits in line: who uses the registry may start work on other threads that use it
+// too, which must not wait for a removal that waits for it.
+struct RegistryUsers {
+  Mutex mutex;  // held by a removal for as long as it lasts
+  int64_t count = 0;
+  Parker* removal = nullptr;  // waits for the last of them
+};
+OPKIT_IMAGE_LOCAL inline constinit RegistryUsers g_registry_users;
+OPKIT_IMAGE_LOCAL inline constinit thread_local int t_registry_uses = 0;
+
+OPKIT_INLINE RegistryUse::RegistryUse() {
+  if (t_registry_uses++ > 0) return;
+  MutexLock lock(g_registry_users.mutex);
+  ++g_registry_users.count;
+}
+OPKIT_INLINE RegistryUse::~RegistryUse() {
+  if (--t_registry_uses > 0) return;
+  Parker::Address sleeper = nullptr;
+  {
+    MutexLock lock(g_registry_users.mutex);
+    if (--g_registry_users.count == 0 && g_registry_users.removal)
+      sleeper = std::exchange(g_registry_users.removal, nullptr)->Set();
+  }
+  if (sleeper) Parker::Wake(sleeper);
+}
+OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
+
+OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
+  ++t_registry_uses;  // its own calls do not wait for it
+  for (;;) {
+    Parker parker;
+    g_registry_users.mutex.Lock();
+    if (g_registry_users.count == 0) return;
+    g_registry_users.removal = &parker;
+    g_registry_users.mutex.Unlock();
+    parker.Wait();
+  }
+}
+OPKIT_INLINE RegistryRemoval::~RegistryRemoval() {
+  --t_registry_uses;
+  g_registry_users.mutex.Unlock();
+}
+
+}  // namespace detail
+
 struct OpRegistry::State {
   struct Override {
     std::string backend, origin;

@@ -5,9 +5,20 @@
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
+#include "opkit/core/tensor.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+// Runs another operator of the program that has loaded the library, from a class or typed operator
+// of it in its run: into the outputs given, on the operator's device, and on CUDA on its stream.
+// The host keeps it ready from run to run. Errors: as OpResource::invoke; kFailedPrecondition where
+// no operator of the library runs in this thread.
+//
+//   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
+OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                                    const std::vector<Tensor>& outputs, const Arguments& args = {});
+
 namespace detail {
 
 // Adds records of all that the host can run. Adds none where the host is this program itself, which

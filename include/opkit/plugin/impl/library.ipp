@@ -65,12 +65,35 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   return records;
 }
 
+OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
+// The table of libraries, locked. Error (kFailedPrecondition) in a library's own initialize and
+// finalize, which run while it is.
+class LockedLibraries {
+ public:
+  LockedLibraries() : lock_(MutexOf(table_)) { t_has_library_table = true; }
+  LockedLibraries(const LockedLibraries&) = delete;
+  LockedLibraries& operator=(const LockedLibraries&) = delete;
+  ~LockedLibraries() { t_has_library_table = false; }
+  std::vector<LoadedLibraryPtr>& all() const { return table_.libraries; }
+
+ private:
+  static Mutex& MutexOf(LibraryTable& table) {
+    if (t_has_library_table)
+      Throw(ErrorCode::kFailedPrecondition,
+            "libraries cannot be loaded, unloaded or listed while one is being loaded or unloaded, "
+            "as in its initialize or finalize");
+    return table.mutex;
+  }
+  LibraryTable& table_ = LibraryTable::Global();
+  MutexLock lock_;
+};
+
 // Changes the table, which is locked for the loader's life.
 class LibraryLoader {
  public:
   LoadedLibraryPtr LoadFile(const std::string& path, const LoadOptions& options) {
     auto object = options.own_copy ? SharedObject::OpenCopy(path) : SharedObject::Open(path);
-    for (const LoadedLibraryPtr& known : table_.libraries)
+    for (const LoadedLibraryPtr& known : table_.all())
       if (known->image->object && known->image->object->base() == object->base()) {
         CheckSameOptions(*known, options);
         return known;
@@ -117,22 +140,30 @@ class LibraryLoader {
     }
     // Registered now, it runs before the destructors of the library's own static objects.
     std::atexit([] { ProcessEnds() = true; });
-    table_.libraries.push_back(loaded);
+    table_.all().push_back(loaded);
     return loaded;
   }
 
   // The caller keeps a handle of `loaded`.
   UnloadReport Unload(LoadedLibrary& loaded) {
-    const auto place = std::ranges::find(table_.libraries, &loaded, &LoadedLibraryPtr::get);
+    const auto place = std::ranges::find(table_.all(), &loaded, &LoadedLibraryPtr::get);
     const std::string name = loaded.image ? loaded.image->name : loaded.path;
-    if (place == table_.libraries.end())
-      Throw(ErrorCode::kFailedPrecondition, "library ", name, " is unloaded already");
-    if (loaded.in_use.use_count() > loaded.idle_count)
-      Throw(ErrorCode::kFailedPrecondition, "library ", name,
-            " cannot be unloaded: operators or plans of it are alive; destroy them first");
-    Unregister(loaded);
-    table_.libraries.erase(place);
-    AdoptOrphans(loaded);
+    const auto refuse = [&](const char* why) {
+      Throw(ErrorCode::kFailedPrecondition, "library ", name, why);
+    };
+    if (place == table_.all().end()) refuse(" is unloaded already");
+    if (RegistryUse::IsInThisThread())
+      refuse(
+          " cannot be unloaded from inside a call that uses operators: a library's function, or "
+          "the making of an operator, a plan or a gradient; unload it when that has returned");
+    {
+      const RegistryRemoval removal;
+      if (loaded.in_use.use_count() > loaded.idle_count)
+        refuse(" cannot be unloaded: operators or plans of it are alive; destroy them first");
+      Unregister(loaded);
+      table_.all().erase(place);
+      AdoptOrphans(loaded);
+    }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
     Finalize(*image);
@@ -182,7 +213,7 @@ class LibraryLoader {
   std::string UniqueName(const std::string& name) const {
     std::string unique = name;
     const auto is_it = [&](const LoadedLibraryPtr& known) { return known->image->name == unique; };
-    for (int n = 2; std::ranges::any_of(table_.libraries, is_it); ++n)
+    for (int n = 2; std::ranges::any_of(table_.all(), is_it); ++n)
       unique = StrCat(name, " (", n, ")");
     return unique;
   }
@@ -195,7 +226,7 @@ class LibraryLoader {
       return std::ranges::count(OpRegistry::Global().KernelsOf(op), unique, &Kernel::backend) > 0;
     };
     const auto is_taken = [&] {
-      return std::ranges::count(table_.libraries, unique, [](auto& l) { return l->backend; }) > 0 ||
+      return std::ranges::count(table_.all(), unique, [](auto& l) { return l->backend; }) > 0 ||
              std::ranges::any_of(records, [&](const FunctionRecord& record) {
                return has(record->name) || has(record->name + "_backward");
              });
@@ -214,6 +245,7 @@ class LibraryLoader {
         record.in_use = loaded.in_use;
         ++loaded.idle_count;
         const bool exists = Exists(record.name);
+        CheckComplete(image, record);
         CheckGradientIsFree(image, record, exists);
         loaded.owns.push_back(!exists);
         RegisterOp(loaded, i);
@@ -226,6 +258,30 @@ class LibraryLoader {
       Unregister(loaded);
       throw;
     }
+  }
+  // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: for
+  // one that exists its schema does.
+  static void CheckComplete(const LibraryImage& image, FunctionOpRecord& record) {
+    if (image.library->abi_minor == 0 || OpRegistry::Global().FindSchema(record.name)) return;
+    const auto need = [&](bool is_there, const char* function, const char* why, const char* mend) {
+      if (!is_there)
+        RefuseDescription(image.name,
+                          StrCat("has operator ", record.name, " without ", function, ": ", why),
+                          mend);
+    };
+    const opkit_op& op = record.abi;
+    need(op.parse_attrs, "parseAttrs", "nothing says how many inputs and outputs a node has",
+         "add .setParseAttrs(f), or declare them by .setInput(name) and .setOutput(name)");
+    int inputs = -1, outputs = -1;
+    try {
+      std::tie(inputs, outputs) = FunctionArity(record, Arguments());
+    } catch (const Error&) {  // it depends on attributes
+    }
+    if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
+    need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
+         "add .setInferShape(f), or .setAllocatesOutputs()");
+    need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
+         "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
   static bool Exists(const std::string& op) {
     return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
@@ -264,12 +320,12 @@ class LibraryLoader {
     FunctionOpRecord& record = *loaded.records[i];
     FunctionOpHost host(loaded.records[i]);
     const bool owns = loaded.owns[i];
-    if (owns) {
-      host.Begin();
-      host.Describe();
-    }
-    const std::string backend = owns ? std::string() : loaded.backend;
+    if (owns) host.Begin(/*is_complete=*/true);
     for (FunctionDevice& device : record.devices) {
+      // A kernel of a named backend keeps its name in an operator of the library's own.
+      const std::string backend = owns                     ? device.backend
+                                  : device.backend.empty() ? loaded.backend
+                                                           : loaded.backend + "." + device.backend;
       host.Add(device, FunctionPass::kForward, backend);
       ++loaded.idle_count;
       if (!device.abi.backward) continue;
@@ -301,7 +357,7 @@ class LibraryLoader {
   void AdoptOrphans(const LoadedLibrary& gone) {
     for (size_t i = 0; i < gone.records.size(); ++i) {
       bool adopted = !gone.owns[i];
-      for (const LoadedLibraryPtr& other : table_.libraries)
+      for (const LoadedLibraryPtr& other : table_.all())
         for (size_t k = 0; k < other->records.size(); ++k) {
           if (other->records[k]->name != gone.records[i]->name) continue;
           if (!adopted && !other->owns[k]) {
@@ -315,8 +371,7 @@ class LibraryLoader {
     }
   }
 
-  LibraryTable& table_ = LibraryTable::Global();
-  MutexLock lock_{table_.mutex};
+  LockedLibraries table_;
 };
 
 }  // namespace detail
@@ -339,10 +394,9 @@ OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, cons
   return Library(detail::LibraryLoader().Load({}, entry, name, name, options));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
-  auto& table = detail::LibraryTable::Global();
-  detail::MutexLock lock(table.mutex);
+  detail::LockedLibraries table;
   std::vector<Library> all;
-  for (const auto& library : table.libraries) all.push_back(Library(library));
+  for (const auto& library : table.all()) all.push_back(Library(library));
   return all;
 }
 

@@ -19,6 +19,7 @@ namespace detail {
 // Calls a function of a library; a failure that it reports becomes an Error.
 template <class Call>
 void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
+  const RegistryUse use;
   HostErrorScope message;
   const opkit_status status = CallGuarded(call);
   if (status == OPKIT_OK) [[likely]]
@@ -145,6 +146,19 @@ class LibraryHooks final : public FunctionHooks {
       Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
             " asks for ", bytes, " bytes of scratch");
     return bytes;
+  }
+
+  void Cost(const OperatorDef& def, std::span<const TensorInfo> in, std::span<const TensorInfo> out,
+            OpCost& cost) override {
+    const AbiNode node(def);
+    std::vector<std::string> symbols;
+    AbiValues inputs(in, symbols), outputs(out, symbols);
+    opkit_cost said{sizeof said,        nullptr,          cost.flops, cost.bytes_read,
+                    cost.bytes_written, cost.params_bytes};
+    CallLibrary("cost", name_, image_->name, [&] {
+      return functions_.cost(op_, &node.node(), inputs.data(), outputs.data(), &said);
+    });
+    cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
   }
 
  private:

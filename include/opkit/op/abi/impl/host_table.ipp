@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "opkit/device/copy.hpp"
+#include "opkit/device/native_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/abi/host_table.hpp"
@@ -31,22 +33,22 @@ OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
   return DescribeException(now.failure, unknown);
 }
 
-// Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
-inline void RunInto(ResolvedOperator& resolved, std::string_view op,
-                    const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted) {
+// Runs into `wanted`'s memory: an operator that could not use it has its result copied there. On a
+// native stream, whose thread this is, the work is issued.
+inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
+                    const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
   std::vector<Tensor> results(wanted);
-  resolved.Run(inputs, results);
+  native_stream ? invoked.resolved.Issue(inputs, results) : invoked.resolved.Run(inputs, results);
   for (size_t o = 0; o < wanted.size(); ++o) {
     const Tensor &got = results[o], &want = wanted[o];
     if (got.dtype() != want.dtype() || got.shape() != want.shape())
-      Throw(ErrorCode::kInvalidArgument, "invoke(\"", op, "\"): output ", o, " is ", got,
+      Throw(ErrorCode::kInvalidArgument, "invoke(\"", invoked.op, "\"): output ", o, " is ", got,
             ", but the tensor given for it is ", want);
     if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
     if (!want.is_dense())
-      Throw(ErrorCode::kUnsupported, "invoke(\"", op, "\"): output ", o, ", ", want,
+      Throw(ErrorCode::kUnsupported, "invoke(\"", invoked.op, "\"): output ", o, ", ", want,
             ", is strided; give it a dense tensor and copy from there");
-    const Tensor dense = got.is_dense() ? got : got.Contiguous();
-    std::memmove(want.raw_mutable_data(), dense.raw_data(), static_cast<size_t>(want.nbytes()));
+    CopyElements(got, want, native_stream);
   }
 }
 
@@ -93,19 +95,39 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
     });
   }
+  static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
+                           int32_t rank, const int64_t* shape) {
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+      Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
+            " in operator ", state.op);
+    return Shape(Dims(shape, static_cast<size_t>(rank)));
+  }
   static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
                                 const int64_t* shape, opkit_tensor* tensor) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
-        Throw(ErrorCode::kInvalidArgument, "temporary of dtype ", dtype, " and rank ", rank,
-              " in operator ", state.op);
       auto slot = MakeIntrusive<TensorSlot>();
-      slot->tensor = Tensor(Shape(Dims(shape, static_cast<size_t>(rank))),
+      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
                             static_cast<DType>(dtype), MemoryDevice(state.device));
       slot->Bind(slot->tensor, OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
       state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
+    });
+  }
+  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
+                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!state.output_maker)
+        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
+              state.asynchronous && state.launch
+                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
+                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+      CopyView(state.output_maker
+                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
+                                static_cast<DType>(dtype))
+                   .view(),
+               tensor);
     });
   }
   // Copies as many members as the caller's version has.
@@ -188,19 +210,21 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return tensors;
   }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
-  static ResolvedOperator& Resolve(ResourceState& state, std::string_view op,
-                                   const std::vector<Tensor>& inputs, size_t num_outputs,
-                                   const Arguments& args) {
+  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const char* op,
+                                               const std::vector<Tensor>& inputs,
+                                               size_t num_outputs, const Arguments& args,
+                                               Device device, const void* stream) {
     std::vector<bool> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
-      if (known->op == op && known->args == args && known->present == present &&
+      if (known->stream == stream && known->op == op && known->args == args &&
+          known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
-        return known->resolved;
-    const InvokeOptions options{state.device, {}, static_cast<int>(num_outputs)};
-    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args, options);
+        return known;
+    const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(op, present, args, options, stream);
     if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
-    state.invoked.push_back(std::move(made));
-    return state.invoked.back()->resolved;
+    state.invoked.push_back(made);
+    return made;
   }
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
                              const opkit_tensor* inputs, uint64_t num_outputs,
@@ -210,19 +234,21 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      Arguments args = ArgumentsOfAbi(attrs, num_attrs);
-      if (!state.asynchronous) {
-        RunInto(Resolve(state, op, ins, outs.size(), args), op, ins, outs);
-      } else if (state.launch && IsHostAccessible(state.device.type)) {
-        state.launch(state.context, [op = std::string(op), ins = std::move(ins),
-                                     outs = std::move(outs), args = std::move(args)] {
-          const InvokeOptions options{Device{}, {}, static_cast<int>(outs.size())};
-          ResolvedOperator resolved(op, PresentInputs(ins), args, options);
-          RunInto(resolved, op, ins, outs);
-        });
-      } else {
-        NotOnThisDevice(state, "invoke");
-      }
+      const bool is_native = call->asynchronous && !state.launch;
+      const NativeStreamFunction on_stream =
+          is_native ? FindNativeStreams(state.device.type) : nullptr;
+      if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
+      // The stream's thread runs it as on the CPU.
+      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
+      IntrusivePtr<InvokedOperator> invoked = Resolve(
+          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
+      if (!call->asynchronous)
+        RunInto(*invoked, ins, outs);
+      else if (is_native)
+        on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
+      else
+        state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
+                                     outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
     });
   }
 
@@ -301,7 +327,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &CurrentIdentity,
                                      &Adopt,
                                      &Defer,
-                                     &Complete};
+                                     &Complete,
+                                     &AllocateOutput};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 

@@ -65,6 +65,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     opkit_kernel& kernel = device.abi;
     kernel.size = sizeof kernel;
     kernel.device = device.name.c_str();
+    kernel.backend = device.backend.empty() ? nullptr : device.backend.c_str();
     kernel.flags = device.create_state && device.shares_state ? OPKIT_KERNEL_STATEFUL : 0;
     return &kernel;
   }
@@ -202,11 +203,16 @@ class OpImport {
       Refuse(StrCat("has a kernel of operator ", op_.name, " for \"", kernel->device,
                     "\", which is no device type of this program"),
              "\"cpu\", \"gpu\" and \"cpu_stream\" are");
+    const char* const backend =
+        OPKIT_ABI_HAS(kernel, backend) && kernel->backend ? kernel->backend : "";
+    CheckLibraryText(library_, backend, StrCat(who(), " with a kernel of a backend"));
     for (const FunctionDevice& other : devices)
-      if (other.type == static_cast<DeviceType>(type))
-        Refuse(StrCat("has two kernels of operator ", op_.name, " for ", kernel->device));
+      if (other.type == static_cast<DeviceType>(type) && other.backend == backend)
+        Refuse(StrCat("has two kernels of operator ", op_.name, " for ", kernel->device,
+                      *backend ? " of the backend " : "", backend));
     FunctionDevice& device = devices.emplace_back();
     device.name = kernel->device;
+    device.backend = backend;
     device.type = static_cast<DeviceType>(type);
     device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
     std::memcpy(&device.abi, kernel, (std::min)(kernel->size, uint64_t{sizeof device.abi}));

@@ -19,9 +19,9 @@ struct FunctionNode {
   OperatorBase& op;
   const FunctionRecord record;
   const FunctionPass pass;
+  FunctionDevice& functions;
   const IntrusivePtr<RefCounted> in_use = record->in_use;
-  FunctionDevice& functions = *record->Find(op.device().type);
-  const AttrMap attrs = AttrMap(op.def().args());
+  const AttrMap attrs = record->Attrs(op.def().args());
 
   bool is_forward() const { return pass == FunctionPass::kForward; }
 };
@@ -205,8 +205,32 @@ class FunctionViews {
       if (op_.HasOutput(o)) Remember(*op_.OutputBlob(o), run.outputs[Index(o)]);
     bound_ = true;
     for (const OpReq req : reqs_) bound_ &= req == OpReq::kWrite;
+    for (const bool open : open_) bound_ &= !open;
     for (const BoundTensor& one : bound_tensors_)
       if (!one.tensor) bound_ = false;
+  }
+  // Makes an output that inference has left open.
+  const OpTensor& MakeOutput(FunctionRun& run, size_t o, const Shape& shape, DType dtype) {
+    const int output = static_cast<int>(o);
+    if (o >= reqs_.size() || !open_[o])
+      Throw(ErrorCode::kInvalidArgument, "allocate_output(", output, ") in operator ", name(),
+            o < reqs_.size() ? ": this output has its memory, or nobody wants it"
+                             : StrCat(", which has ", reqs_.size(), " outputs"));
+    if (const DType inferred = op_.inference().outputs()[o].dtype;
+        inferred != DType::kUndefined && inferred != dtype)
+      Throw(ErrorCode::kTypeMismatch, "allocate_output(", output, ") in operator ", name(), " of ",
+            dtype, ", but inferType says ", inferred);
+    run.outputs[o].Bind(*op_.Output(output, shape, dtype), OpReq::kWrite);
+    open_[o] = false;
+    return run.output_views[o] = run.outputs[o].view;
+  }
+  // Throws where the function has returned without making one.
+  void CheckMade() const {
+    for (size_t o = 0; o < open_.size(); ++o)
+      if (open_[o]) [[unlikely]]
+        Throw(ErrorCode::kOperatorFailed, "forward of operator ", name(),
+              " returned without making output ", o,
+              ", whose shape inference leaves open; call allocate_output(", o, ", shape, dtype)");
   }
   // Adds the storages of the bound tensors to `kept`.
   void KeepStorages(RefCountedList& kept) const {
@@ -292,7 +316,7 @@ class FunctionViews {
       if (silent) return;
       for (int o = 0; o < context.num_outputs(); ++o)
         if (const SymbolicShape& shape = context.output(o).shape;
-            !shape.is_known() && op_.HasOutput(o))
+            !shape.is_known() && op_.HasOutput(o) && !node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS))
           Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", name(), " leaves output ",
                 o, " unknown: ", ToString(shape));
     };
@@ -311,12 +335,30 @@ class FunctionViews {
     inferred_ = op_.inference().version();
   }
 
+  // Whether the function makes the output itself.
+  bool IsOpen(size_t o, OpReq req) const {
+    const auto& info = op_.inference().outputs()[o];
+    if (!node_.is_forward() || !node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS) ||
+        (info.known && info.dtype != DType::kUndefined))
+      return false;
+    if (req == OpReq::kAdd)
+      Throw(ErrorCode::kUnsupported, "output ", o, " of operator ", name(),
+            ", whose shape the data decides, cannot be added to");
+    return true;
+  }
   void BindOutputs(FunctionRun& run) {
+    open_.assign(reqs_.size(), false);
     for (size_t o = 0; o < reqs_.size(); ++o) {
       const int output = static_cast<int>(o);
       OpReq req = op_.HasOutput(output) ? reqs_[o] : OpReq::kNone;
       if (req == OpReq::kNone) {
         run.output_views[o] = OpTensor();
+        continue;
+      }
+      if (IsOpen(o, req)) {
+        open_[o] = true;
+        run.output_views[o] =
+            OpTensor(nullptr, DType::kUndefined, {}, {}, MemoryDevice(op_.device()));
         continue;
       }
       const Wanted wanted = Want(output);
@@ -378,15 +420,19 @@ class FunctionViews {
   std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
   std::vector<OpReq> reqs_;
   std::vector<bool> mutated_;
+  std::vector<bool> open_;  // outputs that the function is to make, in the run in progress
   std::vector<BoundTensor> bound_tensors_;
   uint64_t inferred_ = 0;  // the version of inference that scratch was measured for
   bool bound_ = false;     // the views were bound in a run without special requests
 };
 
-class RecordBody final : public FunctionBody {
+class RecordBody final : public FunctionBody, public OutputMaker {
  public:
-  RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
-      : node_{op, std::move(record), pass}, views_(node_), run_(NewRun()), state_(node_) {}
+  RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass, FunctionDevice& functions)
+      : node_{op, std::move(record), pass, functions},
+        views_(node_),
+        run_(NewRun()),
+        state_(node_) {}
 
   void SetReq(int output, OpReq req) override { views_.SetReq(output, req); }
   bool is_async() const override { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }
@@ -417,6 +463,7 @@ class RecordBody final : public FunctionBody {
       OpResource handle(&call);
       CallFunction(*node_.record, PassName(), [&] { return Call(handle); });
     }
+    views_.CheckMade();
     if (run_->resource.deferrable) [[unlikely]]
       return EndLater();
     if (run_->resource.used) [[unlikely]]
@@ -432,6 +479,9 @@ class RecordBody final : public FunctionBody {
     }
   };
 
+  const OpTensor& MakeOutput(size_t o, const Shape& shape, DType dtype) override {
+    return views_.MakeOutput(*run_, o, shape, dtype);
+  }
   const char* PassName() const { return node_.is_forward() ? "forward" : "backward"; }
   IntrusivePtr<FunctionRun> NewRun() {
     IntrusivePtr<FunctionRun> run = views_.NewRun();
@@ -443,10 +493,16 @@ class RecordBody final : public FunctionBody {
     Connect(*run);
     return run;
   }
+  // Not where the work runs after the function, in the stream's thread.
+  bool makes_outputs() const {
+    return node_.is_forward() && node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS) &&
+           !(link_.asynchronous && link_.launch);
+  }
   void Connect(FunctionRun& run) {
     run.resource.asynchronous = link_.asynchronous;
     run.resource.context = link_.context;
     run.resource.launch = link_.launch;
+    run.resource.output_maker = makes_outputs() ? this : nullptr;
     run.resource.deferrable = is_async() && !link_.asynchronous ? &node_.op : nullptr;
     run.call.asynchronous = link_.asynchronous;
     run.call.stream = link_.stream;
@@ -540,8 +596,9 @@ class RecordBody final : public FunctionBody {
 
 OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
                                                               FunctionRecord record,
-                                                              FunctionPass pass) {
-  return std::make_unique<RecordBody>(op, std::move(record), pass);
+                                                              FunctionPass pass, size_t device) {
+  FunctionDevice& functions = record->devices[device];
+  return std::make_unique<RecordBody>(op, std::move(record), pass, functions);
 }
 
 }  // namespace detail

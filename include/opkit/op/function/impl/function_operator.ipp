@@ -24,6 +24,7 @@ OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType ty
 struct FunctionOperatorCreator {
   FunctionRecord record;
   FunctionPass pass;
+  size_t device;
 
   std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws) const {
     const FunctionOperatorFactory factory =
@@ -34,7 +35,7 @@ struct FunctionOperatorCreator {
                  " in this program: include the header of its backend "
                  "(opkit/backends/<its name>/function_operator.hpp), or call "
                  "opkit::EnableFunctionOperators<Context>() for a device of your own"));
-    return factory(def, ws, record, pass);
+    return factory(def, ws, record, pass, device);
   }
 };
 
@@ -63,15 +64,17 @@ class FunctionGradient final : public GradientMakerBase {
     bool leaves_state = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
-    if (leaves_state) backward.Arg(kStateArgument, FunctionStateBlob(def));
+    if (leaves_state) backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
     backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
     return {std::move(backward)};
   }
 };
 
-inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord record,
-                                   FunctionPass pass) {
-  OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
+using SharedSchema = IntrusivePtr<Shared<OpSchema>>;
+inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord record,
+                                       FunctionPass pass) {
+  auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
+  OpSchema& schema = made->value;
   schema.SetOrigin(record->library)
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);
@@ -80,7 +83,7 @@ inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord recor
         return std::pair(known ? 2 * outputs + inputs : -1, inputs);
       })
       .TensorInferenceFunction([record, pass](InferenceContext& context) {
-        InferFunction(*record, AttrMap(context.args()), pass, context);
+        InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
   if (pass == FunctionPass::kForward)
     schema
@@ -89,12 +92,15 @@ inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord recor
         })
         .MutatesInputs(
             [record](const OperatorDef& def) { return FunctionMutatedInputs(*record, def); });
-  return &schema;
+  return made;
 }
 
-OPKIT_INLINE void FunctionOpHost::Begin() {
+OPKIT_INLINE void FunctionOpHost::Begin(bool is_complete) {
   Enable();
-  schema_ = AddFunctionSchema(record_->name, record_, FunctionPass::kForward);
+  SharedSchema made = MakeFunctionSchema(record_->name, record_, FunctionPass::kForward);
+  schema_ = &made->value;
+  if (is_complete) Describe();
+  OpRegistry::Global().AddSchema(std::move(made), *schema_);
 }
 OPKIT_INLINE void FunctionOpHost::Enable() {
   static_cast<void>(ProgramHost());
@@ -121,14 +127,14 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   // Nodes that leave a state for their backward are neither merged nor folded.
   kernel.leaves_state =
       pass == FunctionPass::kForward && device.create_state && device.shares_state;
-  if (kernel.leaves_state && schema_) schema_->KeepsState();
+  if (kernel.leaves_state && schema_ && !schema_->is_stateful()) schema_->KeepsState();
   kernel.device = device.type;
   if (!backend.empty()) kernel.backend = backend;
   kernel.owner = record->in_use;
   kernel.file = record->file;
   kernel.line = record->line;
   kernel.origin = record->library;
-  kernel.create = FunctionOperatorCreator{record, pass};
+  kernel.create = FunctionOperatorCreator{record, pass, Index(&device - record->devices.data())};
   kernel.propose = [record, pass](const KernelQuery& query) {
     KernelConfig config;
     const auto inputs = static_cast<int>(query.def.inputs().size());
@@ -144,13 +150,41 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
 OPKIT_INLINE void FunctionOpHost::Doc() {
   if (schema_) schema_->SetDoc(record_->doc);
 }
+OPKIT_INLINE void FunctionOpHost::Cost() {
+  if (schema_)
+    schema_->CostInferenceFunction([record = record_](const OperatorDef& def,
+                                                      const std::vector<TensorInfo>& inputs,
+                                                      const std::vector<TensorInfo>& outputs) {
+      OpCost cost = OpSchema().Cost(def, inputs, outputs);
+      FunctionCost(*record, def, inputs, outputs, cost);
+      return cost;
+    });
+}
+OPKIT_INLINE void FunctionOpHost::Attr(const AttributeSchema& attribute) {
+  if (schema_) schema_->Arg(attribute);
+}
+OPKIT_INLINE void FunctionOpHost::OpenAttrs() {
+  if (schema_) schema_->AllowUnknownArgs();
+}
+OPKIT_INLINE void FunctionOpHost::Input(const std::vector<ValueSchema>& inputs) {
+  const ValueSchema& added = inputs.back();
+  if (schema_)
+    schema_->Input(static_cast<int>(inputs.size()) - 1, added.name, added.doc, added.dtypes);
+}
+OPKIT_INLINE void FunctionOpHost::Output(const std::vector<ValueSchema>& outputs) {
+  const ValueSchema& added = outputs.back();
+  if (schema_)
+    schema_->Output(static_cast<int>(outputs.size()) - 1, added.name, added.doc, added.dtypes);
+}
 OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
-  if (record_->Has(OPKIT_OP_KEEPS_STATE))
-    schema_->KeepsState();
-  else if (record_->Has(OPKIT_OP_EFFECTS))
-    HasEffects();
+  bool keeps_state = record_->Has(OPKIT_OP_KEEPS_STATE);
+  for (const FunctionDevice& device : record_->devices)
+    keeps_state |= device.create_state && device.shares_state;
+  if (keeps_state) schema_->KeepsState();
+  if (record_->Has(OPKIT_OP_EFFECTS) && !record_->Has(OPKIT_OP_KEEPS_STATE)) HasEffects();
   if (record_->Has(OPKIT_OP_SUBGRAPH)) NeedsSubgraph();
+  if (record_->abi.cost) Cost();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
   for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;
@@ -162,10 +196,13 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
   const std::string name = record_->name + "_backward";
-  if (schema_ || !OpRegistry::Global().FindSchema(name))
-    AddFunctionSchema(name, record_, FunctionPass::kBackward)
-        ->SetDoc("Gradients of the inputs of " + record_->name +
-                 ", from those of its outputs, its inputs and its outputs.");
+  if (schema_ || !OpRegistry::Global().FindSchema(name)) {
+    SharedSchema made = MakeFunctionSchema(name, record_, FunctionPass::kBackward);
+    OpSchema& schema = made->value;
+    schema.SetDoc("Gradients of the inputs of " + record_->name +
+                  ", from those of its outputs, its inputs and its outputs.");
+    OpRegistry::Global().AddSchema(std::move(made), schema);
+  }
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
   auto make = [record = record_](const OperatorDef& def, const std::vector<GradientValue>& g_output,
                                  GradientNames& names) {

@@ -47,6 +47,7 @@ OPKIT_INLINE bool HasGradient(const std::string& op) {
 OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
                                               const std::vector<GradientValue>& g_output,
                                               GradientNames& names) {
+  const detail::RegistryUse use;
   const std::string& op = def.type();
   GradientRegistration* registration = GradientRegistry::Global().Find(op);
   if (!registration) {

@@ -6,6 +6,9 @@
 #include <list>
 #include <map>
 
+#include "opkit/device/copy.hpp"
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/device/native_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/abi/host_table.hpp"
@@ -63,13 +66,26 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 
   ThreadPool* const pool_ = t_pool.pool;
 };
+// The host's call that the operator which runs in this thread serves.
+OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+class OPKIT_IMAGE_LOCAL HostCallScope {
+ public:
+  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
+  HostCallScope(const HostCallScope&) = delete;
+  HostCallScope& operator=(const HostCallScope&) = delete;
+  ~HostCallScope() { t_host_call = outer_; }
+
+ private:
+  const opkit_call* const outer_;
+};
+
 // The library's operator behind one operator of the host's, and the blobs that it is bound to.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  ExportedInstance(const OpSchema& schema, const opkit_node& node) {
+  ExportedInstance(const Kernel& kernel, const opkit_node& node)
+      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     OperatorDef def = DefinitionOfAbi(node);
-    // An operator in a host's stream takes its turn there, and then runs as on the CPU.
-    if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
     for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
@@ -80,16 +96,25 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       workspace_.CreateTensor(name);
     }
     const PoolScope threads(LibraryPool());
-    op_ = CreateOperator(def, &workspace_);
+    const CPUStreamScope in_stream(here_);
+    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel});
+    // The host's event tells when work on its native streams has run.
+    if (!IsHostAccessible(def.device().type)) op_->DisableEvent();
     for (size_t o = 0; o < outputs_.size(); ++o)
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
-  // Runs at its place in the host's stream, where there is one.
+  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
+  // operator, on a native one it issues its work.
   void Run(const opkit_call* call) {
-    if (!call->asynchronous) return Forward(call);
-    OpResource(call).launch(
-        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    if (!call->asynchronous) {
+      Forward(call);
+    } else if (IsHostAccessible(here_.device().type)) {
+      OpResource(call).launch(
+          [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    } else {
+      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
+    }
   }
 
  private:
@@ -101,9 +126,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   void Forward(const opkit_call* call) {
     for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
     for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
-    RunOperator(call->scratch, call->scratch_bytes);
+    RunOperator(call);
     for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(o, *opkit_output(call, o));
+      if (outputs_[o].blob) Deliver(call, o);
   }
 
   // Outputs get blobs of their own, but for those that must be an input's.
@@ -142,22 +167,26 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (view.data != in.data) {
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
-        if (view.data) CopyInto(source, view);
+        if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
     Bind(output, view);
   }
-  void RunOperator(void* scratch, int64_t scratch_bytes) {
+  void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
-    op_->SetScratch(scratch, scratch ? scratch_bytes : 0);
-    op_->Run();
+    const CPUStreamScope in_stream(here_);
+    const HostCallScope of_host(call);
+    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
+    call->asynchronous ? op_->RunAsync() : op_->Run();
   }
 
   // Copies a result that does not lie in the host's memory there.
-  void Deliver(size_t o, const opkit_tensor& view) {
-    if (view.dtype == OPKIT_UNDEFINED) return;
+  void Deliver(const opkit_call* call, size_t o) {
+    opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
+    const bool is_open = view.dtype == OPKIT_UNDEFINED;
+    if (is_open && view.req == OPKIT_REQ_NONE) return;
     Blob* blob = outputs_[o].blob;
     if (!blob->IsType<Tensor>())
       Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
@@ -168,8 +197,14 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     if (!result.initialized())
       Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
             blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (is_open)
+      view = OpResource(call)
+                 .allocate_output(static_cast<int>(o),
+                                  std::span(result.shape().data(), Index(result.rank())),
+                                  result.dtype())
+                 .view();
     CheckResult(o, result, view, "is");
-    CopyInto(result, view);
+    CopyElements(result, TensorOfView(view), call->stream);
   }
   OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
                               const char* how) const {
@@ -179,11 +214,6 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
           ", but the program has ", static_cast<DType>(view.dtype), wanted,
           " for it; correct the schema's TensorInferenceFunction, or write one");
-  }
-  static void CopyInto(const Tensor& result, const opkit_tensor& view) {
-    if (result.nbytes() == 0) return;
-    const Tensor dense = result.is_dense() ? result : result.Contiguous();
-    std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
   }
 
   // A run at its place in the host's stream: a call of its own, which holds copies of the data that
@@ -213,6 +243,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
   };
 
+  CPUStream here_;  // the operator's turn in a stream of the host's
   Workspace workspace_;
   std::unique_ptr<OperatorBase> op_;
   std::vector<Value> inputs_, outputs_;
@@ -228,7 +259,8 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// The functions of an opkit_op and its kernels over a schema, which both have as `author`.
+// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
+// are their `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -238,13 +270,14 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     }
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
+    if (schema.has_cost()) op.cost = &Cost;
     op.author = &schema;
   }
-  static void FillIn(opkit_kernel& kernel, const OpSchema& schema) {
-    kernel.create = &Create;
-    kernel.destroy = &Destroy;
-    kernel.forward = &Forward;
-    kernel.author = &schema;
+  static void FillIn(opkit_kernel& to, const Kernel& kernel) {
+    to.create = &Create;
+    to.destroy = &Destroy;
+    to.forward = &Forward;
+    to.author = &kernel;
   }
   // The library's gradient maker gives new values names of its own; the host then gives each its
   // name.
@@ -298,8 +331,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
-      const auto& schema = *static_cast<const OpSchema*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(schema, *node));
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node));
     });
   }
   static void Destroy(void* instance) {
@@ -424,25 +457,39 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  // The scratch of the first configuration that the kernel proposes in standard layouts.
+  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                           const opkit_value* outputs, opkit_cost* cost) {
+    return GuardedCall([&] {
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
+      cost->flops = said.flops;
+      cost->bytes_read = said.bytes_read;
+      cost->bytes_written = said.bytes_written;
+      cost->params_bytes = said.params_bytes;
+    });
+  }
+  // The largest scratch among the first configurations that the device's kernels propose in
+  // standard layouts: the host does not say which of them it asks for.
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
-      OperatorDef def = DefinitionOfAbi(*node);
-      def.Device(DeviceType::kCPU);
-      const auto kernels = KernelOrder(def);
-      if (kernels.empty() || !kernels[0]->propose) return;
+      const OperatorDef def = DefinitionOfAbi(*node);
       const Values ins(inputs, node->num_inputs, true);
-      const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
-      try {
-        for (const KernelConfig& config : kernels[0]->propose({def, ins.infos(), outs})) {
-          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
-          *bytes = config.scratch_bytes;
-          break;
+      std::optional<std::vector<TensorInfo>> outs;
+      for (const Kernel* kernel :
+           OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
+        if (!kernel->propose) continue;
+        if (!outs) outs = schema.InferOutputs(def, ins.infos());
+        try {
+          for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
+            if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+            *bytes = (std::max)(*bytes, config.scratch_bytes);
+            break;
+          }
+        } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
         }
-      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
       }
     });
   }
@@ -466,25 +513,20 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
       record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
 }
-// In the host's streams run the library's kernels for the CPU.
 OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
-  bool on_cpu = false, on_stream = false;
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
-    if (kernel->backend != kReferenceBackend)
-      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel of the backend ",
-            kernel->backend, " (at ", kernel->Place(),
-            "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
-            "name of their backend");
-    on_cpu |= kernel->device == DeviceType::kCPU;
-    on_stream |= kernel->device == DeviceType::kCPUStream;
-  }
-  const auto add = [&](const char* name) {
+    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device))
+      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel for ",
+            kernel->device,
+            " that cannot issue work on its host's streams: include the header of the backend in "
+            "the library (opkit/backends/<its name>/context.hpp), or call RegisterNativeStreams "
+            "for a device of your own (at ",
+            kernel->Place(), ")");
     FunctionDevice& device = record.devices.emplace_back();
-    device.name = name;
-    SchemaFunctions::FillIn(device.abi, schema);
-  };
-  if (on_cpu) add("cpu");
-  if (on_cpu && on_stream) add("cpu_stream");
+    device.name = ToString(kernel->device);
+    if (kernel->backend != kReferenceBackend) device.backend = kernel->backend;
+    SchemaFunctions::FillIn(device.abi, *kernel);
+  }
 }
 // A record of an operator of the registries: the library's second way to describe one.
 OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
@@ -495,7 +537,8 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   record->line = schema.line();
   // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
   const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
-  record->flags = (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
+                  (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
                   (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
                   (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
@@ -522,12 +565,30 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators())
-    if (FunctionRecord record = ReadSchema(OpRegistry::Global().GetSchema(name));
-        !record->devices.empty())
-      records.push_back(std::move(record));
+    records.push_back(ReadSchema(OpRegistry::Global().GetSchema(name)));
 }
 
 }  // namespace detail
+
+OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                               const std::vector<Tensor>& outputs, const Arguments& args) {
+  if (!detail::t_host_call)
+    Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
+          "\") is called in a thread that runs no operator of a library; a program's own operator "
+          "calls Invoke");
+  std::list<Dims> strides;
+  const auto views = [&](const std::vector<Tensor>& tensors) {
+    std::vector<OpTensor> all;
+    for (const Tensor& tensor : tensors) {
+      strides.push_back(tensor.strides());
+      all.emplace_back(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
+                       strides.back().data(), tensor.rank(), tensor.device());
+    }
+    return all;
+  };
+  OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
+}
+
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_

@@ -2,6 +2,7 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
+#include <algorithm>
 #include <map>
 
 #include "opkit/op/abi/op_conversion.hpp"
@@ -19,11 +20,12 @@ struct FunctionInstance {
 
 // The functions of a record's kernels.
 struct OPKIT_IMAGE_LOCAL DeviceFunctions {
-  static void FillIn(FunctionDevice& device, bool has_gradient) {
+  static void FillIn(FunctionDevice& device, const FunctionOpRecord& record) {
     opkit_kernel& kernel = device.abi;
+    const bool has_gradient = !record.Has(OPKIT_OP_NO_GRADIENT);
     kernel.create = &Create;
     kernel.destroy = &Destroy;
-    kernel.author = &device;
+    kernel.author = &record;
     if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
     if (device.backward || (device.create_state && has_gradient))
       kernel.backward = &Run<FunctionPass::kBackward>;
@@ -32,8 +34,10 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
  private:
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
-      auto& device = *static_cast<FunctionDevice*>(const_cast<void*>(kernel->author));
-      AttrMap attrs(*node);
+      auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
+      FunctionDevice& device = *std::ranges::find(
+          record.devices, kernel, [](const FunctionDevice& one) { return &one.abi; });
+      AttrMap attrs = record.Attrs(*node);
       IntrusivePtr<StatefulOp> state;
       if (device.create_state) {
         const OpContext context{
@@ -78,14 +82,15 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
 // Calls a record's functions with copies of the host's attributes, types and shapes.
 struct OPKIT_IMAGE_LOCAL RecordFunctions {
   static void FillIn(FunctionOpRecord& record) {
-    if (record.parse_attrs) record.abi.parse_attrs = &ParseAttrs;
+    if (record.parse_attrs || (!record.inputs.empty() && !record.outputs.empty()))
+      record.abi.parse_attrs = &ParseAttrs;
     if (record.infer_type) record.abi.infer_type = &InferType;
     if (record.infer_shape) record.abi.infer_shape = &InferShape;
     if (record.mutate_inputs) record.abi.mutated_inputs = &MutatedInputs;
     if (record.scratch) record.abi.scratch_bytes = &ScratchBytes;
+    if (record.flops) record.abi.cost = &Cost;
     record.abi.author = &record;
-    for (FunctionDevice& device : record.devices)
-      DeviceFunctions::FillIn(device, !record.Has(OPKIT_OP_NO_GRADIENT));
+    for (FunctionDevice& device : record.devices) DeviceFunctions::FillIn(device, record);
   }
 
  private:
@@ -97,7 +102,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
                                  int32_t* num_outputs) {
     return GuardedCall([&] {
       int inputs = -1, outputs = -1;
-      OpStatus status = RecordOf(op).parse_attrs(AttrMap(*node), &inputs, &outputs);
+      OpStatus status = RecordOf(op).CountValues(RecordOf(op).Attrs(*node), &inputs, &outputs);
       *num_inputs = inputs;
       *num_outputs = outputs;
       return status;
@@ -128,7 +133,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
     return GuardedCall([&] {
       std::vector<DType> in = Types(inputs, node->num_inputs);
       std::vector<DType> out = Types(outputs, node->num_outputs);
-      OpStatus status = RecordOf(op).infer_type(AttrMap(*node), in, out);
+      OpStatus status = RecordOf(op).infer_type(RecordOf(op).Attrs(*node), in, out);
       if (status.ok()) {
         StoreTypes(in, inputs, node->num_inputs, "inputs");
         StoreTypes(out, outputs, node->num_outputs, "outputs");
@@ -173,7 +178,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
         const opkit_value& input = *opkit_value_at(inputs, i);
         ranks_known &= !input.present || input.rank >= 0;
       }
-      OpStatus status = RecordOf(op).infer_shape(AttrMap(*node), in, out);
+      OpStatus status = RecordOf(op).infer_shape(RecordOf(op).Attrs(*node), in, out);
       if (status.ok()) {
         StoreShapes(in, inputs, node->num_inputs, "inputs", false);
         StoreShapes(out, outputs, node->num_outputs, "outputs", ranks_known);
@@ -184,7 +189,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
   static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
     return GuardedCall([&] {
       std::vector<int> list;
-      OpStatus status = RecordOf(op).mutate_inputs(AttrMap(*node), list);
+      OpStatus status = RecordOf(op).mutate_inputs(RecordOf(op).Attrs(*node), list);
       for (int input : list) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
           return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
@@ -194,10 +199,29 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
       return status;
     });
   }
+  static bool AreKnown(const opkit_value* values, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      if (value.rank < 0) return false;
+      for (int32_t axis = 0; axis < value.rank; ++axis)
+        if (value.dims[axis] < 0) return false;
+    }
+    return true;
+  }
+  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                           const opkit_value* outputs, opkit_cost* cost) {
+    return GuardedCall([&] {
+      if (AreKnown(inputs, node->num_inputs) && AreKnown(outputs, node->num_outputs))
+        cost->flops =
+            RecordOf(op).flops(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs),
+                               Shapes(outputs, node->num_outputs));
+    });
+  }
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall(
-        [&] { *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs)); });
+    return GuardedCall([&] {
+      *bytes = RecordOf(op).scratch(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs));
+    });
   }
 };
 

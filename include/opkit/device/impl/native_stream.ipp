@@ -1,0 +1,30 @@
+// The table of opkit/device/native_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+
+#include "opkit/base/index.hpp"
+#include "opkit/core/allocator.hpp"
+#include "opkit/device/native_stream.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
+    g_native_streams[AllocatorTable::kSlots] = {};
+
+}  // namespace detail
+
+OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
+  return true;
+}
+OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
+  const auto slot = static_cast<uint64_t>(type);
+  return slot < detail::AllocatorTable::kSlots
+             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
+             : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_

@@ -1,0 +1,14066 @@
+// opkit in one file, generated from include/opkit by single_include/amalgamate.py: change the
+// headers, not this file. It holds opkit/plugin/author.hpp and all that it includes; a header of the same
+// checkout may be included beside it, in any order. Declarations come first, then the definitions,
+// which a program that defines OPKIT_COMPILED leaves to the one unit that defines
+// OPKIT_IMPLEMENTATION.
+#ifndef OPKIT_SINGLE_INCLUDE_OP_HPP_
+#define OPKIT_SINGLE_INCLUDE_OP_HPP_
+
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fcntl.h>
+#include <initializer_list>
+#include <linux/futex.h>
+#include <new>
+#include <optional>
+#include <pthread.h>
+#include <sched.h>
+#include <span>
+#include <stddef.h>
+#include <stdexcept>
+#include <stdint.h>
+#include <string>
+#include <string_view>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <type_traits>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+// ---- opkit/macros.hpp
+// The ancestors' short spellings of the toolkit's public macros. On by default; off with
+// -DOPKIT_NO_SHORT_MACROS, which leaves the OPKIT_ names.
+#ifndef OPKIT_MACROS_HPP_
+#define OPKIT_MACROS_HPP_
+
+#ifndef OPKIT_NO_SHORT_MACROS
+
+#if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) || defined(REGISTER_OP) ||    \
+    defined(REGISTER_GRADIENT) || defined(NO_GRADIENT) || defined(USE_OPERATOR_FUNCTIONS) || \
+    defined(INPUT_TAGS) || defined(OUTPUT_TAGS)
+#error \
+    "another library has already defined one of opkit's short macros (OPERATOR_SCHEMA, REGISTER_CPU_OPERATOR, REGISTER_OP, …): compile with -DOPKIT_NO_SHORT_MACROS and use the OPKIT_ names"
+#endif
+
+#define OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name)
+#define USE_OPERATOR_FUNCTIONS(context) OPKIT_USE_OPERATOR_FUNCTIONS(context)
+#define INPUT_TAGS(...) OPKIT_INPUT_TAGS(__VA_ARGS__)
+#define OUTPUT_TAGS(...) OPKIT_OUTPUT_TAGS(__VA_ARGS__)
+
+#define REGISTER_CPU_OPERATOR(...) OPKIT_REGISTER_CPU_OPERATOR(__VA_ARGS__)
+#define REGISTER_CPU_OPERATOR_STR(...) OPKIT_REGISTER_CPU_OPERATOR_STR(__VA_ARGS__)
+#define REGISTER_CPU_OPERATOR_CREATOR(...) OPKIT_REGISTER_CPU_OPERATOR_CREATOR(__VA_ARGS__)
+#define REGISTER_CPU_OPERATOR_WITH_ENGINE(...) OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(__VA_ARGS__)
+#define REGISTER_CPU_OPERATOR_WITH_PRIORITY(...) \
+  OPKIT_REGISTER_CPU_OPERATOR_WITH_PRIORITY(__VA_ARGS__)
+
+#define REGISTER_CPU_STREAM_OPERATOR(...) OPKIT_REGISTER_CPU_STREAM_OPERATOR(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_STR(...) OPKIT_REGISTER_CPU_STREAM_OPERATOR_STR(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_CREATOR(...) \
+  OPKIT_REGISTER_CPU_STREAM_OPERATOR_CREATOR(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(...) \
+  OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(...) \
+  OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(__VA_ARGS__)
+
+#define REGISTER_OP(name) OPKIT_REGISTER_OP(name)
+
+#define REGISTER_GRADIENT(...) OPKIT_REGISTER_GRADIENT(__VA_ARGS__)
+#define REGISTER_GRADIENT_STR(...) OPKIT_REGISTER_GRADIENT_STR(__VA_ARGS__)
+#define NO_GRADIENT(name) OPKIT_NO_GRADIENT(name)
+#define SHOULD_NOT_DO_GRADIENT(name) OPKIT_SHOULD_NOT_DO_GRADIENT(name)
+#define GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name)
+
+#endif  // OPKIT_NO_SHORT_MACROS
+
+#endif  // OPKIT_MACROS_HPP_
+
+// ---- opkit/version.hpp
+// Version of the toolkit and the inline namespace made of it, so that objects compiled against two
+// versions link as strangers instead of mixing layouts. Every header opens
+// `namespace opkit::inline OPKIT_ABI {`.
+#ifndef OPKIT_VERSION_HPP_
+#define OPKIT_VERSION_HPP_
+
+#define OPKIT_VERSION_MAJOR 0
+#define OPKIT_VERSION_MINOR 1
+#define OPKIT_VERSION_PATCH 0
+#define OPKIT_VERSION_STRING "0.1.0"
+
+// Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
+// consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
+#if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
+#define OPKIT_ABI v0_1_compiled
+#else
+#define OPKIT_ABI v0_1
+#endif
+
+#endif  // OPKIT_VERSION_HPP_
+
+// ---- opkit/config.hpp
+// The toolkit's switches, and the abilities of the compiler in use under the toolkit's own names.
+// Row 0: includes nothing but the version.
+#ifndef OPKIT_CONFIG_HPP_
+#define OPKIT_CONFIG_HPP_
+
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
+#endif
+
+// The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
+// OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
+// impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
+// defines OPKIT_IMPLEMENTATION before it includes opkit/opkit.hpp.
+#if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
+#define OPKIT_COMPILED
+#endif
+#ifdef OPKIT_COMPILED
+#define OPKIT_INLINE
+#else
+#define OPKIT_INLINE inline
+#endif
+// A header ends with `#ifdef OPKIT_DEFINITIONS`, `#include` of its .ipp.
+#if !defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
+#define OPKIT_DEFINITIONS
+#endif
+
+// Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
+// lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
+#ifdef __CUDACC__
+#define OPKIT_DEVICE_COMPILER  // one that compiles kernels of a device
+#define OPKIT_DEVICE __device__
+#define OPKIT_HOST_DEVICE __host__ __device__
+#else
+#define OPKIT_DEVICE
+#define OPKIT_HOST_DEVICE
+#endif
+
+#ifdef __CUDA_ARCH__
+#define OPKIT_DEVICE_PASS  // this pass of the device compiler makes the device's code
+#endif
+
+// Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.
+#define OPKIT_EXPORT __attribute__((visibility("default")))
+
+// One in each program or shared library, whatever a dynamic linker would make of it.
+#define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
+
+// Keeps error paths out of the way of the caller's instructions.
+#define OPKIT_COLD __attribute__((cold))
+
+#define OPKIT_CONCAT_(a, b) a##b
+#define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
+#define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
+
+#endif  // OPKIT_CONFIG_HPP_
+
+// ---- opkit/base/strings.hpp
+// StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
+// goes through it, so numbers look the same everywhere. Not a variadic template: a message is built
+// at a hundred places with a hundred combinations of types, and each would be an instantiation.
+#ifndef OPKIT_BASE_STRINGS_HPP_
+#define OPKIT_BASE_STRINGS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// One part of a message: a string, character, bool, integer, floating-point number (9 significant
+// digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
+// these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
+// reports nothing builds no strings, and one that does is a few stores.
+class Text {
+ public:
+  Text() : kind_(Kind::kChars) {}
+  Text(const char* text) : kind_(Kind::kLiteral) { value_.object = text; }
+  Text(const std::string& text) : Text(std::string_view(text)) {}
+  Text(std::string_view text) : kind_(Kind::kChars), size_(text.size()) {
+    value_.object = text.data();
+  }
+  Text(char c) : kind_(Kind::kCharacter) { value_.integer = c; }
+  Text(bool b) : Text(b ? "true" : "false") {}
+  Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
+  template <class T>
+    requires std::is_integral_v<T>
+  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
+    value_.integer = static_cast<int64_t>(integer);
+  }
+  template <class T>
+    requires requires(const T& value) { std::string_view(ToString(value)); }
+  Text(const T& value) : kind_(Kind::kObject) {
+    value_.object = &value;
+    append_ = [](std::string& out, const void* object) {
+      out += ToString(*static_cast<const T*>(object));
+    };
+  }
+  template <class T>
+  Text(const std::vector<T>& values) : kind_(Kind::kObject) {
+    value_.object = &values;
+    append_ = [](std::string& out, const void* object) {
+      const auto& all = *static_cast<const std::vector<T>*>(object);
+      out += '[';
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (i) out += ", ";
+        Text(static_cast<const T&>(all[i])).AppendTo(out);
+      }
+      out += ']';
+    };
+  }
+
+  OPKIT_COLD void AppendTo(std::string& out) const;
+
+ private:
+  enum class Kind : uint8_t { kLiteral, kChars, kCharacter, kInt, kUInt, kFloat, kObject };
+  union Value {
+    const void* object = nullptr;
+    int64_t integer;
+    double number;
+  };
+  Kind kind_;
+  Value value_;
+  union {
+    size_t size_ = 0;
+    void (*append_)(std::string& out, const void* object);
+  };
+};
+
+namespace detail {
+OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
+}  // namespace detail
+
+// Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
+// not build sixteen parts.
+OPKIT_COLD std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
+                              const Text& d = {});
+OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                              const Text& e, const Text& f = {}, const Text& g = {},
+                              const Text& h = {});
+OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                              const Text& e, const Text& f, const Text& g, const Text& h,
+                              const Text& i, const Text& j = {}, const Text& k = {},
+                              const Text& l = {}, const Text& m = {}, const Text& n = {},
+                              const Text& o = {}, const Text& p = {});
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_STRINGS_HPP_
+
+// ---- opkit/base/error.hpp
+// opkit::Error, the one exception of the toolkit: a code to branch on, a message that says what was
+// expected, what was found and how to mend it, and context lines added on the way up. Input that a
+// user can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+#ifndef OPKIT_BASE_ERROR_HPP_
+#define OPKIT_BASE_ERROR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class ErrorCode {
+  kInvalidArgument,     // a value, shape or count that the callee does not accept
+  kTypeMismatch,        // a value of another type or dtype than asked for
+  kNotFound,            // no such operator, blob, backend, argument, file
+  kAlreadyExists,       // registered or created twice
+  kOutOfRange,          // an index or a number outside what can be represented
+  kUninitialized,       // a tensor or blob read before anything was written
+  kOutOfMemory,         //
+  kUnsupported,         // understood, but not possible on this device, dtype or build
+  kFailedPrecondition,  // called in a state that does not allow it
+  kCancelled,           //
+  kDeadlineExceeded,    //
+  kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
+};
+
+const char* ToString(ErrorCode code);
+
+// `what()` is the message followed by one indented line for each context. Copies are independent;
+// AddContext is not thread-safe: an Error that an event holds is shared by all threads that wait
+// for it.
+class OPKIT_EXPORT Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, std::string message, const void* subject = nullptr);
+
+  OPKIT_INLINE const char* what() const noexcept override;
+  ErrorCode code() const noexcept { return code_; }
+  const std::string& message() const noexcept { return message_; }
+  const std::vector<std::string>& context() const noexcept { return context_; }
+  // Lines of context that were left out of a long list: the first lines, which are nearest to what
+  // failed, and the last are kept, and between them one that says how many are not.
+  int lines_left_out() const noexcept { return left_out_; }
+  // The exception this error was made of when that was not an Error itself; null otherwise.
+  const std::exception_ptr& cause() const noexcept { return cause_; }
+  Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
+  // Address of the object the error is about (a Tensor), for a caller who knows its name.
+  const void* subject() const noexcept { return subject_; }
+
+  Error& AddContext(std::string line);
+  // Held where others read it: it must not change any more. Copies are not.
+  bool is_shared() const noexcept { return shared_.Get(); }
+  void SetShared() const noexcept { shared_.Set(); }
+
+ private:
+  struct SharedFlag {
+    SharedFlag() = default;
+    SharedFlag(const SharedFlag&) {}
+    SharedFlag& operator=(const SharedFlag&) { return *this; }
+    // Relaxed: set by the thread that shares it, before the others can see it.
+    bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
+    void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
+    mutable bool value = false;
+  };
+
+  ErrorCode code_;
+  const void* subject_;
+  std::string message_;
+  std::string what_;
+  std::vector<std::string> context_;
+  int left_out_ = 0;
+  std::exception_ptr cause_;
+  SharedFlag shared_;
+};
+
+// Throws an Error whose message is StrCat of the parts.
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b = {},
+                                   const Text& c = {}, const Text& d = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                                   const Text& d, const Text& e, const Text& f = {},
+                                   const Text& g = {}, const Text& h = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                                   const Text& d, const Text& e, const Text& f, const Text& g,
+                                   const Text& h, const Text& i, const Text& j = {},
+                                   const Text& k = {}, const Text& l = {}, const Text& m = {},
+                                   const Text& n = {}, const Text& o = {}, const Text& p = {});
+
+// In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
+// of that its message.
+OPKIT_COLD Error CurrentError();
+
+namespace detail {
+
+// In a catch block: throws the same Error with one more line of context. Another exception becomes
+// an Error; of an Error that others hold a copy gets the line (a class derived from Error would be
+// cut by copying, and goes on as it is).
+[[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
+
+// call(), with the line context() in whatever it throws.
+template <class F, class Context>
+decltype(auto) InContext(F&& call, Context&& context) {
+  try {
+    return call();
+  } catch (...) {
+    RethrowInContext(context());
+  }
+}
+
+[[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
+}  // namespace detail
+
+}  // namespace opkit
+
+// For operator authors: throws Error(kInvalidArgument) with the condition's text and the parts.
+#define OPKIT_ENFORCE(condition, ...)                                        \
+  do {                                                                       \
+    if (!(condition)) [[unlikely]]                                           \
+      ::opkit::Throw(::opkit::ErrorCode::kInvalidArgument,                   \
+                     "expected " #condition __VA_OPT__(": ", ) __VA_ARGS__); \
+  } while (0)
+
+// An invariant of the toolkit itself; compiled out with NDEBUG.
+#ifdef NDEBUG
+#define OPKIT_ASSERT(condition) static_cast<void>(0)
+#else
+#define OPKIT_ASSERT(condition)       \
+  ((condition) ? static_cast<void>(0) \
+               : ::opkit::detail::AssertFailed(#condition, __FILE__, __LINE__))
+#endif
+
+#endif  // OPKIT_BASE_ERROR_HPP_
+
+// ---- opkit/base/function_ref.hpp
+// FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
+// parameters that are called before the callee returns (loop bodies, visitors); what outlives the
+// call is held by a UniqueFunction.
+#ifndef OPKIT_BASE_FUNCTION_REF_HPP_
+#define OPKIT_BASE_FUNCTION_REF_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An expression rather than std::is_invocable_r: asked of every lambda against every overload.
+template <class F, class R, class... Args>
+concept CallableAs = requires(F& f, Args... args) {
+  f(std::forward<Args>(args)...);
+  requires std::is_void_v<R> || std::is_same_v<decltype(f(std::forward<Args>(args)...)), R> ||
+               std::is_convertible_v<decltype(f(std::forward<Args>(args)...)), R>;
+};
+
+}  // namespace detail
+
+template <class Signature>
+class FunctionRef;
+
+// Refers to the callable itself, so a temporary lives long enough only when it is an argument of
+// the call; functions and function pointers are copied. Copies are cheap and refer to the same
+// callable. A call costs one indirect jump.
+template <class R, class... Args>
+class FunctionRef<R(Args...)> {
+ public:
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
+             !std::is_member_pointer_v<std::remove_cvref_t<F>> && detail::CallableAs<F, R, Args...>)
+  FunctionRef(F&& f) noexcept {  // NOLINT: implicit, as a reference is
+    using Callable = std::remove_reference_t<F>;
+    using Decayed = std::decay_t<F>;
+    if constexpr (std::is_pointer_v<Decayed> &&
+                  std::is_function_v<std::remove_pointer_t<Decayed>>) {
+      target_.function = reinterpret_cast<void (*)()>(static_cast<Decayed>(f));
+      call_ = [](Target target, Args... args) -> R {
+        return static_cast<R>(
+            reinterpret_cast<Decayed>(target.function)(std::forward<Args>(args)...));
+      };
+    } else {
+      target_.object = const_cast<void*>(static_cast<const void*>(__builtin_addressof(f)));
+      call_ = [](Target target, Args... args) -> R {
+        return static_cast<R>(
+            (*static_cast<Callable*>(target.object))(std::forward<Args>(args)...));
+      };
+    }
+  }
+
+  R operator()(Args... args) const { return call_(target_, std::forward<Args>(args)...); }
+
+ private:
+  union Target {
+    void* object;
+    void (*function)();
+  };
+  Target target_;
+  R (*call_)(Target, Args...);
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_FUNCTION_REF_HPP_
+
+// ---- opkit/base/unique_function.hpp
+// UniqueFunction: owns anything callable, move-only callables included, with 48 bytes of room
+// inside, so that the usual task (a few pointers captured) costs no allocation. One cache line.
+#ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
+#define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+// Bytes that hold a callable, or a pointer to one, whatever its signature is.
+class FunctionStorage {
+ public:
+  static constexpr size_t kInlineBytes = 48;
+
+  FunctionStorage() noexcept = default;
+  FunctionStorage(FunctionStorage&& other) noexcept { TakeFrom(other); }
+  FunctionStorage& operator=(FunctionStorage&& other) noexcept {
+    if (this != &other) {
+      Destroy();
+      TakeFrom(other);
+    }
+    return *this;
+  }
+  ~FunctionStorage() { Destroy(); }
+
+  alignas(std::max_align_t) unsigned char bytes[kInlineBytes];
+  void (*call)() = nullptr;
+  void (*manage)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+
+ private:
+  void TakeFrom(FunctionStorage& other) noexcept {
+    call = std::exchange(other.call, nullptr);
+    manage = std::exchange(other.manage, nullptr);
+    if (manage) {
+      manage(other.bytes, bytes);
+    } else if (call) {
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
+// many.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+      std::memcpy(bytes, other.bytes, kInlineBytes);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+    }
+  }
+  void Destroy() noexcept {
+    call = nullptr;
+    if (auto* const destroy = std::exchange(manage, nullptr)) destroy(bytes, nullptr);
+  }
+};
+
+}  // namespace detail
+
+template <class Signature>
+class UniqueFunction;
+
+template <class R, class... Args>
+class UniqueFunction<R(Args...)> {
+ public:
+  static constexpr size_t kInlineBytes = detail::FunctionStorage::kInlineBytes;
+
+  // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
+  template <class F>
+  static constexpr bool kFitsInline =
+      sizeof(F) <= kInlineBytes &&
+      alignof(F) <= alignof(std::max_align_t)&& noexcept(F(std::declval<F>()));
+
+  UniqueFunction() noexcept = default;
+  UniqueFunction(std::nullptr_t) noexcept {}  // NOLINT: implicit, as for a pointer
+
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> &&
+             detail::CallableAs<std::decay_t<F>, R, Args...>)
+  UniqueFunction(F&& f) {  // NOLINT: implicit, so that a lambda can be passed
+    using Callable = std::decay_t<F>;
+    void* const bytes = storage_.bytes;
+    if constexpr (kFitsInline<Callable>) {
+      ::new (bytes) Callable(std::forward<F>(f));
+      storage_.call = reinterpret_cast<void (*)()>(&CallInline<Callable>);
+      if constexpr (!std::is_trivially_copyable_v<Callable>)
+        storage_.manage = &ManageInline<Callable>;
+    } else {
+      ::new (bytes) Callable*(new Callable(std::forward<F>(f)));
+      storage_.call = reinterpret_cast<void (*)()>(&CallHeap<Callable>);
+      storage_.manage = &ManageHeap<Callable>;
+    }
+  }
+
+  explicit operator bool() const noexcept { return storage_.call; }
+
+  R operator()(Args... args) {
+    OPKIT_ASSERT(storage_.call);
+    return reinterpret_cast<R (*)(void*, Args...)>(storage_.call)(storage_.bytes,
+                                                                  std::forward<Args>(args)...);
+  }
+
+ private:
+  template <class F>
+  static R CallInline(void* storage, Args... args) {
+    return static_cast<R>((*std::launder(static_cast<F*>(storage)))(std::forward<Args>(args)...));
+  }
+  template <class F>
+  static R CallHeap(void* storage, Args... args) {
+    return static_cast<R>((**std::launder(static_cast<F**>(storage)))(std::forward<Args>(args)...));
+  }
+
+  // Moves what `from` holds into `to` when there is one, and ends it in `from`.
+  template <class F>
+  static void ManageInline(void* from, void* to) noexcept {
+    F* f = std::launder(static_cast<F*>(from));
+    if (to) ::new (to) F(std::move(*f));
+    f->~F();
+  }
+  template <class F>
+  static void ManageHeap(void* from, void* to) noexcept {
+    F** f = std::launder(static_cast<F**>(from));
+    if (to)
+      ::new (to) F*(*f);
+    else
+      delete *f;
+  }
+
+  detail::FunctionStorage storage_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
+
+// ---- opkit/abi/opkit_abi.h
+/* opkit_abi.h: all that crosses between a host program and a library of operators. C99.
+ *
+ * A library exports one function, opkit_library_entry. It is given the host's table of functions
+ * and returns a description of the library: its operators, and for each the functions that infer
+ * and compute. Authors in C++ include opkit/plugin/author.hpp, which fills all of this in;
+ * examples/library/plain_c.c is a library in C.
+ *
+ * The rules that keep libraries and hosts of different versions working together:
+ * 1. Every struct begins with `size`, the sizeof that its maker compiled with, and `extension`,
+ *    null but for private agreements. A reader asks OPKIT_ABI_HAS(p, member) before it reads a
+ *    member that was not there in version 1.0.
+ * 2. Members never change their place, type or meaning and are never removed. New ones go at the
+ *    end of their struct, and OPKIT_ABI_MINOR grows by one. What cannot be done so is a new major
+ *    version, which older libraries are refused by. A host does not look at flags it does not know.
+ *    opkit_scope and opkit_invocation have no size and never change.
+ * 3. Arrays of structs are read with the stride that their first element's `size` says
+ *    (opkit_tensor_at, opkit_value_at), or are arrays of pointers.
+ * 4. A null function pointer is something its side does not offer. A status that one does not know
+ *    is a failure.
+ * 5. No memory changes hands: who allocates frees. Strings are UTF-8, end with a zero and, like all
+ *    that is passed to a call, last until the call returns; what describes a library lasts until it
+ *    is unloaded.
+ * 6. Nothing is thrown and no longjmp passes through a call in either direction.
+ * 7. Any function may be called from several threads at once, for different instances; one
+ *    instance is run by one thread at a time.
+ */
+#ifndef OPKIT_ABI_OPKIT_ABI_H_
+#define OPKIT_ABI_OPKIT_ABI_H_
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OPKIT_ABI_MAJOR 1
+#define OPKIT_ABI_MINOR 0
+
+/* Whether the struct that p points to is long enough to have the member. */
+#define OPKIT_ABI_HAS(p, member) \
+  ((p)->size >= (uint64_t)((const char*)(&(p)->member + 1) - (const char*)(p)))
+
+/* What a function answers. After a failure the text given to host->set_error explains it. */
+typedef int32_t opkit_status;
+enum {
+  OPKIT_OK = 0,
+  OPKIT_INVALID_ARGUMENT = 1,
+  OPKIT_TYPE_MISMATCH = 2,
+  OPKIT_NOT_FOUND = 3,
+  OPKIT_ALREADY_EXISTS = 4,
+  OPKIT_OUT_OF_RANGE = 5,
+  OPKIT_UNINITIALIZED = 6,
+  OPKIT_OUT_OF_MEMORY = 7,
+  OPKIT_UNSUPPORTED = 8,
+  OPKIT_FAILED_PRECONDITION = 9,
+  OPKIT_CANCELLED = 10,
+  OPKIT_DEADLINE_EXCEEDED = 11,
+  OPKIT_FAILED = 12
+};
+
+/* Element types. complex64 is two float32, complex128 two float64. */
+enum {
+  OPKIT_UNDEFINED = 0,
+  OPKIT_BOOL = 1,
+  OPKIT_INT8 = 2,
+  OPKIT_INT16 = 3,
+  OPKIT_INT32 = 4,
+  OPKIT_INT64 = 5,
+  OPKIT_UINT8 = 6,
+  OPKIT_UINT16 = 7,
+  OPKIT_UINT32 = 8,
+  OPKIT_UINT64 = 9,
+  OPKIT_FLOAT16 = 10,
+  OPKIT_BFLOAT16 = 11,
+  OPKIT_FLOAT32 = 12,
+  OPKIT_FLOAT64 = 13,
+  OPKIT_COMPLEX64 = 14,
+  OPKIT_COMPLEX128 = 15
+};
+
+/* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
+enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
+
+/* How a result is to be stored. */
+enum {
+  OPKIT_REQ_NONE = 0,    /* nobody wants it: there is no memory */
+  OPKIT_REQ_WRITE = 1,   /* */
+  OPKIT_REQ_INPLACE = 2, /* the memory is that of an input, which the operator allows */
+  OPKIT_REQ_ADD = 3      /* onto what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+};
+
+enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
+
+/* A tensor: a view. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+typedef struct opkit_tensor {
+  uint64_t size;
+  const void* extension;
+  void* data; /* the first element; in the memory of the device */
+  const int64_t* shape;
+  const int64_t* strides; /* in elements, one for each extent */
+  int32_t rank;
+  int32_t dtype;
+  int32_t device_type;
+  int32_t device_index;
+  int32_t req;      /* of an output */
+  int32_t reserved; /* 0 */
+  const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
+} opkit_tensor;
+
+/* The type of an attribute. A list's number is its element's plus five. */
+enum {
+  OPKIT_ATTR_INT = 0,
+  OPKIT_ATTR_FLOAT = 1,
+  OPKIT_ATTR_BOOL = 2,
+  OPKIT_ATTR_STRING = 3,
+  OPKIT_ATTR_TENSOR = 4,
+  OPKIT_ATTR_INTS = 5,
+  OPKIT_ATTR_FLOATS = 6,
+  OPKIT_ATTR_BOOLS = 7,
+  OPKIT_ATTR_STRINGS = 8,
+  OPKIT_ATTR_TENSORS = 9
+};
+
+/* A named attribute. Of the four arrays the one of its type has `count` elements (one for a single
+ * value) and the others are null. */
+typedef struct opkit_attr {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  int32_t type;
+  int32_t reserved; /* 0 */
+  uint64_t count;
+  const int64_t* ints; /* bools too */
+  const double* floats;
+  const char* const* strings;
+  const uint64_t* string_sizes; /* bytes, without the zero at the end */
+  const opkit_tensor* const* tensors;
+  const char* text; /* the value as text: 3, 0.5, true, word, [1, 2] */
+} opkit_attr;
+
+typedef struct opkit_node opkit_node;
+
+/* A graph that a node carries as an attribute: nodes in an order that respects their values. */
+typedef struct opkit_graph {
+  uint64_t size;
+  const void* extension;
+  const char* name; /* of the attribute */
+  uint64_t num_inputs;
+  const char* const* inputs;
+  uint64_t num_outputs;
+  const char* const* outputs;
+  uint64_t num_constants;
+  const char* const* constant_names;
+  const opkit_tensor* const* constants;
+  uint64_t num_nodes;
+  const opkit_node* const* nodes;
+} opkit_graph;
+
+/* A call site of an operator. */
+struct opkit_node {
+  uint64_t size;
+  const void* extension;
+  const char* op;
+  const char* name; /* empty where it has none */
+  int32_t device_type;
+  int32_t device_index;
+  uint64_t num_inputs;
+  const char* const* inputs; /* names of values; empty for one that is left out */
+  uint64_t num_outputs;
+  const char* const* outputs;
+  uint64_t num_attrs;
+  const opkit_attr* const* attrs;
+  uint64_t num_graphs;
+  const opkit_graph* const* graphs;
+};
+
+/* What is known of an input or output before it is computed; inference fills in what it can say. */
+#define OPKIT_MAX_RANK 32
+typedef struct opkit_value {
+  uint64_t size;
+  const void* extension;
+  int32_t present; /* 0: the node leaves it out */
+  int32_t dtype;   /* -1: unknown */
+  int32_t rank;    /* -1: unknown */
+  int32_t reserved;
+  /* -1: unknown; less: a symbol, the same number for the same one */
+  int64_t dims[OPKIT_MAX_RANK];
+  const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
+} opkit_value;
+
+typedef struct opkit_host opkit_host;
+
+/* One run of an operator. Tensors are read with opkit_input and opkit_output. */
+typedef struct opkit_call {
+  uint64_t size;
+  const void* extension;
+  const opkit_host* host;
+  void* context;  /* the host's own */
+  const char* op; /* the operator's name */
+  uint64_t num_inputs;
+  const opkit_tensor* inputs;
+  uint64_t num_outputs;
+  const opkit_tensor* outputs;
+  void* scratch; /* what scratch_bytes asked for, undefined at the start; null for 0 bytes */
+  int64_t scratch_bytes;
+  void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
+  int32_t device_type;
+  int32_t device_index;
+  int32_t asynchronous; /* not 0: what is issued now runs later, at its place in the stream */
+  int32_t reserved;
+  uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
+  uint64_t author[8];   /* for the author's side, all 0 at the start */
+} opkit_call;
+
+/* What remembers that an operator is not finished: see opkit_host.defer. */
+typedef struct opkit_completion opkit_completion;
+
+/* Room for the host, on the caller's stack. */
+typedef struct opkit_scope {
+  uint64_t storage[8];
+} opkit_scope;
+
+/* The identity of an operator's run, to which the work that it starts is attributed. */
+typedef struct opkit_invocation {
+  uint64_t id;
+  uint64_t parent;
+  uint64_t kind;
+} opkit_invocation;
+
+/* What the host offers. `call` is the one that forward or backward was given. */
+struct opkit_host {
+  uint64_t size;
+  const void* extension;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  const char* version; /* of the host's toolkit */
+
+  /* Explains the failure that this thread is about to return; add_error adds to what is there. The
+   * text is copied. */
+  void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
+  void (*add_error)(const char* text, uint64_t text_size);
+  /* Why a function of this table has failed last in this thread. */
+  const char* (*failure_text)(void);
+
+  /* `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the run has
+   * ended. Null for 0 bytes. From any thread of the call. */
+  opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
+  /* A dense tensor in such memory, written to *tensor. */
+  opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
+                            const int64_t* shape, opkit_tensor* tensor);
+  /* body(context, begin, end) for ranges that make up [0, n), on the host's threads and this one;
+   * `grain` indices make a range, 0 lets the host measure. Returns when all have run; where one
+   * fails, the others are skipped as far as they have not begun, and its status is the answer. Now,
+   * also on a CPU stream: issue it by launch. */
+  opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
+                               opkit_status (*body)(void* context, int64_t begin, int64_t end),
+                               void* context);
+  /* work(context) at its place in the stream, and then drop(context); without a stream both now.
+   * drop is called also where work is not, and where launch fails. */
+  opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
+                         void (*drop)(void* context), void* context);
+  /* Another operator of the host on these tensors, writing into the outputs given; at its place in
+   * the stream where there is one. Kept ready from run to run. One thread of a call at a time. */
+  opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
+                         const opkit_tensor* inputs, uint64_t num_outputs,
+                         const opkit_tensor* outputs, uint64_t num_attrs,
+                         const opkit_attr* const* attrs);
+  void (*log)(const opkit_call* call, int32_t level, const char* text);
+
+  /* A named part of the operator's own code, in this thread: begin and end nest. */
+  void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
+  void (*scope_end)(opkit_scope* scope);
+  /* The identity that work in this thread has now, and going on with it in a thread of one's own.
+   */
+  void (*invocation)(opkit_invocation* identity);
+  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope); /* until scope_end */
+
+  /* For operators with OPKIT_OP_ASYNC: forward may return OPKIT_OK before its outputs are there.
+   * Whoever ends the work then calls complete, once, from any thread; tensors and memory of the
+   * call last until then. */
+  opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
+  void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
+};
+
+/* The implementation of an operator for a type of device. */
+typedef struct opkit_kernel opkit_kernel;
+struct opkit_kernel {
+  uint64_t size;
+  const void* extension;
+  const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
+  /* Makes what forward and backward get as `instance`: once for each operator that the host
+   * creates, and destroyed with it. Without it they get `author`. */
+  opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
+  void (*destroy)(void* instance);
+  opkit_status (*forward)(void* instance, const opkit_call* call);
+  /* Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs. */
+  opkit_status (*backward)(void* instance, const opkit_call* call);
+  uint64_t flags;
+  const void* author; /* the author's own */
+};
+/* forward keeps something in its instance that backward needs: both run the same one. */
+#define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
+
+/* One attribute, input or output, as documented. */
+typedef struct opkit_parameter {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* doc;
+  const opkit_attr* default_value; /* of an attribute; null: none */
+  int32_t type;                    /* of an attribute; -1: any */
+  int32_t required;
+  uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
+} opkit_parameter;
+
+/* What an operator's gradient function is asked: which nodes compute the gradients of the inputs of
+ * `node` from those of its outputs. The values of `node` keep their names; all that is new is given
+ * one by new_name. Names that are null or empty: no gradient. A sparse gradient is one of indices
+ * and values of slices along the first axis. */
+typedef struct opkit_gradient opkit_gradient;
+struct opkit_gradient {
+  uint64_t size;
+  const void* extension;
+  const opkit_node* node;
+  const char* const* dense;   /* of each output: the name of its gradient, */
+  const char* const* indices; /* or those of a sparse one */
+  const char* const* values;
+  void* context; /* the host's own */
+  /* A name that nothing has yet, for a gradient of `value`, or where suffix is given for a part of
+   * the computation: "x" and "_grad_mask". The first without a suffix is where the gradient of
+   * `value` is expected. Lasts until the gradient function returns; null after a failure. */
+  const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
+  /* In the order they run. */
+  opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
+  opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
+                            const char* indices, const char* values);
+};
+
+/* An operator. Only `name` and one kernel are required. */
+typedef struct opkit_op opkit_op;
+struct opkit_op {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* doc;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  uint64_t flags;
+  uint64_t num_kernels;
+  const opkit_kernel* const* kernels;
+  uint64_t num_inplace;
+  const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
+
+  /* How many inputs and outputs a node with these attributes has (-1: any number), or a failure
+   * for wrong attributes. */
+  opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                              int32_t* num_outputs);
+  /* Fill in what is unknown, of the outputs from the inputs or the reverse. While some inputs are
+   * unknown a failure only means: not yet. Without infer_type outputs have the dtype of input 0. */
+  opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                             opkit_value* outputs);
+  opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                              opkit_value* outputs);
+  /* The inputs that are written to: mutated[i] is set to 1; all are 0 before. */
+  opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
+  /* Memory of a run, known before it, for inputs whose shapes are known. */
+  opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
+                                const opkit_value* inputs, int64_t* bytes);
+
+  uint64_t num_attrs;
+  const opkit_parameter* const* attrs;
+  uint64_t num_inputs;
+  const opkit_parameter* const* inputs;
+  uint64_t num_outputs;
+  const opkit_parameter* const* outputs;
+  const void* author; /* the author's own */
+  /* In place of a backward function: the nodes that compute the gradient. */
+  opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
+};
+#define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
+#define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
+#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds up */
+#define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
+/* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
+#define OPKIT_OP_EFFECTS ((uint64_t)16)
+/* no gradient flows through it; asking for one is a mistake; it has one that is not written yet */
+#define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
+#define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
+#define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
+#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
+/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
+   they give the same for the same inputs */
+#define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
+
+/* A library. */
+typedef struct opkit_library {
+  uint64_t size;
+  const void* extension;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  const char* name;    /* null: the file's */
+  const char* version; /* of the toolkit it was compiled with; null: none */
+  /* Called once before anything else, with the host's version; a failure refuses the loading. */
+  opkit_status (*initialize)(uint32_t host_abi_major, uint32_t host_abi_minor);
+  void (*finalize)(void); /* before it is unmapped */
+  uint64_t num_ops;
+  const opkit_op* const* ops;
+  /* Reserved: 0 and null. */
+  uint64_t num_partitioners;
+  const void* const* partitioners;
+  uint64_t num_passes;
+  const void* const* passes;
+} opkit_library;
+
+/* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
+#define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
+typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
+
+static inline const opkit_tensor* opkit_tensor_at(const opkit_tensor* tensors, uint64_t i) {
+  return (const opkit_tensor*)(const void*)((const char*)tensors + i * tensors->size);
+}
+static inline opkit_value* opkit_value_at(opkit_value* values, uint64_t i) {
+  return (opkit_value*)(void*)((char*)values + i * values->size);
+}
+static inline const opkit_tensor* opkit_input(const opkit_call* call, uint64_t i) {
+  return opkit_tensor_at(call->inputs, i);
+}
+static inline const opkit_tensor* opkit_output(const opkit_call* call, uint64_t i) {
+  return opkit_tensor_at(call->outputs, i);
+}
+/* Elements of a tensor. */
+static inline int64_t opkit_numel(const opkit_tensor* tensor) {
+  int64_t count = 1;
+  int32_t i;
+  for (i = 0; i < tensor->rank; ++i) count *= tensor->shape[i];
+  return count;
+}
+/* The attribute of that name; null when there is none. */
+static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const char* name) {
+  uint64_t i;
+  for (i = 0; i < node->num_attrs; ++i) {
+    const char *a = node->attrs[i]->name, *b = name;
+    while (*a && *a == *b) ++a, ++b;
+    if (*a == *b) return node->attrs[i];
+  }
+  return NULL;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* OPKIT_ABI_OPKIT_ABI_H_ */
+
+// ---- opkit/base/ref_counted.hpp
+// Intrusive reference counting: one pointer wide and one allocation, and light to include (<memory>
+// costs more than the rest of this folder). Storage and event state are shared through it.
+#ifndef OPKIT_BASE_REF_COUNTED_HPP_
+#define OPKIT_BASE_REF_COUNTED_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Base of what is held by IntrusivePtr.
+class RefCounted {
+ public:
+  RefCounted() = default;
+  RefCounted(const RefCounted&) = delete;
+  RefCounted& operator=(const RefCounted&) = delete;
+  virtual ~RefCounted() = default;
+
+ private:
+  template <class>
+  friend class IntrusivePtr;
+  mutable std::atomic<int64_t> count_{0};
+};
+
+// Regular handle of a RefCounted. Copies may live on different threads; one handle object may not
+// be written from two.
+template <class T>
+class IntrusivePtr {
+ public:
+  IntrusivePtr() = default;
+  explicit IntrusivePtr(T* object) : object_(object) { Retain(); }
+  IntrusivePtr(const IntrusivePtr& other) : object_(other.object_) { Retain(); }
+  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  template <class U>
+    requires std::is_convertible_v<U*, T*>
+  IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
+  // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
+  // destroys that.
+  IntrusivePtr& operator=(const IntrusivePtr& other) {
+    IntrusivePtr copy(other);
+    std::swap(object_, copy.object_);
+    return *this;
+  }
+  IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
+    IntrusivePtr moved(std::move(other));
+    std::swap(object_, moved.object_);
+    return *this;
+  }
+  ~IntrusivePtr() { Release(); }
+
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  explicit operator bool() const { return object_; }
+  friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
+
+  // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
+  // that sees 1 may write to what the last other owner wrote.
+  int64_t use_count() const {
+    return object_ ? object_->count_.load(std::memory_order_acquire) : 0;
+  }
+
+ private:
+  // Relaxed: a new handle is made from an existing one, which keeps the object alive.
+  void Retain() {
+    if (object_) object_->count_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // Acquire-release: the thread that deletes sees all writes made through the other handles.
+  void Release() {
+    if (object_ && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
+  }
+  T* object_ = nullptr;
+};
+
+template <class T, class... Args>
+IntrusivePtr<T> MakeIntrusive(Args&&... args) {
+  return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
+}
+
+// Objects of one kind that their owner knows. One vector type for all of them, since every other
+// std::vector that grows costs a translation unit about 4 ms.
+using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
+
+namespace detail {
+using ::opkit::IntrusivePtr;
+using ::opkit::MakeIntrusive;
+using ::opkit::RefCounted;
+using ::opkit::RefCountedList;
+
+// A T that is held by reference.
+template <class T>
+struct Shared : RefCounted {
+  explicit Shared(T object) : value(std::move(object)) {}
+  T value;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_REF_COUNTED_HPP_
+
+// ---- opkit/base/suggest.hpp
+// "Did you mean …?": the known name nearest to an unknown one, for error messages.
+#ifndef OPKIT_BASE_SUGGEST_HPP_
+#define OPKIT_BASE_SUGGEST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
+OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
+// letters, at least one).
+OPKIT_COLD std::string NearestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
+
+// " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
+OPKIT_COLD std::string SuggestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_SUGGEST_HPP_
+
+// ---- opkit/core/dtype.hpp
+// Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
+// conversions. complex64 is a pair of float32, complex128 a pair of float64; std::complex and
+// anything else with its members and layout maps to them, without including <complex>.
+#ifndef OPKIT_CORE_DTYPE_HPP_
+#define OPKIT_CORE_DTYPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class DType : uint8_t {
+  kUndefined,
+  kBool,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
+  kComplex64,
+  kComplex128,
+};
+inline constexpr int kNumDTypes = 16;
+
+// Bytes of one element; 0 for kUndefined.
+constexpr int64_t ItemSize(DType dtype) {
+  constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
+  return kSizes[static_cast<int>(dtype)];
+}
+
+constexpr const char* ToString(DType dtype) {
+  constexpr const char* kNames[kNumDTypes] = {"undefined", "bool",    "int8",      "int16",
+                                              "int32",     "int64",   "uint8",     "uint16",
+                                              "uint32",    "uint64",  "float16",   "bfloat16",
+                                              "float32",   "float64", "complex64", "complex128"};
+  return kNames[static_cast<int>(dtype)];
+}
+
+constexpr bool IsFloatingPoint(DType dtype) {
+  return dtype >= DType::kFloat16 && dtype <= DType::kFloat64;
+}
+constexpr bool IsInteger(DType dtype) { return dtype >= DType::kInt8 && dtype <= DType::kUInt64; }
+constexpr bool IsComplex(DType dtype) { return dtype >= DType::kComplex64; }
+
+// IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
+// stays NaN; subnormals are kept.
+struct float16 {
+  uint16_t bits = 0;
+
+  float16() = default;
+  constexpr float16(float value) : bits(FromFloat(value)) {}
+  constexpr operator float() const { return ToFloat(bits); }
+
+  static constexpr uint16_t FromFloat(float value) {
+    const uint32_t x = std::bit_cast<uint32_t>(value);
+    const auto sign = static_cast<uint16_t>((x >> 16) & 0x8000);
+    const uint32_t magnitude = x & 0x7fffffff;
+    if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN, quiet
+    if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
+    if (magnitude < 0x38800000) {                       // below the smallest normal, 2^-14
+      // Adding 0.5 lines the 10-bit fraction up with the low bits; the addition itself rounds.
+      const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
+      return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(aligned) - 0x3f000000);
+    }
+    const uint32_t odd = (magnitude >> 13) & 1;
+    return sign | static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + odd) >> 13);
+  }
+  static constexpr float ToFloat(uint16_t half) {
+    const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
+    const uint32_t magnitude = half & 0x7fff;
+    if (magnitude >= 0x7c00)
+      return std::bit_cast<float>(sign | 0x7f800000 | ((magnitude & 0x3ff) << 13));
+    if (magnitude < 0x0400) {
+      const float value = static_cast<float>(magnitude) * 0x1p-24f;
+      return sign ? -value : value;
+    }
+    return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000));
+  }
+};
+
+// The upper half of a float32. Conversion rounds to nearest, ties to even.
+struct bfloat16 {
+  uint16_t bits = 0;
+
+  bfloat16() = default;
+  constexpr bfloat16(float value) : bits(FromFloat(value)) {}
+  constexpr operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+
+  static constexpr uint16_t FromFloat(float value) {
+    const uint32_t x = std::bit_cast<uint32_t>(value);
+    if ((x & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((x >> 16) | 0x40);
+    return static_cast<uint16_t>((x + 0x7fff + ((x >> 16) & 1)) >> 16);
+  }
+};
+
+namespace detail {
+
+template <class T, class Real>
+concept ComplexOf = requires(const T& z) {
+  requires std::is_same_v<typename T::value_type, Real>;
+  requires sizeof(T) == 2 * sizeof(Real);
+  z.real();
+  z.imag();
+};
+
+template <class T>
+constexpr DType DTypeOfImpl() {
+  if constexpr (std::is_same_v<T, bool>)
+    return DType::kBool;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::kFloat32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, float16>)
+    return DType::kFloat16;
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    return DType::kBFloat16;
+  else if constexpr (ComplexOf<T, float>)
+    return DType::kComplex64;
+  else if constexpr (ComplexOf<T, double>)
+    return DType::kComplex128;
+  else if constexpr (!std::is_integral_v<T>)
+    return DType::kUndefined;
+  else if constexpr (sizeof(T) > 8)
+    return DType::kUndefined;  // __int128 is integral under -std=gnu++20
+  else if constexpr (std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1   ? DType::kInt8
+           : sizeof(T) == 2 ? DType::kInt16
+           : sizeof(T) == 4 ? DType::kInt32
+                            : DType::kInt64;
+  else if constexpr (!std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t> &&
+                     !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1   ? DType::kUInt8
+           : sizeof(T) == 2 ? DType::kUInt16
+           : sizeof(T) == 4 ? DType::kUInt32
+                            : DType::kUInt64;
+  else
+    return DType::kUndefined;
+}
+
+}  // namespace detail
+
+// The DType of a C++ type; kUndefined for a type that is not an element type.
+template <class T>
+inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
+
+// Types that a tensor can hold.
+template <class T>
+concept Element = kDTypeOf<T> != DType::kUndefined;
+
+// "float32", …: the DType of that name, or kUndefined.
+inline DType DTypeFromName(std::string_view name) {
+  for (int i = 1; i < kNumDTypes; ++i)
+    if (name == ToString(static_cast<DType>(i))) return static_cast<DType>(i);
+  return DType::kUndefined;
+}
+
+namespace detail {
+template <class T, class F>
+decltype(auto) CallWithType(F& f) {
+  if constexpr (requires { f.template operator()<T>(); })
+    return f.template operator()<T>();
+  else
+    return f(T{});
+}
+template <class Result, class T, class F>
+Result CallWithTypeAs(F& f) {
+  return CallWithType<T>(f);
+}
+}  // namespace detail
+
+// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns what it returns. `f` is a lambda
+// `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
+// Error (kTypeMismatch) that lists those supported.
+//
+//   DispatchDType<float, double>(x.dtype(), [&]<class T>() { Scale(x.data<T>(), …); });
+template <Element... Ts, class F>
+decltype(auto) DispatchDType(DType dtype, F&& f) {
+  using Result = std::common_type_t<
+      std::type_identity<decltype(detail::CallWithType<Ts>(f))>...>::type;  // the same for every T
+  Result (*call)(std::remove_reference_t<F>&) = nullptr;
+  ((dtype == kDTypeOf<Ts>
+        ? void(call = &detail::CallWithTypeAs<Result, Ts, std::remove_reference_t<F>>)
+        : void()),
+   ...);
+  if (!call)
+    Throw(ErrorCode::kTypeMismatch, "dtype ", ToString(dtype),
+          " is not supported here; expected one of ",
+          std::vector<std::string>{ToString(kDTypeOf<Ts>)...});
+  return call(f);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DTYPE_HPP_
+
+// ---- opkit/core/layout.hpp
+// Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
+// strides); any other id belongs to a backend, and its immutable descriptor says which blocking was
+// chosen. There is no registry of ids or of converters: only the backend that made a tensor of
+// another layout understands it.
+#ifndef OPKIT_CORE_LAYOUT_HPP_
+#define OPKIT_CORE_LAYOUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+using LayoutId = uint16_t;
+inline constexpr LayoutId kStandardLayout = 0;
+
+// Base of a backend's own description of a blocked layout. Immutable once shared.
+class LayoutDescriptor : public detail::RefCounted {
+ public:
+  virtual bool Equals(const LayoutDescriptor& other) const = 0;
+  virtual std::string Describe() const = 0;
+};
+
+struct Layout {
+  LayoutId id = kStandardLayout;
+  detail::IntrusivePtr<const LayoutDescriptor> descriptor;
+
+  bool is_standard() const { return id == kStandardLayout; }
+  friend bool operator==(const Layout& a, const Layout& b) {
+    if (a.id != b.id) return false;
+    if (a.descriptor == b.descriptor) return true;
+    return a.descriptor && b.descriptor && a.descriptor->Equals(*b.descriptor);
+  }
+  friend std::string ToString(const Layout& layout) {
+    if (layout.is_standard()) return "standard";
+    return StrCat("layout ", layout.id,
+                  layout.descriptor ? " " + layout.descriptor->Describe() : std::string());
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_LAYOUT_HPP_
+
+// ---- opkit/core/shape.hpp
+// Shape: the extents of a tensor, checked once when it is made (no negative extent, element count
+// within int64). Dims: the small vector of int64 underneath, also used for strides.
+#ifndef OPKIT_CORE_SHAPE_HPP_
+#define OPKIT_CORE_SHAPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Anything contiguous that holds integers: vectors, spans, arrays.
+template <class R>
+concept IntegerRange = requires(const R& range) {
+  requires std::is_integral_v<std::remove_cvref_t<decltype(*range.data())>>;
+  requires sizeof(*range.data()) > 1;
+  static_cast<size_t>(range.size());
+};
+
+// A vector of int64 that allocates only beyond six entries.
+class Dims {
+ public:
+  static constexpr int kInline = 6;
+
+  Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
+  Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
+  Dims(const int64_t* values, size_t count) { Assign(values, count); }
+  template <IntegerRange R>
+    requires(!std::is_base_of_v<Dims, R>)
+  Dims(const R& values) {
+    const std::vector<int64_t> wide(values.data(), values.data() + values.size());
+    Assign(wide.data(), wide.size());
+  }
+  Dims(const Dims& other) { Assign(other.data(), static_cast<size_t>(other.size_)); }
+  Dims(Dims&& other) noexcept { Steal(other); }
+  Dims& operator=(const Dims& other) {
+    if (this != &other) Assign(other.data(), static_cast<size_t>(other.size_));
+    return *this;
+  }
+  Dims& operator=(Dims&& other) noexcept;
+  ~Dims() { Free(); }
+
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const int64_t* data() const { return size_ <= kInline ? inline_ : heap_; }
+  int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
+  const int64_t* begin() const { return data(); }
+  const int64_t* end() const { return data() + size_; }
+  int64_t operator[](int i) const { return data()[i]; }
+  int64_t& operator[](int i) { return data()[i]; }
+
+  OPKIT_COLD friend std::string ToString(const Dims& dims) {
+    std::string out = "[";
+    for (int i = 0; i < dims.size_; ++i) {
+      if (i) out += ", ";
+      out += std::to_string(dims[i]);
+    }
+    return out + "]";
+  }
+  friend bool operator==(const Dims& a, const Dims& b) {
+    const int64_t *x = a.data(), *y = b.data();
+    for (int i = 0; i < a.size_ && a.size_ == b.size_; ++i)
+      if (x[i] != y[i]) return false;
+    return a.size_ == b.size_;
+  }
+
+ private:
+  void Assign(const int64_t* values, size_t count);
+// g++ 12 does not see that heap_ is read only where it was set, when Steal is not inlined.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+  void Steal(Dims& other);
+  void Free() {
+    if (size_ > kInline) delete[] heap_;
+    size_ = 0;
+  }
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+  int size_ = 0;
+  union {
+    int64_t inline_[kInline];
+    int64_t* heap_;
+  };
+};
+
+// Extents, outermost first. A scalar has rank 0 and one element.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(const Shape&) = default;
+  Shape(Shape&& other) noexcept
+      : dims_(std::move(other.dims_)), numel_(std::exchange(other.numel_, 1)) {}
+  Shape& operator=(const Shape&) = default;
+  Shape& operator=(Shape&& other) noexcept {
+    dims_ = std::move(other.dims_);
+    numel_ = std::exchange(other.numel_, 1);
+    return *this;
+  }
+  // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds
+  // int64.
+  Shape(std::initializer_list<int64_t> dims) : Shape(dims.begin(), dims.size()) {}
+  Shape(const std::vector<int64_t>& dims) : Shape(dims.data(), dims.size()) {}
+  Shape(const int64_t* dims, size_t rank) : Shape(Dims(dims, rank)) {}
+  explicit Shape(Dims dims) : dims_(std::move(dims)), numel_(CountElements(dims_)) {}
+  template <IntegerRange R>
+    requires(!std::is_base_of_v<Shape, R> && !std::is_base_of_v<Dims, R>)
+  explicit Shape(const R& dims) : Shape(Dims(dims)) {}
+
+  int rank() const { return dims_.size(); }
+  int64_t numel() const { return numel_; }
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  int64_t dim(int axis) const { return dims_[Axis(axis)]; }
+  int64_t operator[](int axis) const { return dims_[axis]; }
+  int size() const { return dims_.size(); }
+  const int64_t* begin() const { return dims_.begin(); }
+  const int64_t* end() const { return dims_.end(); }
+  const int64_t* data() const { return dims_.data(); }
+  std::vector<int64_t> vec() const { return {begin(), end()}; }
+
+  // `axis` counted from the front, checked against the rank.
+  int Axis(int64_t axis) const;
+  // Product of the extents in [begin, end).
+  int64_t NumelBetween(int begin, int end) const;
+  // Element strides of the row-major dense tensor of this shape.
+  Dims DenseStrides() const;
+
+  // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
+  // of an empty tensor, are never used.
+  bool IsDense(const Dims& strides) const;
+
+  friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
+  friend std::string ToString(const Shape& shape) { return ToString(shape.dims_); }
+
+ private:
+  // Extents other than zero must multiply within int64 even beside a zero: strides need them.
+  static int64_t CountElements(const Dims& dims);
+
+  Dims dims_;
+  int64_t numel_ = 1;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_SHAPE_HPP_
+
+// ---- opkit/base/platform.hpp
+// The services of the operating system and the processor that the toolkit uses: for its threads a
+// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
+// as memory. All of it is POSIX and Linux; another system is another version of this header.
+//
+// pthread and futex are used bare because the standard's types cannot be given up in a forked
+// child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
+// and destroying a condition variable waits for waiters that no longer exist.
+#ifndef OPKIT_BASE_PLATFORM_HPP_
+#define OPKIT_BASE_PLATFORM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr size_t kCacheLine = 64;
+
+// For sections of a few instructions: a thread that finds it locked spins briefly before the system
+// call.
+class Mutex {
+ public:
+  constexpr Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  void Lock() { pthread_mutex_lock(&mutex_); }
+  void Unlock() { pthread_mutex_unlock(&mutex_); }
+  // In a forked child, where the thread that held it may not exist.
+  void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
+
+ private:
+  pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+};
+
+class MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+  ~MutexLock() { mutex_.Unlock(); }
+
+ private:
+  Mutex& mutex_;
+};
+
+inline int64_t MonotonicNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
+// elsewhere, so one tick is between 0.2 and 1 ns.
+inline uint64_t Ticks() {
+#if defined(__x86_64__) || defined(__i386__)
+  return __builtin_ia32_rdtsc();
+#else
+  return static_cast<uint64_t>(MonotonicNs());
+#endif
+}
+
+inline void CpuRelax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores
+#endif
+}
+
+// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
+// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
+// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
+class Parker {
+ public:
+  using Address = const void*;
+
+  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
+  Address Set() {
+    signalled_.store(1, std::memory_order_release);
+    return &signalled_;
+  }
+  static void Wake(Address address) {
+    syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+
+  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
+  bool Wait(int64_t deadline_ns = -1);
+
+ private:
+  static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex is a 32-bit word");
+  std::atomic<uint32_t> signalled_{0};
+};
+
+// CPUs that this process may run on, at least 1.
+int AvailableCpus();
+
+// Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
+void PinCurrentThread(int index);
+
+// As ps, top and gdb show it; the system keeps the first 15 characters.
+void SetCurrentThreadName(const char* name);
+
+// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
+struct FileMapping {
+  void* data = nullptr;  // also for an empty file
+  size_t size = 0;
+  int error = 0;         // errno, when it could not be opened or mapped
+  bool is_file = false;  // and not a folder, pipe or device
+};
+FileMapping MapFileForReading(const char* path);
+inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
+// Lets go of whole pages that were read and will not be soon: they come back from the file.
+void ForgetMapped(const void* data, size_t size);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_PLATFORM_HPP_
+
+// ---- opkit/core/device_type.hpp
+// DeviceType: the kinds of devices, with DLPack's numbers, and what the toolkit knows about each of
+// them without its backend. This is the one portable place that names a vendor's devices.
+#ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
+#define OPKIT_CORE_DEVICE_TYPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class DeviceType : int32_t {
+  kCPU = 1,
+  kCUDA = 2,
+  kCUDAHost = 3,
+  kOpenCL = 4,
+  kVulkan = 7,
+  kMetal = 8,
+  kROCM = 10,
+  kROCMHost = 11,
+  kExtDev = 12,
+  kCUDAManaged = 13,
+  kOneAPI = 14,
+  kGPU = kCUDA,  // MXNet's "gpu"
+  // Not one of DLPack's. Its tensors are in the CPU's memory, and are exported as the CPU's.
+  kCPUStream = 64,
+  kFirstUserDevice = 80,
+};
+
+namespace detail {
+
+struct KnownDeviceType {
+  DeviceType type;
+  const char* name;
+  DeviceType memory;     // the type whose allocator and copies it uses
+  bool host_accessible;  // the host may dereference pointers to its memory
+};
+// The common ones first, as lookups go from the front.
+inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
+    {DeviceType::kCPU, "cpu", DeviceType::kCPU, true},
+    {DeviceType::kCPUStream, "cpu_stream", DeviceType::kCPU, true},
+    {DeviceType::kCUDA, "cuda", DeviceType::kCUDA, false},
+    {DeviceType::kCUDAHost, "cuda_host", DeviceType::kCUDAHost, true},
+    {DeviceType::kOpenCL, "opencl", DeviceType::kOpenCL, false},
+    {DeviceType::kVulkan, "vulkan", DeviceType::kVulkan, false},
+    {DeviceType::kMetal, "metal", DeviceType::kMetal, false},
+    {DeviceType::kROCM, "rocm", DeviceType::kROCM, false},
+    {DeviceType::kROCMHost, "rocm_host", DeviceType::kROCMHost, true},
+    {DeviceType::kExtDev, "ext_dev", DeviceType::kExtDev, false},
+    {DeviceType::kCUDAManaged, "cuda_managed", DeviceType::kCUDAManaged, true},
+    {DeviceType::kOneAPI, "oneapi", DeviceType::kOneAPI, false},
+};
+// Null for a type of the user's own.
+constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
+  for (const KnownDeviceType& known : kKnownDeviceTypes)
+    if (known.type == type) return &known;
+  return nullptr;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
+
+// ---- opkit/core/device.hpp
+// Device: where a tensor's bytes are and an operator runs, {type, index}. A program may register
+// device types of its own beside those of core/device_type.hpp.
+#ifndef OPKIT_CORE_DEVICE_HPP_
+#define OPKIT_CORE_DEVICE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct Device {
+  DeviceType type = DeviceType::kCPU;
+  int32_t index = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+// The facts about a device type that the toolkit needs to use its memory.
+struct DeviceTypeInfo {
+  std::string name;                         // "cpu", …; unique, used in messages and in JSON
+  DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
+  bool host_accessible = false;             // the host may dereference pointers to its memory
+};
+
+namespace detail {
+
+struct DeviceTypeRegistry {
+  struct Entry {
+    DeviceType type;
+    DeviceTypeInfo info;
+  };
+  // An array, not a vector: what a library allocates on the heap leaks when it is unloaded.
+  struct Entries {
+    static constexpr int kMost =
+        64;  // more than the user's types that AllocatorTable has slots for
+    Entries() {
+      for (const KnownDeviceType& known : kKnownDeviceTypes)
+        all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
+    }
+    const Entry* begin() const { return all; }
+    const Entry* end() const { return all + count; }
+    Entry all[kMost];
+    int count = 0;
+  };
+  detail::Mutex mutex;
+  Entries entries;
+};
+
+OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
+
+}  // namespace detail
+
+OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
+
+// The number of the device type of that name; -1 if this program knows none.
+OPKIT_COLD int FindDeviceType(std::string_view name);
+
+// Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
+// registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
+OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
+
+// True when the host may dereference pointers to this device's memory. Locks for a user's types
+// only.
+inline bool IsHostAccessible(DeviceType type) {
+  const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
+  return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
+}
+
+// The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.
+Device MemoryDevice(Device device);
+
+inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
+OPKIT_COLD inline std::string ToString(Device device) {
+  return device.index == 0 ? ToString(device.type)
+                           : StrCat(ToString(device.type), ":", device.index);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_HPP_
+
+// ---- opkit/core/allocator.hpp
+// Allocator: where a storage's bytes come from. One per memory device, replaceable at run time; it
+// counts what lives and the peak. Backends register theirs; the CPU's is here.
+#ifndef OPKIT_CORE_ALLOCATOR_HPP_
+#define OPKIT_CORE_ALLOCATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
+
+// Thread-safe. An allocator must outlive its memory; those given to SetAllocator live for ever.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+
+  // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
+  // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
+  // its type.
+  void* Allocate(int64_t bytes, int32_t index = 0);
+  void Deallocate(void* data, int64_t bytes) noexcept;
+
+  virtual const char* name() const = 0;
+  int64_t live_bytes() const { return live_.load(std::memory_order_relaxed); }
+  int64_t peak_bytes() const { return peak_.load(std::memory_order_relaxed); }
+  void ResetPeak() { peak_.store(live_bytes(), std::memory_order_relaxed); }
+
+ protected:
+  virtual void* DoAllocate(int64_t bytes) = 0;  // null when there is no memory
+  // For a type with several devices, each with memory of its own.
+  virtual void* DoAllocateOn(int32_t /*index*/, int64_t bytes) { return DoAllocate(bytes); }
+  virtual void DoDeallocate(void* data, int64_t bytes) noexcept = 0;
+
+ private:
+  std::atomic<int64_t> live_{0}, peak_{0};
+};
+
+class CPUAllocator final : public Allocator {
+ public:
+  const char* name() const override { return "cpu"; }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override {
+    return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
+  }
+  void DoDeallocate(void* data, int64_t) noexcept override {
+    ::operator delete(data, std::align_val_t{kAlignment});
+  }
+};
+
+namespace detail {
+// Devices are few: a fixed table by device type, read without a lock.
+struct AllocatorTable {
+  static constexpr int kSlots = 128;
+  std::atomic<Allocator*> slots[kSlots] = {};
+  alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
+  AllocatorTable();
+  std::atomic<Allocator*>& operator[](DeviceType type);
+};
+AllocatorTable& Allocators();
+}  // namespace detail
+
+// The allocator of the device's memory. Error (kUnsupported) where no backend brought one.
+Allocator& GetAllocator(DeviceType type);
+
+// Replaces the allocator of the device's memory for new storages and returns the one before (null
+// if none). `allocator` must live until the process ends or every storage made from it is gone.
+Allocator* SetAllocator(DeviceType type, Allocator* allocator);
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_ALLOCATOR_HPP_
+
+// ---- opkit/core/storage.hpp
+// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it,
+// through the allocator it came from or the deleter that foreign memory was adopted with.
+#ifndef OPKIT_CORE_STORAGE_HPP_
+#define OPKIT_CORE_STORAGE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class StorageBlock final : public detail::RefCounted {
+ public:
+  // Frees foreign memory; `context` is what was given with it.
+  using Deleter = void (*)(void* data, void* context);
+
+  // Bytes from the device's allocator. Error: kOutOfMemory, kUnsupported.
+  StorageBlock(Device device, int64_t nbytes)
+      : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
+    data_ = allocator_->Allocate(nbytes, device.index);
+  }
+  // Foreign memory; `deleter` may be null when the caller keeps it alive.
+  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
+      : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
+  ~StorageBlock() override {
+    if (allocator_)
+      allocator_->Deallocate(data_, nbytes_);
+    else if (deleter_)
+      deleter_(data_, context_);
+  }
+
+  Device device() const { return device_; }
+  void* data() const { return data_; }
+  int64_t nbytes() const { return nbytes_; }
+  // No address in common, as two blocks of one allocator; foreign memory may overlap.
+  bool IsApartFrom(const StorageBlock& other) const {
+    const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
+    return a + static_cast<uintptr_t>(nbytes_) <= b ||
+           b + static_cast<uintptr_t>(other.nbytes_) <= a;
+  }
+
+ private:
+  Device device_;
+  void* data_ = nullptr;
+  int64_t nbytes_;
+  Allocator* allocator_ = nullptr;
+  Deleter deleter_ = nullptr;
+  void* context_ = nullptr;
+};
+
+using Storage = detail::IntrusivePtr<StorageBlock>;
+
+inline Storage AllocateStorage(Device device, int64_t nbytes) {
+  return detail::MakeIntrusive<StorageBlock>(device, nbytes);
+}
+inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
+                            StorageBlock::Deleter deleter = nullptr, void* context = nullptr) {
+  return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_STORAGE_HPP_
+
+// ---- opkit/core/tensor.hpp
+// Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
+// Tensor is cheap and shares its bytes; CopyFrom copies them. What every operator reads and writes.
+#ifndef OPKIT_CORE_TENSOR_HPP_
+#define OPKIT_CORE_TENSOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
+// from several threads are fine. Every member either succeeds or throws an Error and leaves the
+// tensor as it was.
+//
+//   Tensor x({2, 3}, DType::kFloat32);            // allocated, contents undefined
+//   Tensor y = Tensor::From<float>({2}, {1, 2});
+//   x.mutable_data<float>()[0] = y.data<float>()[1];
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(const Tensor&);
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&);
+  Tensor& operator=(Tensor&&) noexcept = default;
+  ~Tensor();
+  explicit Tensor(Device device) : device_(device) {}
+  // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
+  // kOutOfMemory.
+  Tensor(Shape shape, DType dtype, Device device = {}) : device_(device) {
+    Resize(std::move(shape), dtype);
+  }
+  // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
+  Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
+
+  // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
+  template <Element T>
+  static Tensor From(Shape shape, std::initializer_list<T> values) {
+    return From(std::move(shape), values.begin(), values.size());
+  }
+  template <Element T>
+  static Tensor From(Shape shape, const T* values, size_t count) {
+    if (static_cast<int64_t>(count) != shape.numel())
+      Throw(ErrorCode::kInvalidArgument, "shape ", shape, " holds ", shape.numel(),
+            " elements, but ", count, " values were given");
+    Tensor out(std::move(shape), kDTypeOf<T>);
+    if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
+    return out;
+  }
+  // A vector, span or array of T.
+  template <Element T, class Range>
+    requires requires(const Range& range) {
+      { range.data() } -> std::convertible_to<const T*>;
+      range.size();
+    }
+  static Tensor From(Shape shape, const Range& values) {
+    return From(std::move(shape), values.data(), values.size());
+  }
+  template <class Range>
+    requires Element<typename Range::value_type>
+  static Tensor From(Shape shape, const Range& values) {
+    return From(std::move(shape), values.data(), values.size());
+  }
+  template <Element T>
+  static Tensor Scalar(T value) {
+    return From<T>({}, {value});
+  }
+  // Memory of the caller's, which must outlive every tensor that shares it. Throws where it is null
+  // and the shape has elements.
+  template <Element T>
+  static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
+    Tensor out(device);
+    const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
+    if (!data && nbytes > 0)
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
+            ToString(kDTypeOf<T>), ", found a null pointer");
+    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
+    out.shape_ = std::move(shape);
+    out.dtype_ = kDTypeOf<T>;
+    out.capacity_ = nbytes;
+    return out;
+  }
+
+  const Shape& shape() const { return shape_; }
+  int64_t dim(int axis) const { return shape_.dim(axis); }
+  int rank() const { return shape_.rank(); }
+  int64_t numel() const { return shape_.numel(); }
+  int64_t nbytes() const { return numel() * ItemSize(dtype_); }
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  const Layout& layout() const { return layout_; }
+  const Storage& storage() const { return storage_; }
+  int64_t byte_offset() const { return byte_offset_; }
+  // Bytes that Resize can use without new memory; 0 where strides leave gaps that are not ours.
+  int64_t capacity() const { return capacity_; }
+  // In elements.
+  Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
+  bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
+  // Elements of this dtype and shape at this place, dense and in the standard layout.
+  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
+    if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
+        shape_.rank() != rank)
+      return false;
+    const int64_t* own = shape_.data();
+    for (int axis = 0; axis < rank; ++axis)
+      if (own[axis] != extents[axis]) return false;
+    return true;
+  }
+  // Has a dtype and memory, so that it may be read.
+  bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
+
+  // Pointer to the first element; elements follow `strides()`. Errors: kTypeMismatch for another
+  // T, kUninitialized.
+  template <Element T>
+  const T* data() const {
+    CheckReadable(kDTypeOf<T>);
+    return static_cast<const T*>(raw_data());
+  }
+  // As data(); a tensor that has no dtype yet takes T and is allocated.
+  template <Element T>
+  T* mutable_data() {
+    if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
+    CheckReadable(kDTypeOf<T>);
+    return static_cast<T*>(raw_mutable_data());
+  }
+  const void* raw_data() const { return raw_mutable_data(); }
+  void* raw_mutable_data() const {
+    return storage_ ? static_cast<char*>(storage_->data()) + byte_offset_ : nullptr;
+  }
+  // The elements in row-major order. Host tensors only.
+  template <Element T>
+  std::vector<T> ToVector() const {
+    CheckReadable(kDTypeOf<T>);
+    CheckStandard("ToVector");
+    CheckHost();
+    const Tensor dense = is_dense() ? *this : Contiguous();
+    const T* values = dense.data<T>();
+    return std::vector<T>(values, values + numel());
+  }
+
+  // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
+  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and the
+  // tensors that share the old memory keep it. Without a dtype only the shape is set.
+  void Resize(Shape shape) {
+    if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
+    shape_ = std::move(shape);
+  }
+  void Resize(Shape shape, DType dtype);
+  // Memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
+  void ReserveSpace(int64_t outer);
+  // Drops memory and dtype; the shape becomes [0].
+  void Reset() { *this = Tensor(device_); }
+
+  // Takes the memory and dtype of `source` and keeps its own shape. Error (kInvalidArgument) unless
+  // the element counts agree.
+  void ShareData(const Tensor& source);
+
+  // A dense copy of the source's elements in this tensor's own memory and device, both reachable
+  // from the host (device/copy.hpp crosses devices).
+  void CopyFrom(const Tensor& source);
+  // The tensor that a copy of `source` writes to: this one resized, or new memory of its device
+  // where the two overlap. This tensor stays as it is.
+  Tensor PreparedFor(const Tensor& source) const;
+  // A dense tensor with memory of its own.
+  Tensor Contiguous() const;
+
+  // The same memory under another shape of equal element count. One extent may be -1.
+  Tensor View(const Dims& dims) const;
+  // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
+  Tensor Slice(int axis, int64_t begin, int64_t end) const;
+  // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
+  Tensor Permute(const Dims& order) const;
+
+  // True when the bytes from the first to the last element overlap those of `other`.
+  bool SharesMemoryWith(const Tensor& other) const {
+    if (!storage_ || !other.storage_) return false;
+    if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
+    return SpansOverlap(other);
+  }
+
+  // For backends whose layout needs other sizes than the dense one: `storage` of any size under a
+  // blocked layout.
+  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout);
+  // The same memory on another device that can reach it (cpu and cpu_stream).
+  void SetDevice(Device device);
+
+  // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
+  OPKIT_COLD std::string Describe() const;
+  friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
+
+  // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
+  static int64_t CheckedBytes(const Shape& shape, DType dtype);
+
+ private:
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Text& a, const Text& b = {},
+                                    const Text& c = {}, const Text& d = {}, const Text& e = {},
+                                    const Text& f = {}) const;
+  void CheckInitialized() const {
+    if (!initialized()) [[unlikely]]
+      Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
+  }
+  void CheckReadable(DType wanted) const {
+    if (dtype_ != wanted || (!storage_ && numel() != 0)) [[unlikely]]
+      FailToRead(wanted);
+  }
+  [[noreturn]] OPKIT_COLD void FailToRead(DType wanted) const;
+  void CheckStandard(const char* what) const {
+    if (!layout_.is_standard()) [[unlikely]]
+      Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");
+  }
+  bool SpansOverlap(const Tensor& other) const;
+  bool Fits(const Shape& shape, DType dtype) const;
+  Storage NewMemory(const Shape& shape, DType dtype) const;
+  void TakeMemory(Storage storage);
+  void CheckHost() const {
+    if (!IsHostAccessible(device_.type))
+      Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
+  }
+  // Bytes from the first element to the end of the last.
+  int64_t SpanBytes() const;
+  // As SpanBytes, for strides that nobody has checked yet: -1 when they cannot be right.
+  int64_t ViewBytes() const;
+  void CopyElementsTo(char* out) const;
+
+  Storage storage_;
+  int64_t byte_offset_ = 0;
+  int64_t capacity_ = 0;
+  Shape shape_{0};
+  Dims strides_;  // empty: dense
+  Layout layout_;
+  Device device_;
+  DType dtype_ = DType::kUndefined;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_TENSOR_HPP_
+
+// ---- opkit/core/attribute.hpp
+// Attribute: one typed constant of an operator; Arguments: an operator's named attributes. Types
+// are strict, so a wrong one is found when the operator is built, not when it computes nonsense.
+#ifndef OPKIT_CORE_ATTRIBUTE_HPP_
+#define OPKIT_CORE_ATTRIBUTE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A list's number is its element's plus five.
+enum class AttributeType : uint8_t {
+  kInt,
+  kFloat,
+  kBool,
+  kString,
+  kTensor,
+  kInts,
+  kFloats,
+  kBools,
+  kStrings,
+  kTensors,
+};
+
+const char* ToString(AttributeType type);
+
+namespace detail {
+
+// The type an element is kept as: int64, double, bool, string or Tensor; void for any other type.
+template <class T>
+using StoredAttribute = std::conditional_t<
+    std::is_same_v<T, bool>, bool,
+    std::conditional_t<
+        std::is_integral_v<T> || std::is_enum_v<T>, int64_t,
+        std::conditional_t<
+            std::is_floating_point_v<T>, double,
+            std::conditional_t<std::is_same_v<T, Tensor>, Tensor,
+                               std::conditional_t<std::is_convertible_v<T, std::string_view>,
+                                                  std::string, void>>>>>;
+
+template <class T>
+constexpr AttributeType kAttributeElement =
+    std::is_same_v<StoredAttribute<T>, int64_t>       ? AttributeType::kInt
+    : std::is_same_v<StoredAttribute<T>, double>      ? AttributeType::kFloat
+    : std::is_same_v<StoredAttribute<T>, bool>        ? AttributeType::kBool
+    : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
+                                                      : AttributeType::kTensor;
+
+}  // namespace detail
+
+// Types that an attribute (or one element of its list) can be given and read as.
+template <class T>
+concept AttributeElement = !std::is_void_v<detail::StoredAttribute<std::remove_cvref_t<T>>>;
+
+// The AttributeType of a C++ type or of a vector of it.
+template <class T>
+inline constexpr AttributeType kAttributeTypeOf = detail::kAttributeElement<T>;
+template <class T>
+inline constexpr AttributeType kAttributeTypeOf<std::vector<T>> =
+    static_cast<AttributeType>(static_cast<int>(detail::kAttributeElement<T>) + 5);
+
+// A regular value: int64, double, bool, string, Tensor, or a list of one of these. Any integer,
+// enumeration, floating-point and string type converts to it.
+class Attribute {
+ public:
+  Attribute() : Attribute(int64_t{0}) {}
+  template <AttributeElement T>
+  Attribute(const T& value) : type_(kAttributeTypeOf<T>) {
+    Add(value);
+  }
+  Attribute(const char* value) : Attribute(std::string(value)) {}
+  template <AttributeElement T>
+  Attribute(const std::vector<T>& values) : type_(kAttributeTypeOf<std::vector<T>>) {
+    for (const auto& value : values) Add<T>(value);
+  }
+  template <AttributeElement T>
+  Attribute(std::initializer_list<T> values) : type_(kAttributeTypeOf<std::vector<T>>) {
+    for (const auto& value : values) Add<T>(value);
+  }
+
+  // The elements as they are kept: a single value is a list of one, and bools are integers. Only
+  // the list that belongs to the type has elements.
+  struct Values : detail::RefCounted {
+    std::vector<int64_t> ints;
+    std::vector<double> floats;
+    std::vector<std::string> strings;
+    std::vector<Tensor> tensors;
+  };
+  Attribute(AttributeType type, detail::IntrusivePtr<Values> values)
+      : type_(type), values_(std::move(values)) {}
+  const Values& values() const { return *values_; }
+
+  // Also when moved from: a copy shares the value, which never changes.
+  Attribute(const Attribute&) = default;
+  Attribute& operator=(const Attribute&) = default;
+
+  AttributeType type() const { return type_; }
+  bool is_list() const { return type_ >= AttributeType::kInts; }
+  // Elements of a list; 1 for a single value.
+  size_t size() const {
+    const Values& all = *values_;
+    return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
+  }
+
+  // True when Get<T>() can return: T is an element type or a vector of one.
+  template <class T>
+  bool Is() const {
+    return type_ == kAttributeTypeOf<T>;
+  }
+  // Errors: kTypeMismatch for another type, kOutOfRange for an integer that T cannot hold. An empty
+  // list reads as a list of anything.
+  template <class T>
+  T Get() const {
+    if constexpr (AttributeElement<T>) {
+      if (!Is<T>()) WrongType(kAttributeTypeOf<T>);
+      return Load<T>(List<T>()[0]);
+    } else {
+      using Item = typename T::value_type;
+      static_assert(AttributeElement<Item>,
+                    "an attribute is an integer, bool, floating-point "
+                    "number, string, Tensor, or a std::vector of one of these");
+      if (!Is<T>() && !(is_list() && size() == 0)) WrongType(kAttributeTypeOf<T>);
+      T out;
+      for (const auto& stored : List<Item>()) out.push_back(Load<Item>(stored));
+      return out;
+    }
+  }
+
+  friend std::string ToString(const Attribute& attribute) { return attribute.Print(); }
+  // Tensors are compared by dtype, shape, device and bytes.
+  OPKIT_COLD friend bool operator==(const Attribute& a, const Attribute& b) {
+    const Values &x = *a.values_, &y = *b.values_;
+    if (a.type_ != b.type_ || x.ints != y.ints || x.floats != y.floats || x.strings != y.strings ||
+        x.tensors.size() != y.tensors.size())
+      return false;
+    for (size_t i = 0; i < x.tensors.size(); ++i)
+      if (!SameTensor(x.tensors[i], y.tensors[i])) return false;
+    return true;
+  }
+
+ private:
+  template <class T>
+  auto& List() {
+    using Stored = detail::StoredAttribute<T>;
+    if constexpr (std::is_same_v<Stored, double>)
+      return values_->floats;
+    else if constexpr (std::is_same_v<Stored, std::string>)
+      return values_->strings;
+    else if constexpr (std::is_same_v<Stored, Tensor>)
+      return values_->tensors;
+    else
+      return values_->ints;
+  }
+  template <class T>
+  const auto& List() const {
+    return const_cast<Attribute*>(this)->List<T>();
+  }
+  template <class T>
+  void Add(const T& value) {
+    if constexpr (std::is_integral_v<T>) {
+      if (static_cast<int64_t>(value) < 0 && value > 0)
+        Throw(ErrorCode::kOutOfRange, "attribute value ", value, " does not fit in int64");
+    }
+    using Stored = typename std::remove_cvref_t<decltype(List<T>())>::value_type;
+    List<T>().push_back(static_cast<Stored>(value));
+  }
+  template <class T, class Stored>
+  static T Load(const Stored& stored) {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      if (static_cast<Stored>(static_cast<T>(stored)) != stored ||
+          (stored < 0) != (static_cast<T>(stored) < T{}))
+        Throw(ErrorCode::kOutOfRange, "value ", stored, " does not fit in the ", sizeof(T) * 8,
+              std::is_signed_v<T> ? "-bit signed" : "-bit unsigned", " integer asked for");
+    }
+    return static_cast<T>(stored);
+  }
+  [[noreturn]] OPKIT_COLD void WrongType(AttributeType wanted) const;
+  OPKIT_COLD std::string Print() const;
+  OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b);
+
+  AttributeType type_;
+  detail::IntrusivePtr<Values> values_{new Values};
+};
+
+struct NamedAttribute {
+  std::string name;
+  Attribute value;
+  friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
+};
+
+// Named attributes in the order they were set. A few at a time, read when an operator is built and
+// never while it runs: a list beats a map.
+class Arguments {
+ public:
+  Arguments() = default;
+  // Error (kInvalidArgument) for a name that is there twice.
+  Arguments(std::initializer_list<NamedAttribute> list);
+
+  // Adds, or replaces the attribute of that name.
+  void Set(std::string name, Attribute value);
+  bool Remove(std::string_view name);
+  // Null when there is none.
+  const Attribute* Find(std::string_view name) const;
+  bool Has(std::string_view name) const { return Find(name); }
+
+  // The attribute as T, or `fallback` when there is none. A stored value of another type is an
+  // Error (kTypeMismatch) that names the argument.
+  template <class T>
+  T Get(std::string_view name, T fallback) const {
+    const Attribute* found = Find(name);
+    return found ? Read<T>(name, *found) : fallback;
+  }
+  // As above; an Error (kNotFound) when there is none.
+  template <class T>
+  T Get(std::string_view name) const {
+    const Attribute* found = Find(name);
+    if (!found) Throw(ErrorCode::kNotFound, "no argument '", name, "'", SuggestName(name, Names()));
+    return Read<T>(name, *found);
+  }
+
+  size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+  std::vector<std::string> Names() const;
+  friend bool operator==(const Arguments&, const Arguments&) = default;
+
+ private:
+  template <class T>
+  static T Read(std::string_view name, const Attribute& attribute) {
+    try {
+      return attribute.Get<T>();
+    } catch (const Error& error) {
+      Throw(error.code(), "argument '", name, "': ", error.message());
+    }
+  }
+  std::vector<NamedAttribute> items_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_ATTRIBUTE_HPP_
+
+// ---- opkit/op/abi/attr_map.hpp
+// AttrMap: an operator's attributes as text, which is how function operators read them; typed
+// access parses. Made once when the operator is built.
+#ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
+#define OPKIT_OP_ABI_ATTR_MAP_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Its address identifies the type, in every translation unit.
+template <class T>
+inline constexpr char kTypeTag = 0;
+
+template <class T>
+concept StringMap = requires(T& map, const std::string& text) {
+  requires std::is_same_v<typename T::key_type, std::string>;
+  requires std::is_same_v<typename T::mapped_type, std::string>;
+  map.emplace(text, text);
+};
+
+template <class Number>
+std::string NumberText(Number value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+// The shortest text that reads back as the same number; as the same float for a value that is one.
+inline std::string FloatText(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
+}
+
+// The attribute as text: 3, 0.1, true, text, [1, 2], ["a", "b"]. Floating-point numbers lose
+// nothing, unlike in messages.
+inline std::string AttributeText(const Attribute& attribute) {
+  const Attribute::Values& values = attribute.values();
+  if (attribute.type() == AttributeType::kString) return values.strings[0];
+  if (values.floats.empty()) return ToString(attribute);
+  std::string out;
+  for (double value : values.floats) out += (out.empty() ? "" : ", ") + FloatText(value);
+  return attribute.is_list() ? "[" + out + "]" : out;
+}
+
+template <class T>
+std::optional<T> ParseText(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  if constexpr (std::is_same_v<T, std::string>) {
+    if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
+      text = text.substr(1, text.size() - 2);
+    return std::string(text);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (text == "true" || text == "True" || text == "1") return true;
+    if (text == "false" || text == "False" || text == "0") return false;
+    return std::nullopt;
+  } else {  // independent of the program's locale
+    static_assert(std::is_arithmetic_v<T>,
+                  "AttrMap::get<T>: T is an integer, bool, floating-point "
+                  "number, std::string, or a std::vector of one of these");
+    if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
+    T value{};
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size())
+      return std::nullopt;
+    return value;
+  }
+}
+
+// Reads a list: "[1, 2]", "(1, 2)" or "1, 2".
+template <class T>
+std::optional<std::vector<T>> ParseList(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  if (text.size() >= 2 &&
+      ((text.front() == '[' && text.back() == ']') || (text.front() == '(' && text.back() == ')')))
+    text = text.substr(1, text.size() - 2);
+  std::vector<T> out;
+  while (!text.empty()) {
+    size_t end = 0;
+    for (bool quoted = false; end < text.size() && (quoted || text[end] != ','); ++end)
+      quoted ^= text[end] == '"';
+    auto item = ParseText<T>(text.substr(0, end));
+    if (!item) return std::nullopt;
+    out.push_back(*std::move(item));
+    text = end < text.size() ? text.substr(end + 1) : std::string_view();
+  }
+  return out;
+}
+
+}  // namespace detail
+
+// An operator's attributes as text, made once when the operator is built. Names that begin with
+// "__" are the toolkit's own and are left out. Reading a number costs its parsing.
+class AttrMap {
+ public:
+  AttrMap() = default;
+  AttrMap(AttrMap&&) noexcept = default;
+  AttrMap& operator=(AttrMap&&) noexcept = default;
+  explicit AttrMap(const Arguments& arguments) {
+    for (const NamedAttribute& item : arguments)
+      if (!item.name.starts_with("__"))
+        items_.emplace_back(item.name, detail::AttributeText(item.value));
+  }
+  explicit AttrMap(const opkit_node& node) {
+    for (uint64_t i = 0; i < node.num_attrs; ++i)
+      if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
+        items_.emplace_back(name, node.attrs[i]->text);
+  }
+
+  // The text of the attribute; null when there is none.
+  const std::string* find(std::string_view name) const {
+    for (const auto& [key, text] : items_)
+      if (key == name) return &text;
+    return nullptr;
+  }
+  bool contains(std::string_view name) const { return find(name); }
+  // The attribute as T, `fallback` when there is none. Error (kTypeMismatch) for text that does not
+  // read as T.
+  template <class T>
+  T get(std::string_view name, T fallback) const {
+    const std::string* text = find(name);
+    return text ? Parse<T>(name, *text) : std::move(fallback);
+  }
+  // The attribute as T. Error (kNotFound) when there is none.
+  template <class T>
+  T get(std::string_view name) const {
+    const std::string* text = find(name);
+    if (!text) Missing(name);
+    return Parse<T>(name, *text);
+  }
+  std::string get(std::string_view name, const char* fallback) const {
+    return get<std::string>(name, fallback);
+  }
+  size_t size() const { return items_.size(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+  // The attributes as any map of strings; made at the first call for each type and kept.
+  template <detail::StringMap Map>
+  const Map& As() const {
+    using Copy = detail::Shared<Map>;
+    for (const auto& [tag, copy] : copies_)
+      if (tag == &detail::kTypeTag<Map>) return static_cast<const Copy&>(*copy).value;
+    auto copy = detail::MakeIntrusive<Copy>(Map());
+    for (const auto& [name, text] : items_) copy->value.emplace(name, text);
+    copies_.emplace_back(&detail::kTypeTag<Map>, copy);
+    return copy->value;
+  }
+
+ private:
+  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const {
+    std::vector<std::string> known;
+    for (const auto& item : items_) known.push_back(item.first);
+    Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
+  }
+  template <class T>
+  static T Parse(std::string_view name, const std::string& text) {
+    std::optional<T> value;
+    if constexpr (std::is_same_v<T, std::string>)
+      value = text;
+    else if constexpr (requires { typename T::value_type; })
+      value = detail::ParseList<typename T::value_type>(text);
+    else
+      value = detail::ParseText<T>(text);
+    if (!value)
+      Throw(ErrorCode::kTypeMismatch, "attribute '", name, "' is \"", text,
+            "\", which does not read as ", kAttributeTypeOf<T>);
+    return *std::move(value);
+  }
+
+  std::vector<std::pair<std::string, std::string>> items_;
+  mutable std::vector<std::pair<const char*, detail::IntrusivePtr<detail::RefCounted>>> copies_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
+
+// ---- opkit/device/invocation.hpp
+// Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
+// Invoke open a scope; a task captures the token when it is pushed and adopts it where it runs, so
+// work done anywhere is attributed to its operator. Names are never parsed to find this out.
+#ifndef OPKIT_DEVICE_INVOCATION_HPP_
+#define OPKIT_DEVICE_INVOCATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class InvocationKind : uint8_t {
+  kNone,
+  kOperator,
+  kCustomOperator,  // loaded from a library, or registered by functions
+  kSubOperator,     // invoked from inside another operator
+  kUserCode,        // a scope that an author opened
+  kConverter,
+  kCopy,
+};
+
+// A token, freely copied to other threads. `id` is unique in the process; 0 means none.
+struct Invocation {
+  uint64_t id = 0;
+  uint64_t parent = 0;
+  InvocationKind kind = InvocationKind::kNone;
+  friend bool operator==(const Invocation&, const Invocation&) = default;
+};
+
+namespace detail {
+
+struct InvocationState {
+  Invocation current;
+  uint64_t next_id = 0;
+  uint64_t last_id = 0;
+};
+inline constinit thread_local InvocationState t_invocation;
+inline constinit std::atomic<uint64_t> g_invocation_block{0};
+
+// Each thread draws ids from a block of its own, so that opening a scope touches nothing shared.
+inline uint64_t NextInvocationId() {
+  InvocationState& state = t_invocation;
+  if (state.next_id == state.last_id) [[unlikely]] {
+    constexpr uint64_t kBlock = uint64_t{1} << 20;
+    // Relaxed: only the uniqueness of the number matters, it publishes nothing.
+    state.next_id = g_invocation_block.fetch_add(1, std::memory_order_relaxed) * kBlock;
+    state.last_id = state.next_id + kBlock;
+    if (state.next_id == 0) state.next_id = 1;
+  }
+  return state.next_id++;
+}
+
+}  // namespace detail
+
+inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
+
+// Opens a child of the current invocation for the scope's life; restores on every path, exceptions
+// included. Costs a few ns.
+//
+//   std::thread([token = opkit::CurrentInvocation()] {
+//     auto scope = opkit::InvocationScope::Adopt(token);
+//     …                                    // attributed to the operator that started the thread
+//   });
+class InvocationScope {
+ public:
+  explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
+    detail::t_invocation.current = {detail::NextInvocationId(), previous_.id, kind};
+  }
+  // Continues `token` itself on this thread, without a new identity.
+  static InvocationScope Adopt(Invocation token) { return InvocationScope(token); }
+
+  InvocationScope(const InvocationScope&) = delete;
+  InvocationScope& operator=(const InvocationScope&) = delete;
+  ~InvocationScope() { detail::t_invocation.current = previous_; }
+
+ private:
+  explicit InvocationScope(Invocation token) : previous_(detail::t_invocation.current) {
+    detail::t_invocation.current = token;
+  }
+  Invocation previous_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_INVOCATION_HPP_
+
+// ---- opkit/op/abi/abi_attributes.hpp
+// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
+// opkit_attr, and back. What another image hands over is checked member by member before it is
+// read.
+#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
+// where the header's sizes are larger.
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
+                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
+                          kParameterBytes = 56;
+static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
+              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
+              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
+              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
+// The most elements, inputs or kernels: a larger count is taken for damage.
+inline constexpr uint64_t kMostParts = 65535;
+
+// The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
+// empty where it may be read.
+std::string ProblemOfView(const opkit_tensor* view);
+std::string ProblemOfAttr(const opkit_attr* attr);
+
+// A tensor over the memory that another image views: `host` itself where the view still shows all
+// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
+// Error (kInvalidArgument) for a struct that is no view.
+Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
+
+// Holds all that the array points to.
+class AbiAttributes : public RefCounted {
+ public:
+  explicit AbiAttributes(const Arguments& arguments);
+  const opkit_attr* const* data() const { return pointers_.data(); }
+  size_t size() const { return pointers_.size(); }
+
+ private:
+  RefCountedList items_;  // an Item for each attribute
+  std::vector<const opkit_attr*> pointers_;
+};
+// Copies everything. Error (kInvalidArgument) for a struct that is no attribute.
+Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+// ---- opkit/base/index.hpp
+// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
+// by size_t.
+#ifndef OPKIT_BASE_INDEX_HPP_
+#define OPKIT_BASE_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The caller knows that `i` is not negative.
+template <class Integer>
+constexpr size_t Index(Integer i) {
+  return static_cast<size_t>(i);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INDEX_HPP_
+
+// ---- opkit/op/abi/op_tensor.hpp
+// OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
+// of opkit_abi.h, so that the same function serves the program and a shared library.
+#ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
+#define OPKIT_OP_ABI_OP_TENSOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A function may answer with one of these instead of a Status.
+enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
+using MXReturnValue = ReturnValue;
+
+// Success, or a failure with its text. One pointer, null for a success.
+class [[nodiscard]] OpStatus {
+ public:
+  OpStatus() = default;
+  OpStatus(ReturnValue value) {  // NOLINT: `return SUCCESS;`
+    if (value != SUCCESS) [[unlikely]]
+      Fail({});
+  }
+  template <class... Parts>
+  static OpStatus Failure(const Parts&... parts) {
+    OpStatus status;
+    status.Fail(StrCat(parts...));
+    return status;
+  }
+  bool ok() const { return !message_; }
+  // The text of the failure; empty for a success.
+  std::string message() const { return message_ ? message_->value : std::string(); }
+
+ private:
+  OPKIT_COLD void Fail(std::string text) {
+    message_ = detail::IntrusivePtr<Message>(new Message(std::move(text)));
+  }
+  using Message = detail::Shared<std::string>;
+  detail::IntrusivePtr<Message> message_;
+};
+#ifndef Status  // X11 makes it a macro for int, which functions may return as well
+using Status = OpStatus;
+#endif
+
+namespace detail {
+
+// The host functions that operators of this image call: the program's own table, or in a library
+// the table it was loaded with. Null before the first function operator is registered or loaded.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+}  // namespace detail
+
+// The text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread has its
+// own, empty at the start of every call. The host keeps it, because a thread-local string of a
+// library would keep the library in the process.
+class OPKIT_IMAGE_LOCAL ErrorMessageStream {
+ public:
+  template <class T>
+  const ErrorMessageStream& operator<<(const T& value) const {
+    if (const opkit_host* host = detail::g_host) {
+      const std::string text = StrCat(value);
+      host->add_error(text.data(), text.size());
+    }
+    return *this;
+  }
+};
+inline ErrorMessageStream ErrorMessage() { return {}; }
+
+// How a result is to be stored.
+enum class OpReq : uint8_t {
+  kNone = OPKIT_REQ_NONE,        // the result is left out: there is no memory for it
+  kWrite = OPKIT_REQ_WRITE,      //
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
+  kAdd = OPKIT_REQ_ADD,          // to the present elements; only for operators with setAcceptAdd()
+};
+inline const char* ToString(OpReq req) {
+  constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
+  return kNames[static_cast<int>(req)];
+}
+
+// A tensor as a function sees it: a view, copied freely, valid until its operator runs again. An
+// input or output that the node leaves out has no dtype and no data.
+class OpTensor {
+ public:
+  OpTensor() = default;
+  // Views memory that outlives it; `shape` and `strides` (in elements) too.
+  OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
+           std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
+      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
+                 req) {}
+  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
+           Device device = {}, OpReq req = OpReq::kWrite)
+      : view_{sizeof view_,
+              nullptr,
+              data,
+              shape,
+              strides,
+              rank,
+              static_cast<int32_t>(dtype),
+              static_cast<int32_t>(device.type),
+              device.index,
+              static_cast<int32_t>(req),
+              0,
+              nullptr} {}
+  // Copies as many members as the version of the ABI has that `view` was made with.
+  explicit OpTensor(const opkit_tensor& view) {
+    std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
+    view_.size = sizeof view_;
+  }
+
+  // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
+  // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
+  template <Element T>
+  T* data() const {
+    if (dtype() != kDTypeOf<T>) [[unlikely]]
+      WrongType(kDTypeOf<T>);
+    return static_cast<T*>(view_.data);
+  }
+  void* raw_data() const { return view_.data; }
+  bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
+
+  std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
+  // The strides, in elements.
+  std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
+  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  int rank() const { return view_.rank; }
+  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
+  // The number of elements.
+  int64_t size() const {
+    int64_t count = 1;
+    for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
+    return count;
+  }
+  int64_t nbytes() const { return size() * ItemSize(dtype()); }
+  bool is_dense() const {
+    int64_t step = 1;
+    for (int i = view_.rank - 1; i >= 0; --i) {
+      if (view_.shape[i] != 1 && view_.strides[i] != step) return false;
+      step *= view_.shape[i] > 0 ? view_.shape[i] : 1;
+    }
+    return true;
+  }
+  DType dtype() const { return static_cast<DType>(view_.dtype); }
+  Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
+  OpReq req() const { return static_cast<OpReq>(view_.req); }
+
+  friend std::string ToString(const OpTensor& tensor) {
+    if (!tensor.has_value()) return "(none)";
+    const opkit_tensor& view = tensor.view_;
+    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
+                  tensor.device());
+  }
+
+  // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
+  const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
+  void Bind(const Tensor* tensor) { view_.host = tensor; }
+  const opkit_tensor& view() const { return view_; }
+
+ private:
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value())
+      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
+            "; ask has_value() first");
+    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
+  }
+
+  opkit_tensor view_{
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
+};
+static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
+using MXTensor = OpTensor;
+
+}  // namespace opkit
+
+// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
+#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
+
+#endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
+
+// ---- opkit/op/random.hpp
+// Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
+// seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
+#ifndef OPKIT_OP_RANDOM_HPP_
+#define OPKIT_OP_RANDOM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
+constexpr uint64_t MixBits(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+struct RandomSeed {
+  std::atomic<uint64_t> seed{0};
+  std::atomic<uint64_t> epoch{1};  // how often it was set
+};
+inline constinit RandomSeed g_random_seed;
+
+}  // namespace detail
+
+// Operators draw the same numbers again from their next run on. Not while an operator runs.
+inline void SetSeed(uint64_t seed) {
+  // Relaxed: operators that run later see it by whatever orders them after this call.
+  detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
+  detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
+}
+
+// xoshiro256** (Blackman, Vigna 2018), a uniform random bit generator. Different (seed, stream)
+// are different sequences. Costs about 1 ns a number.
+class RandomGenerator {
+ public:
+  using result_type = uint64_t;
+
+  explicit constexpr RandomGenerator(uint64_t seed = 0, uint64_t stream = 0) {
+    uint64_t x = detail::MixBits(seed) ^ detail::MixBits(~stream);
+    for (uint64_t& word : state_) word = x = detail::MixBits(x);
+  }
+  static constexpr uint64_t(min)() { return 0; }
+  static constexpr uint64_t(max)() { return ~uint64_t{0}; }
+
+  constexpr uint64_t operator()() {
+    const uint64_t result = Rotate(state_[1] * 5, 7) * 9;
+    const uint64_t t = state_[1] << 17;
+    state_[2] ^= state_[0];
+    state_[3] ^= state_[1];
+    state_[1] ^= state_[2];
+    state_[0] ^= state_[3];
+    state_[2] ^= t;
+    state_[3] = Rotate(state_[3], 45);
+    return result;
+  }
+  // In [0, 1).
+  constexpr double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
+  // Mean 0, variance 1 (Marsaglia's polar method).
+  double normal() {
+    for (;;) {
+      const double x = 2 * uniform() - 1, y = 2 * uniform() - 1;
+      const double r = x * x + y * y;
+      if (r > 0 && r < 1) return x * __builtin_sqrt(-2 * __builtin_log(r) / r);
+    }
+  }
+
+ private:
+  static constexpr uint64_t Rotate(uint64_t x, int k) { return x << k | x >> (64 - k); }
+  uint64_t state_[4];
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_RANDOM_HPP_
+
+// ---- opkit/op/abi/op_resource.hpp
+// OpResource: the services that a function operator's host gives it: memory, scratch, threads, the
+// stream, random numbers, logging, sub-events, and every other operator by name. It calls
+// opkit_abi.h's table, so that it is the same in a program and in a library.
+#ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#define OPKIT_OP_ABI_OP_RESOURCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class LogLevel : uint8_t { kInfo, kWarning, kError };
+inline const char* ToString(LogLevel level) {
+  constexpr const char* kNames[] = {"info", "warning", "error"};
+  return kNames[static_cast<int>(level)];
+}
+
+namespace detail {
+
+// Where the program's own host keeps exception objects, so that an exception of an operator of the
+// program arrives as it was thrown. Null in a library, whose exceptions must not leave it.
+struct ExceptionKeeper {
+  void (*keep)() noexcept;  // keeps the exception being handled
+  void (*rethrow)();        // throws the exception kept last, if any
+};
+OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr;
+
+inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
+inline ErrorCode CodeOfStatus(opkit_status status) {
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
+             ? static_cast<ErrorCode>(status - 1)
+             : ErrorCode::kOperatorFailed;
+}
+
+// Called in a catch block: returns the status for a caller of the ABI, and the exception's text.
+OPKIT_COLD inline opkit_status DescribeException(
+    std::string& text, const char* unknown = "it threw something that is not a std::exception") {
+  try {
+    throw;
+  } catch (const Error& error) {
+    text = error.what();
+    return StatusOf(error.code());
+  } catch (const std::exception& thrown) {
+    text = thrown.what();
+  } catch (...) {
+    text = unknown;
+  }
+  return OPKIT_FAILED;
+}
+// Called in a catch block: reports the exception to the host, and says which status to return to
+// it.
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
+  std::string text;
+  const opkit_status status = DescribeException(text);
+  g_host->set_error(status, text.data(), text.size());
+  if (g_exceptions) g_exceptions->keep();
+  return status;
+}
+// Runs `body`, which may answer with an OpStatus, for the host; exceptions are reported to the
+// host.
+template <class Body>
+OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
+  try {
+    if constexpr (std::is_void_v<decltype(body())>) {
+      body();
+      return OPKIT_OK;
+    } else {
+      const OpStatus status = body();
+      if (status.ok()) [[likely]]
+        return OPKIT_OK;
+      const std::string text = status.message();
+      g_host->add_error(text.data(), text.size());
+      return OPKIT_FAILED;
+    }
+  } catch (...) {
+    return ReportFailure();
+  }
+}
+// Throws the failure of a function of the host's table.
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowHostFailure(const opkit_host* host,
+                                                                       opkit_status status) {
+  if (g_exceptions) g_exceptions->rethrow();
+  throw Error(CodeOfStatus(status), host->failure_text());
+}
+
+// A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
+template <class F>
+struct LoopBody {
+  F& f;
+  std::exception_ptr thrown;
+  std::atomic<bool> failed{false};
+
+  static opkit_status Run(void* context, int64_t begin, int64_t end) {
+    auto& self = *static_cast<LoopBody*>(context);
+    try {
+      self.f(begin, end);
+      return OPKIT_OK;
+    } catch (...) {
+      // Relaxed: the loop's end orders this before the only read of `thrown`.
+      if (!self.failed.exchange(true, std::memory_order_relaxed))
+        self.thrown = std::current_exception();
+      return OPKIT_FAILED;
+    }
+  }
+};
+
+// Calls f(begin, end) for ranges that make up [0, n), on the host's threads.
+template <class F>
+void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
+  LoopBody<F> body{f, {}, {}};
+  const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
+  if (status == OPKIT_OK) [[likely]]
+    return;
+  if (body.thrown) std::rethrow_exception(body.thrown);
+  ThrowHostFailure(host, status);
+}
+template <class F>
+void RunHostLoop(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
+  if (n <= 0) return;
+  if (n <= grain) {
+    for (int64_t i = 0; i < n; ++i) f(i);
+    return;
+  }
+  RunHostRanges(host, call, n, grain, [&f](int64_t begin, int64_t end) {
+    if constexpr (std::is_trivially_copyable_v<F> && std::is_invocable_v<const F&, int64_t>) {
+      const F body = f;
+      for (int64_t i = begin; i < end; ++i) body(i);
+    } else {
+      for (int64_t i = begin; i < end; ++i) f(i);
+    }
+  });
+}
+
+// Work on its way to a stream.
+template <class F>
+struct LaunchedWork {
+  F work;
+  std::string op;
+
+  static opkit_status Run(void* context) {
+    return GuardedCall([&self = *static_cast<LaunchedWork*>(context)] {
+      try {
+        self.work();
+      } catch (const Error&) {
+        throw;
+      } catch (...) {
+        throw Error(
+            ErrorCode::kOperatorFailed,
+            StrCat("work that operator ", self.op, " launched threw: ", CurrentError().message()))
+            .SetCause(std::current_exception());
+      }
+    });
+  }
+  static void Drop(void* context) { delete static_cast<LaunchedWork*>(context); }
+};
+
+}  // namespace detail
+
+// A named part of an operator's own code, for the scope's life: work in it has an identity of its
+// own, below the operator's.
+class OpScope {
+ public:
+  OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
+    host_->scope_begin(call, name, &scope_);
+  }
+  OpScope(OpScope&&) = delete;
+  ~OpScope() { host_->scope_end(&scope_); }
+  const char* name() const { return name_; }
+
+ private:
+  const opkit_host* host_;
+  const char* name_;
+  opkit_scope scope_{};
+};
+
+// The rest of an operator that returned before its outputs were there: Complete or Fail it, once,
+// from any thread. If the handle is dropped before, the operator fails. Its tensors and memory last
+// until then.
+class OpCompletion {
+ public:
+  OpCompletion(const opkit_host* host, opkit_completion* completion)
+      : host_(host), completion_(completion) {}
+  OpCompletion(OpCompletion&& other) noexcept
+      : host_(other.host_), completion_(std::exchange(other.completion_, nullptr)) {}
+  OpCompletion& operator=(OpCompletion&& other) noexcept {
+    std::swap(host_, other.host_);
+    std::swap(completion_, other.completion_);
+    return *this;
+  }
+  ~OpCompletion() {
+    if (completion_)
+      End(OPKIT_FAILED, "its completion handle was dropped without Complete() or Fail()");
+  }
+
+  void Complete() { End(OPKIT_OK, ""); }
+  void Fail(const char* text) { End(OPKIT_FAILED, text); }
+  void Fail(const std::string& text) { End(OPKIT_FAILED, text.c_str()); }
+  explicit operator bool() const { return completion_; }
+
+ private:
+  // Ends the operator; a second call does nothing.
+  void End(opkit_status status, const char* text) {
+    if (completion_) host_->complete(std::exchange(completion_, nullptr), status, text);
+  }
+  const opkit_host* host_;
+  opkit_completion* completion_;
+};
+
+// Goes on with the work of an operator in a thread of the author's own, for the scope's life.
+// `identity` comes from OpResource::invocation.
+class OpAdoption {
+ public:
+  explicit OpAdoption(const Invocation& identity) {
+    const opkit_invocation token{identity.id, identity.parent,
+                                 static_cast<uint64_t>(identity.kind)};
+    detail::g_host->adopt(&token, &scope_);
+  }
+  OpAdoption(OpAdoption&&) = delete;
+  ~OpAdoption() { detail::g_host->scope_end(&scope_); }
+
+ private:
+  opkit_scope scope_{};
+};
+
+// A handle, copied freely, valid during the call it was given to. Members may be called from any
+// thread of the call, except invoke(), temporary() and random().
+class OpResource {
+ public:
+  explicit OpResource(const opkit_call* call) : call_(call) {}
+
+  // The call itself: for the toolkit, and for members of opkit_abi.h that this class does not show.
+  const opkit_call* call() const { return call_; }
+
+  // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
+  // the operator ends, also when it fails; on an asynchronous device when the stream has come past
+  // it. Null for 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
+  void* alloc(int64_t bytes) const {
+    void* memory = nullptr;
+    Check(host()->alloc(call_, bytes, &memory));
+    return memory;
+  }
+  template <class T>
+  T* alloc(int64_t count) const {
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(count, int64_t{sizeof(T)}, &bytes))
+      Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
+    return static_cast<T*>(alloc(bytes));
+  }
+  // A tensor in such memory.
+  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
+                            shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
+  OpTensor temporary(std::initializer_list<int64_t> shape, DType dtype) const {
+    return temporary(std::span(shape.begin(), shape.size()), dtype);
+  }
+
+  // The memory declared by setScratch, undefined at the start of every run; null without.
+  void* scratch() const { return call_->scratch; }
+  int64_t scratch_bytes() const { return call_->scratch_bytes; }
+
+  Device device() const {
+    return {static_cast<DeviceType>(call_->device_type), call_->device_index};
+  }
+  // The stream that work goes to: a CPUStream, or the native one of the device; null on the CPU.
+  void* stream() const { return call_->stream; }
+  template <class T>
+  T* stream() const {
+    return static_cast<T*>(call_->stream);
+  }
+  // Runs `work` at its place in the stream; on the CPU, now. Its captures are copied. Error
+  // (kUnsupported) on a device that runs no host code, as in parallel_for and invoke: issue work on
+  // stream() there.
+  template <class F>
+  void launch(F work) const {
+    if (!call_->asynchronous) return static_cast<void>(work());
+    using Work = detail::LaunchedWork<F>;
+    Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
+  }
+  // Calls f(i) for every i in [0, n) on the host's threads; at its place in the stream where there
+  // is one.
+  template <class F>
+  void parallel_for(int64_t n, F f, int64_t grain = 0) const {
+    static_assert(std::is_invocable_v<F&, int64_t>,
+                  "parallel_for: the body must be callable as f(int64_t index)");
+    if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
+    launch([n, f = std::move(f), grain, host = host()]() mutable {
+      detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
+    });
+  }
+
+  // One sequence for each run, whose numbers SetSeed and the operator's name decide.
+  RandomGenerator& random() const {
+    static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
+    uint64_t* room = const_cast<opkit_call*>(call_)->author;
+    if (!room[7]) {
+      room[7] = 1;
+      return *new (room) RandomGenerator(random(0));
+    }
+    return *std::launder(reinterpret_cast<RandomGenerator*>(room));
+  }
+  // Independent sequences, for instance one for each row of a parallel loop.
+  RandomGenerator random(uint64_t stream) const {
+    return RandomGenerator(call_->random_seed, stream);
+  }
+
+  template <class... Parts>
+  void log(LogLevel level, const Parts&... parts) const {
+    host()->log(call_, static_cast<int32_t>(level), StrCat(parts...).c_str());
+  }
+  [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
+  // The identity of this thread's work; OpAdoption goes on with it in another thread.
+  Invocation invocation() const {
+    opkit_invocation now{};
+    host()->invocation(&now);
+    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+  }
+
+  // Operators with setAsync() call it: the function may return before its outputs are there, and
+  // the holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
+  OpCompletion defer() const {
+    opkit_completion* completion = nullptr;
+    Check(host()->defer(call_, &completion));
+    return OpCompletion(host(), completion);
+  }
+
+  // Runs another operator on these tensors, writing into the outputs given. The host keeps it ready
+  // from run to run. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
+  // kInvalidArgument when an output has another dtype or shape than the result.
+  //
+  //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
+  void invoke(std::string_view op, std::span<const OpTensor> inputs,
+              std::span<const OpTensor> outputs, const Arguments& args = {}) const {
+    const std::string name(op);
+    const detail::AbiAttributes attributes(args);
+    const auto views = [](std::span<const OpTensor> tensors) {
+      return tensors.empty() ? nullptr : &tensors.data()->view();
+    };
+    Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
+                         views(outputs), attributes.size(), attributes.data()));
+  }
+  void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
+              std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
+    invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
+           args);
+  }
+
+ private:
+  const opkit_host* host() const { return call_->host; }
+  void Check(opkit_status status) const {
+    if (status != OPKIT_OK) [[unlikely]]
+      detail::ThrowHostFailure(host(), status);
+  }
+
+  const opkit_call* call_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
+
+// ---- opkit/op/function/function_signature.hpp
+// The signatures that function operators may have, read at compile time and adapted to one erased
+// form each. The fast forms are passed through; the others copy maps and vectors at every call.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorDef;
+
+// The device and the node that a state is made for.
+struct OpContext {
+  Device device;
+  const OperatorDef* def = nullptr;  // the node: in the program that runs it
+  const opkit_node* node = nullptr;  // the same, in a library
+};
+
+// Whether an operator runs the forward or the backward functions of its record.
+enum class FunctionPass : uint8_t { kForward, kBackward };
+
+namespace detail {
+inline OpStatus StatusOfAnswer(int answer) {
+  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
+  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
+}
+}  // namespace detail
+
+// An operator that keeps data between its runs. Made by setCreateOpState's function once for each
+// operator instance, and destroyed with it.
+class StatefulOp : public detail::RefCounted {
+ public:
+  // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
+  // every call.
+  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                       std::span<OpTensor> outputs, OpResource& resource) {
+    std::vector<OpTensor> ins(inputs.begin(), inputs.end()), outs(outputs.begin(), outputs.end());
+    return detail::StatusOfAnswer(pass == FunctionPass::kForward
+                                      ? Forward(std::move(ins), std::move(outs), resource)
+                                      : Backward(std::move(ins), std::move(outs), resource));
+  }
+  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                      const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
+    return FAIL;
+  }
+  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
+  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                       const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
+    return FAIL;
+  }
+};
+
+// Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
+// before its value is known.
+using ShapeVectors = std::vector<std::vector<int64_t>>;
+
+using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
+                                                std::span<OpTensor>, OpResource&)>;
+using ParseAttrsFunction = UniqueFunction<OpStatus(const AttrMap&, int* num_in, int* num_out)>;
+using InferTypeFunction =
+    UniqueFunction<OpStatus(const AttrMap&, std::vector<DType>& in, std::vector<DType>& out)>;
+using InferShapeFunction =
+    UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
+using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
+using CreateStateFunction =
+    UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
+using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
+
+namespace detail {
+
+template <class... Types>
+struct TypeList {};
+
+// The signature of a function pointer, or of a function object whose operator() is neither
+// overloaded nor generic. Deduction also takes noexcept functions.
+template <class R, class... P>
+struct SignatureParts {
+  using Return = R;
+  using Parameters = TypeList<P...>;
+};
+template <class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
+template <class F>
+auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
+struct Unreadable {};
+SignatureParts<Unreadable> ReadSignature(...);
+
+template <class F>
+using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
+template <class F>
+using FunctionReturn = typename FunctionSignature<F>::Return;
+
+template <class R>
+inline constexpr bool kIsReturn =
+    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
+    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
+
+template <class F, class... Args>
+OpStatus CallForStatus(F& f, Args&&... args) {
+  using R = FunctionReturn<F>;
+  if constexpr (std::is_void_v<R>) {
+    f(std::forward<Args>(args)...);
+    return {};
+  } else if constexpr (std::is_same_v<R, OpStatus>) {
+    return f(std::forward<Args>(args)...);
+  } else {
+    return StatusOfAnswer(static_cast<int>(f(std::forward<Args>(args)...)));
+  }
+}
+
+// P without reference or pointer, if P passes a T by value, reference or pointer.
+template <class P>
+using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
+template <class P>
+inline constexpr bool kIsPassed =
+    !std::is_rvalue_reference_v<P> &&
+    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
+// Whether the caller sees values that the function writes to P.
+template <class P>
+inline constexpr bool kIsWritable =
+    (std::is_lvalue_reference_v<P> ||
+     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
+
+// `object`, passed as P.
+template <class P, class T>
+P PassAs(T& object) {
+  if constexpr (std::is_pointer_v<P>)
+    return &object;
+  else if constexpr (std::is_reference_v<P>)
+    return object;
+  else
+    return std::move(object);
+}
+
+// Attributes: const AttrMap&, or a map of strings by value or const reference.
+template <class P>
+constexpr bool IsAttrs() {
+  using Map = std::remove_cvref_t<P>;
+  constexpr bool kReadOnly =
+      !std::is_reference_v<P> ||
+      (std::is_lvalue_reference_v<P> && std::is_const_v<std::remove_reference_t<P>>);
+  if constexpr (std::is_same_v<Map, AttrMap>)
+    return kReadOnly && std::is_reference_v<P>;
+  else
+    return kReadOnly && StringMap<Map>;
+}
+template <class P>
+const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
+  using Map = std::remove_cvref_t<P>;
+  if constexpr (std::is_same_v<Map, AttrMap>)
+    return attrs;
+  else
+    return attrs.As<Map>();
+}
+
+// Tensors: a span, or a vector by value, reference or pointer.
+template <class P, bool kInputs>
+inline constexpr bool kIsTensors =
+    std::is_same_v<std::remove_cvref_t<P>, std::span<const OpTensor>> ||
+    (!kInputs && std::is_same_v<std::remove_cvref_t<P>, std::span<OpTensor>>) ||
+    (kIsPassed<P> && std::is_same_v<Pointee<P>, std::vector<OpTensor>>);
+
+template <class P>
+class TensorsArg {
+  static constexpr bool kCopies = std::is_same_v<Pointee<P>, std::vector<OpTensor>>;
+
+ public:
+  template <class Span>
+  explicit TensorsArg(Span tensors) : items_(tensors.begin(), tensors.end()) {}
+  decltype(auto) Get() {
+    if constexpr (kCopies)
+      return PassAs<P>(items_);
+    else
+      return (items_);
+  }
+
+ private:
+  std::conditional_t<kCopies, Pointee<P>, std::remove_cvref_t<P>> items_;
+};
+
+// Types as DType, or as int with -1 for unknown.
+template <class P>
+inline constexpr bool kIsTypes = kIsPassed<P> && (std::is_same_v<Pointee<P>, std::vector<int>> ||
+                                                  std::is_same_v<Pointee<P>, std::vector<DType>>);
+template <class P>
+class TypesArg {
+ public:
+  TypesArg(const std::vector<DType>& types, const char*) {
+    for (DType type : types) {
+      const bool unknown = std::is_same_v<Item, int> && type == DType::kUndefined;
+      items_.push_back(unknown ? static_cast<Item>(-1) : static_cast<Item>(type));
+    }
+  }
+  P Get() { return PassAs<P>(items_); }
+  void Store(std::vector<DType>& types, const char* what) const {
+    if constexpr (kIsWritable<P>) {
+      types.clear();
+      for (size_t i = 0; i < items_.size(); ++i) {
+        const int type = static_cast<int>(items_[i]);
+        if (type < -1 || type >= kNumDTypes)
+          Throw(ErrorCode::kInvalidArgument, "inferType says ", type, " for ", what, " ", i,
+                ", which is no DType; -1 is unknown");
+        types.push_back(type < 0 ? DType::kUndefined : static_cast<DType>(type));
+      }
+    }
+  }
+
+ private:
+  using Item = typename Pointee<P>::value_type;
+  std::vector<Item> items_;
+};
+
+// Shapes of int64_t or unsigned int. An unknown extent is -1 in both: 4294967295 as unsigned int.
+template <class P>
+inline constexpr bool kIsShapes =
+    kIsPassed<P> && (std::is_same_v<Pointee<P>, ShapeVectors> ||
+                     std::is_same_v<Pointee<P>, std::vector<std::vector<unsigned int>>>);
+template <class P>
+class ShapesArg {
+  using Extent = typename Pointee<P>::value_type::value_type;
+  static constexpr bool kNarrow = std::is_same_v<Extent, unsigned int>;
+  static constexpr int64_t kUnknownNarrow = 0xffffffff;
+
+ public:
+  ShapesArg(const ShapeVectors& shapes, const char* what) {
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      auto& item = items_.emplace_back();
+      for (int64_t extent : shapes[i]) {
+        if (kNarrow && extent >= kUnknownNarrow)
+          Throw(ErrorCode::kOutOfRange, "extent ", extent, " of ", what, " ", i,
+                " does not fit in "
+                "unsigned int; write the function with std::vector<std::vector<int64_t>>");
+        item.push_back(static_cast<Extent>(extent));
+      }
+    }
+  }
+  P Get() { return PassAs<P>(items_); }
+  void Store(ShapeVectors& shapes, const char* what) const {
+    if constexpr (kIsWritable<P>) {
+      shapes.clear();
+      for (size_t i = 0; i < items_.size(); ++i) {
+        auto& shape = shapes.emplace_back();
+        for (Extent item : items_[i]) {
+          const auto extent = static_cast<int64_t>(item);
+          if (extent < -1)
+            Throw(ErrorCode::kInvalidArgument, "inferShape says extent ", extent, " for ", what,
+                  " ", i, "; -1 is unknown");
+          shape.push_back(kNarrow && extent == kUnknownNarrow ? -1 : extent);
+        }
+      }
+    }
+  }
+
+ private:
+  Pointee<P> items_;
+};
+
+template <class P>
+inline constexpr bool kIsResource =
+    !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
+
+// Adapt makes an Erased function of an `f` whose parameters are those of the list, where that is
+// possible.
+template <class Erased>
+using As = std::type_identity<Erased>;
+template <class F, class A, class I, class O, class R>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
+           kIsTensors<O, false> && kIsResource<R>)
+ForwardFunction Adapt(As<ForwardFunction>, F f, TypeList<A, I, O, R>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
+                            std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
+    TensorsArg<I> in(inputs);
+    TensorsArg<O> out(outputs);
+    return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
+  };
+}
+template <class F, class A>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>())
+ParseAttrsFunction Adapt(As<ParseAttrsFunction>, F f, TypeList<A, int*, int*>) {
+  return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
+    return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
+  };
+}
+template <class List, class A, class In, class Out, class F>
+auto AdaptInference(F f) {
+  return [f = std::move(f)](const AttrMap& attrs, List& inputs, List& outputs) mutable {
+    In in(inputs, "input");
+    Out out(outputs, "output");
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
+    return status;
+  };
+}
+template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> &&
+           kIsWritable<O>)
+InferTypeFunction Adapt(As<InferTypeFunction>, F f, TypeList<A, I, O>) {
+  return AdaptInference<std::vector<DType>, A, TypesArg<I>, TypesArg<O>>(std::move(f));
+}
+template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> &&
+           kIsWritable<O>)
+InferShapeFunction Adapt(As<InferShapeFunction>, F f, TypeList<A, I, O>) {
+  return AdaptInference<ShapeVectors, A, ShapesArg<I>, ShapesArg<O>>(std::move(f));
+}
+template <class F, class A, class I>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
+           std::is_same_v<Pointee<I>, std::vector<int>>)
+MutateInputsFunction Adapt(As<MutateInputsFunction>, F f, TypeList<A, I>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
+    return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
+  };
+}
+template <class P>
+inline constexpr bool kIsStateOwner = false;
+// Whether P is a std::unique_ptr<StatefulOp>*; <memory> is not included for it.
+template <class P>
+  requires requires(P* owner) {
+    requires std::is_same_v<typename P::element_type, StatefulOp>;
+    requires std::is_same_v<decltype(owner->release()), StatefulOp*>;
+  }
+inline constexpr bool kIsStateOwner<P*> = true;
+template <class P>
+inline constexpr bool kIsStateOut = std::is_same_v<P, StatefulOp**> || kIsStateOwner<P>;
+
+// The place where the function makes its state. The state is adopted at once, so that it is freed
+// also when the function fails after making it.
+template <class P>
+class StateOut {
+ public:
+  explicit StateOut(IntrusivePtr<StatefulOp>& owner) : owner_(owner) {}
+  ~StateOut() {
+    if constexpr (std::is_pointer_v<Made>) {
+      if (made_) owner_ = IntrusivePtr<StatefulOp>(made_);
+    } else if (made_) {
+      owner_ = IntrusivePtr<StatefulOp>(made_.release());
+    }
+  }
+  P Get() { return &made_; }
+
+ private:
+  using Made = std::remove_pointer_t<P>;
+  IntrusivePtr<StatefulOp>& owner_;
+  Made made_{};
+};
+template <class P>
+inline constexpr bool kIsOpContext =
+    std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
+    (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
+template <class F, class A, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>)
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, S>) {
+  return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
+                            IntrusivePtr<StatefulOp>& state) mutable {
+    StateOut<S> made(state);
+    return CallForStatus(f, PassAttrs<A>(attrs), made.Get());
+  };
+}
+template <class F, class A, class C, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>)
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, S>) {
+  return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
+                            IntrusivePtr<StatefulOp>& state) mutable {
+    StateOut<S> made(state);
+    return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
+  };
+}
+template <class F, class A, class I>
+  requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
+ScratchFunction Adapt(As<ScratchFunction>, F f, TypeList<A, I>) {
+  return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
+  };
+}
+// Whether a function F can be an Erased one, and F in that form.
+template <class Erased, class F>
+inline constexpr bool kFits = requires {
+  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
+};
+template <class Erased, class F>
+Erased AdaptTo(F f) {
+  if constexpr (kFits<Erased, F>)
+    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
+  else
+    return {};  // a static_assert of the caller has failed
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+
+// ---- opkit/op/schema/value_schema.hpp
+// The documentation of an operator's attributes, inputs and outputs: the same in a schema and
+// across the boundary of a library.
+#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// One attribute that an operator takes.
+struct AttributeSchema {
+  std::string name;
+  std::string doc;
+  bool required = false;
+  std::optional<AttributeType> type;  // unset: any
+  std::optional<Attribute> default_value;
+};
+
+// One input or output.
+struct ValueSchema {
+  std::string name;
+  std::string doc;
+  std::vector<DType> dtypes;  // empty: any
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
+// ---- opkit/op/function_op.hpp
+// REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
+// have. The builder fills in a record, which a program registers
+// (op/function/function_operator.hpp) and a library hands over (plugin/export/library_export.hpp).
+#ifndef OPKIT_OP_FUNCTION_OP_HPP_
+#define OPKIT_OP_FUNCTION_OP_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The functions for one device type.
+struct FunctionDevice {
+  std::string name;                    // "cpu", "gpu", …
+  DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
+  ForwardFunction forward, backward;
+  CreateStateFunction create_state;  // where set, its object is called instead of the two
+  bool shares_state = true;          // backward runs the object that forward has used
+  opkit_kernel abi{};                // the functions' form in opkit_abi.h, where the record crosses
+};
+
+// The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
+// and typed operators. op/abi/op_conversion.hpp makes an opkit_op of it, and a record again where a
+// program loads the library. Read-only after registration; called from several threads.
+struct FunctionOpRecord : detail::RefCounted {
+  std::string name;
+  const char* file = "";
+  int line = 0;
+  std::string doc;
+  std::string library;  // the library that it came from; empty for the program itself
+  uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
+  std::vector<FunctionDevice> devices;
+  std::vector<std::pair<int, int>> inplace;  // {input, output}
+  std::vector<AttributeSchema> attributes;
+  std::vector<ValueSchema> inputs, outputs;
+
+  // The functions of REGISTER_OP.
+  ParseAttrsFunction parse_attrs;
+  InferTypeFunction infer_type;
+  InferShapeFunction infer_shape;
+  MutateInputsFunction mutate_inputs;
+  ScratchFunction scratch;
+  // Their form in opkit_abi.h, where the record crosses.
+  opkit_op abi{};
+  // detail::FunctionHooks, which answer for a library's operator instead of the functions.
+  detail::IntrusivePtr<detail::RefCounted> hooks;
+
+  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
+  std::string problem;  // what is wrong with the registration; reported when the operator is used
+
+  bool Has(uint64_t flag) const { return (flags & flag) != 0; }
+  FunctionDevice* Find(DeviceType type) {
+    for (FunctionDevice& device : devices)
+      if (device.type == type) return &device;
+    return nullptr;
+  }
+  // Whether a record that has crossed has a backward function.
+  bool HasBackward() const {
+    for (const FunctionDevice& device : devices)
+      if (device.abi.backward) return true;
+    return false;
+  }
+};
+
+namespace detail {
+using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
+}  // namespace detail
+
+// Fills in a record; made by REGISTER_OP. Devices are "cpu" (also when none is given), "gpu",
+// "cpu_stream", or the name of a device type of your own. A function may be a function, a function
+// pointer or a lambda.
+//
+//   int forward(std::map<std::string, std::string> attrs, std::vector<OpTensor> inputs,
+//               std::vector<OpTensor> outputs, OpResource res);
+//   REGISTER_OP(my_gemm).setForward(forward, "cpu").setBackward(backward, "cpu")
+//       .setParseAttrs(parseAttrs).setInferType(inferType).setInferShape(inferShape);
+//
+// Attributes arrive in a map of strings, by value or const reference; tensors in a vector, by
+// value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
+// The form that allocates nothing is
+//   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
+//
+// Host takes the record, and is told what is added to it: FunctionOpHost in a program,
+// LibraryOpHost in a library.
+template <class Host>
+class BasicFunctionOpBuilder {
+ public:
+  BasicFunctionOpBuilder(const char* name, const char* file, int line) noexcept
+      : record_(new FunctionOpRecord), host_(record_) {
+    Guarded([&] {
+      record_->name = name;
+      record_->file = file;
+      record_->line = line;
+      host_.Begin();
+    });
+  }
+
+  // Computes the outputs. Their shapes are those that inferShape says; without it, those that the
+  // output tensors have before the run.
+  template <class F>
+  BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
+    static_assert(detail::kFits<ForwardFunction, F>,
+                  "setForward(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
+                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
+                  "OpResource&)");
+    return OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
+                    std::move(f));
+  }
+  // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
+  // this order: the operator <name>_backward, and the gradient of this one.
+  template <class F>
+  BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
+    static_assert(detail::kFits<ForwardFunction, F>,
+                  "setBackward(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
+                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
+                  "OpResource&)");
+    return OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
+                    std::move(f));
+  }
+  // Makes the object that runs the operator. It is also asked for the gradient; with
+  // setNoGradient() it is not.
+  template <class F>
+  BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
+    static_assert(detail::kFits<CreateStateFunction, F>,
+                  "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
+                  "StatefulOp** state), with OpContext context in the middle if you need the "
+                  "device; std::unique_ptr<StatefulOp>* also does for the state");
+    OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
+             std::move(f));
+    return Guarded([&] {
+      if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
+        if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
+    });
+  }
+  // Says that the operator has no gradient, for instance because its StatefulOp has no Backward.
+  BasicFunctionOpBuilder& setNoGradient() {
+    return Guarded([&] {
+      for (const FunctionDevice& device : record_->devices)
+        if (device.backward)
+          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+      record_->flags |= OPKIT_OP_NO_GRADIENT;
+      host_.NoGradient();
+    });
+  }
+  // Says how many inputs and outputs a node with these attributes has, and refuses wrong
+  // attributes. Without it any number goes.
+  template <class F>
+  BasicFunctionOpBuilder& setParseAttrs(F f) {
+    static_assert(detail::kFits<ParseAttrsFunction, F>,
+                  "setParseAttrs(f): write int f(std::map<std::string, std::string> attrs, int* "
+                  "num_in, int* num_out)");
+    return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
+  }
+  // Infers dtypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for
+  // unknown. Without it every output has the dtype of input 0.
+  template <class F>
+  BasicFunctionOpBuilder& setInferType(F f) {
+    static_assert(detail::kFits<InferTypeFunction, F>,
+                  "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<int>& intypes, std::vector<int>& outtypes)");
+    return Once(record_->infer_type, "setInferType", std::move(f));
+  }
+  // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
+  // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
+  // While something is unknown a failure means that nothing can be said yet.
+  template <class F>
+  BasicFunctionOpBuilder& setInferShape(F f) {
+    static_assert(detail::kFits<InferShapeFunction, F>,
+                  "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<std::vector<unsigned int>>& inshapes, "
+                  "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
+    return Once(record_->infer_shape, "setInferShape", std::move(f));
+  }
+  // Names the inputs that are written to.
+  template <class F>
+  BasicFunctionOpBuilder& setMutateInputs(F f) {
+    static_assert(detail::kFits<MutateInputsFunction, F>,
+                  "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
+    return Once(record_->mutate_inputs, "setMutateInputs", std::move(f));
+  }
+  BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
+    return setMutateInputs(
+        [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) { out = list; });
+  }
+  // Asks for memory for the whole of a run of either pass, known from the shapes of the forward
+  // inputs before it, so that a plan can hold it.
+  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+    return Once(record_->scratch, "setScratch",
+                [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
+  }
+  template <class F>
+    requires(!std::is_arithmetic_v<F>)
+  BasicFunctionOpBuilder& setScratch(F f) {
+    static_assert(detail::kFits<ScratchFunction, F>,
+                  "setScratch(f): write int64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+    return Once(record_->scratch, "setScratch", std::move(f));
+  }
+  // Names pairs {input, output} that may share memory.
+  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Guarded(
+        [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
+  }
+  // Its nodes carry a graph, which the functions run; one without is refused.
+  BasicFunctionOpBuilder& setIsSubgraphOp() {
+    return Guarded([&] { host_.NeedsSubgraph(); }).Set(OPKIT_OP_SUBGRAPH);
+  }
+  // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
+  BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
+  // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
+  BasicFunctionOpBuilder& setAcceptAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
+  // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
+  // On the CPU; on streams the stream does it.
+  BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
+  // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
+  // a graph never merges, folds or drops such nodes.
+  BasicFunctionOpBuilder& setHasEffects() {
+    return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
+  }
+  BasicFunctionOpBuilder& setDoc(const char* doc) {
+    return Guarded([&] { record_->doc = doc, host_.Doc(); });
+  }
+
+ private:
+  BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
+  // Static initialisers must not throw: an error is kept, and reported when the operator is used.
+  template <class F>
+  BasicFunctionOpBuilder& Guarded(F call) noexcept {
+    try {
+      call();
+    } catch (...) {
+      AddProblem(CurrentError().what());
+    }
+    return *this;
+  }
+  void AddProblem(const std::string& text) noexcept {
+    try {
+      std::string problem = StrCat("REGISTER_OP(", record_->name, ") at ", record_->file, ":",
+                                   record_->line, ": ", text);
+      host_.Problem(problem);
+      if (record_->problem.empty()) record_->problem = std::move(problem);
+    } catch (...) {  // no memory to report it in
+    }
+  }
+  template <class Function, class F>
+  BasicFunctionOpBuilder& Once(Function& slot, const char* setter, F f) {
+    if (slot)
+      AddProblem(StrCat(setter, " is called twice"));
+    else
+      slot = detail::AdaptTo<Function>(std::move(f));
+    return *this;
+  }
+  FunctionDevice* FindDevice(std::string_view name) {
+    for (FunctionDevice& device : record_->devices)
+      if (device.name == name) return &device;
+    return nullptr;
+  }
+  template <class Function, class F>
+  BasicFunctionOpBuilder& OnDevice(const char* name, const char* setter,
+                                   Function FunctionDevice::*slot, FunctionPass pass, F f) {
+    return Guarded([&] {
+      FunctionDevice added;
+      added.name = Host::DeviceName(name, setter);
+      FunctionDevice* functions = FindDevice(added.name);
+      if (!functions) functions = &record_->devices.emplace_back(std::move(added));
+      if (pass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
+        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+      if (functions->*slot)
+        Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
+      functions->*slot = detail::AdaptTo<Function>(std::move(f));
+      host_.Add(*functions, pass);
+    });
+  }
+
+  detail::FunctionRecord record_;
+  Host host_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_OP_HPP_
+
+// ---- opkit/plugin/export/library_export.hpp
+// The operators of a library, collected by its units and handed over to the host that loads it.
+#ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
+#define OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The contents of this shared object; each that is loaded has its own.
+struct LibraryContents {
+  std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
+  OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
+  void (*finalize)() = nullptr;
+  // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
+  void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
+
+  RefCountedList owners;  // keep what `ops` points to
+  std::vector<const opkit_op*> ops;
+  opkit_library library{};
+};
+OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
+
+// Describes the library to `host`, the work of opkit_library_entry. Null after a failure, which is
+// reported to the host.
+OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) noexcept;
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
+
+// ---- opkit/plugin/author.hpp
+// The one header that the author of an operator library includes. Operators registered in this unit
+// are the library's; a host loads them with Library::Load (plugin/library.hpp).
+//
+//   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
+//
+// -fno-gnu-unique lets the library be unloaded: with g++ even std::make_shared pins it otherwise.
+//
+// REGISTER_OP(name)… (op/function_op.hpp) needs no more. For operators that are classes or
+// typed functions include <opkit/opkit.hpp> as well.
+#ifndef OPKIT_PLUGIN_AUTHOR_HPP_
+#define OPKIT_PLUGIN_AUTHOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Takes a record into the library.
+class OPKIT_IMAGE_LOCAL LibraryOpHost {
+ public:
+  explicit LibraryOpHost(FunctionRecord record) : record_(std::move(record)) {}
+
+  void Begin() { ThisLibrary().records.push_back(record_); }
+  static std::string DeviceName(const char* name, const char*) { return name; }
+  void Add(FunctionDevice&, FunctionPass) {}
+  void Doc() {}
+  void HasEffects() {}
+  void NeedsSubgraph() {}
+  void NoGradient() {}
+  void Problem(const std::string&) {}
+
+ private:
+  FunctionRecord record_;
+};
+
+template <auto f>
+OpStatus CallInitialize(int host_major, int host_minor) {
+  auto call = f;
+  static_assert(
+      std::is_invocable_v<decltype(f), int, int> && kIsReturn<FunctionReturn<decltype(f)>>,
+      "OPKIT_LIBRARY_INITIALIZE(f): write int f(int host_major, int host_minor); the "
+      "answer is int (1 is success), bool, ReturnValue, Status or void");
+  return CallForStatus(call, host_major, host_minor);
+}
+
+}  // namespace detail
+
+using LibraryOpBuilder = BasicFunctionOpBuilder<detail::LibraryOpHost>;
+
+}  // namespace opkit
+
+// See op/op_registry.hpp.
+extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
+char opkit_image_is_library = 1;
+
+extern "C" __attribute__((weak, used, visibility("default"))) const opkit_library*
+opkit_library_entry(const opkit_host* host) {
+  return ::opkit::detail::DescribeLibrary(host);
+}
+
+// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope.
+#undef OPKIT_REGISTER_OP
+#define OPKIT_REGISTER_OP(name)                                                              \
+  [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
+      ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
+
+// Called when the library is loaded, before its operators are used, with the version of the host's
+// ABI: int f(int host_major, int host_minor). A failure refuses the loading.
+#define OPKIT_LIBRARY_INITIALIZE(...)                                  \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
+      (::opkit::detail::ThisLibrary().initialize =                     \
+           &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
+       true)
+// Called before the library is unloaded: void f().
+#define OPKIT_LIBRARY_FINALIZE(...)                                  \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
+      (::opkit::detail::ThisLibrary().finalize = (__VA_ARGS__), true)
+
+#ifdef OPKIT_OPKIT_HPP_
+// ---- opkit/plugin/export/export_operators.hpp
+// The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
+// (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
+// each becomes a record whose kernels run the operator in a workspace of its own over the host's
+// memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Adds records of all that the host can run. Adds none where the host is this program itself, which
+// has the operators already.
+OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
+
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
+    (ThisLibrary().add_registered = &AddRegisteredOperators, true);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#endif
+
+#endif  // OPKIT_PLUGIN_AUTHOR_HPP_
+
+#ifdef OPKIT_DEFINITIONS
+#include <algorithm>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <typeinfo>
+
+// ---- opkit/base/impl/strings.ipp
+// The definitions of opkit/base/strings.hpp.
+#ifndef OPKIT_BASE_IMPL_STRINGS_IPP_
+#define OPKIT_BASE_IMPL_STRINGS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void Text::AppendTo(std::string& out) const {
+  switch (kind_) {
+    case Kind::kLiteral:
+      out += value_.object ? static_cast<const char*>(value_.object) : "(null)";
+      break;
+    case Kind::kChars:
+      out.append(static_cast<const char*>(value_.object), size_);
+      break;
+    case Kind::kCharacter:
+      out += static_cast<char>(value_.integer);
+      break;
+    case Kind::kInt:
+      out += std::to_string(value_.integer);
+      break;
+    case Kind::kUInt:
+      out += std::to_string(static_cast<uint64_t>(value_.integer));
+      break;
+    case Kind::kFloat: {
+      char buffer[32];  // whatever the program's locale says
+      out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value_.number,
+                                       std::chars_format::general, 9)
+                             .ptr);
+      break;
+    }
+    case Kind::kObject:
+      append_(out, value_.object);
+      break;
+  }
+}
+
+namespace detail {
+
+OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
+  std::string out;
+  for (const Text* part : parts) part->AppendTo(out);
+  return out;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d) {
+  return detail::Join({&a, &b, &c, &d});
+}
+
+OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                                const Text& e, const Text& f, const Text& g, const Text& h) {
+  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
+}
+
+OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                                const Text& e, const Text& f, const Text& g, const Text& h,
+                                const Text& i, const Text& j, const Text& k, const Text& l,
+                                const Text& m, const Text& n, const Text& o, const Text& p) {
+  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
+
+// ---- opkit/base/impl/error.ipp
+// The definitions of opkit/base/error.hpp.
+#ifndef OPKIT_BASE_IMPL_ERROR_IPP_
+#define OPKIT_BASE_IMPL_ERROR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const char* ToString(ErrorCode code) {
+  constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
+                                    "already exists",   "out of range",      "uninitialized",
+                                    "out of memory",    "unsupported",       "failed precondition",
+                                    "cancelled",        "deadline exceeded", "operator failed"};
+  return kNames[static_cast<int>(code)];
+}
+
+OPKIT_INLINE Error::Error(ErrorCode code, std::string message, const void* subject)
+    : std::runtime_error(message),
+      code_(code),
+      subject_(subject),
+      message_(std::move(message)),
+      what_(message_) {}
+
+OPKIT_INLINE const char* Error::what() const noexcept { return what_.c_str(); }
+
+OPKIT_INLINE Error& Error::AddContext(std::string line) {
+  constexpr size_t kMost = 24, kFirst = 12;
+  if (context_.size() < kMost) {
+    what_ += "\n  " + line;
+    context_.push_back(std::move(line));
+    return *this;
+  }
+  left_out_ += left_out_ == 0 ? 2 : 1;  // at first also the line that makes room for their number
+  context_.erase(context_.begin() + kFirst + 1);
+  context_.push_back(std::move(line));
+  context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
+  what_ = message_;
+  for (const std::string& one : context_) what_ += "\n  " + one;
+  return *this;
+}
+
+OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                        const Text& d) {
+  throw Error(code, StrCat(a, b, c, d));
+}
+
+OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
+                        const Text& e, const Text& f, const Text& g, const Text& h) {
+  throw Error(code, StrCat(a, b, c, d, e, f, g, h));
+}
+
+OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
+                        const Text& e, const Text& f, const Text& g, const Text& h, const Text& i,
+                        const Text& j, const Text& k, const Text& l, const Text& m, const Text& n,
+                        const Text& o, const Text& p) {
+  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
+}
+
+OPKIT_INLINE Error CurrentError() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& thrown) {
+    return Error(ErrorCode::kOperatorFailed, thrown.what()).SetCause(std::current_exception());
+  } catch (...) {
+    return Error(ErrorCode::kOperatorFailed, "threw something that is not a std::exception")
+        .SetCause(std::current_exception());
+  }
+}
+
+namespace detail {
+
+OPKIT_INLINE void RethrowInContext(std::string line) {
+  try {
+    throw;
+  } catch (Error& error) {
+    if (error.is_shared() && typeid(error) == typeid(Error))
+      throw Error(error).AddContext(std::move(line));
+    if (!error.is_shared()) error.AddContext(std::move(line));
+    throw;
+  } catch (...) {
+    throw CurrentError().AddContext(std::move(line));
+  }
+}
+
+OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);
+  std::abort();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_ERROR_IPP_
+
+// ---- opkit/base/impl/suggest.ipp
+// The definitions of opkit/base/suggest.hpp.
+#ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
+#define OPKIT_BASE_IMPL_SUGGEST_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
+  auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  const size_t width = b.size() + 1;
+  std::vector<int64_t> rows(3 * width);
+  int64_t *before = rows.data(), *previous = before + width, *row = previous + width;
+  for (size_t j = 0; j <= b.size(); ++j) previous[j] = static_cast<int64_t>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int64_t>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
+      int64_t best = previous[j - 1] + differs;
+      if (previous[j] + 1 < best) best = previous[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                           lower(a[i - 2]) == lower(b[j - 1]);
+      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+      row[j] = best;
+    }
+    std::swap(before, previous);
+    std::swap(previous, row);
+  }
+  return static_cast<size_t>(previous[b.size()]);
+}
+
+OPKIT_INLINE std::string NearestName(std::string_view name,
+                                     const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+OPKIT_INLINE std::string SuggestName(std::string_view name,
+                                     const std::vector<std::string>& candidates) {
+  if (candidates.empty()) return {};
+  constexpr size_t kShown = 12;
+  const std::string nearest = NearestName(name, candidates);
+  std::string out = nearest.empty() ? " (known: " : " (did you mean '" + nearest + "'? known: ";
+  for (size_t i = 0; i < candidates.size() && i < kShown; ++i) {
+    if (i) out += ", ";
+    out += "'" + candidates[i] + "'";
+  }
+  if (candidates.size() > kShown) out += StrCat(" and ", candidates.size() - kShown, " more");
+  return out + ")";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
+
+// ---- opkit/core/impl/shape.ipp
+// The definitions of opkit/core/shape.hpp.
+#ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
+#define OPKIT_CORE_IMPL_SHAPE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Dims& Dims::operator=(Dims&& other) noexcept {
+  if (this != &other) {
+    Free();
+    Steal(other);
+  }
+  return *this;
+}
+
+OPKIT_INLINE void Dims::Assign(const int64_t* values, size_t count) {
+  int64_t* heap = count > kInline ? new int64_t[count] : nullptr;
+  Free();
+  size_ = static_cast<int>(count);
+  if (heap) heap_ = heap;
+  if (count) std::memcpy(data(), values, count * sizeof(int64_t));
+}
+
+OPKIT_INLINE void Dims::Steal(Dims& other) {
+  size_ = other.size_;
+  if (size_ > kInline)
+    heap_ = other.heap_;
+  else
+    for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
+  other.size_ = 0;
+}
+
+OPKIT_INLINE int Shape::Axis(int64_t axis) const {
+  if (axis < -rank() || axis >= rank())
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
+          rank());
+  return static_cast<int>(axis < 0 ? axis + rank() : axis);
+}
+
+OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {
+  int64_t product = 1;
+  for (int i = begin; i < end; ++i) product *= dims_[i];
+  return product;
+}
+
+OPKIT_INLINE Dims Shape::DenseStrides() const {
+  Dims strides = dims_;
+  int64_t step = 1;
+  for (int i = rank() - 1; i >= 0; --i) {
+    strides[i] = step;
+    step *= dims_[i] > 0 ? dims_[i] : 1;
+  }
+  return strides;
+}
+
+OPKIT_INLINE bool Shape::IsDense(const Dims& strides) const {
+  if (strides.size() != rank()) return false;
+  int64_t step = 1;
+  for (int i = rank() - 1; i >= 0 && numel_ > 0; --i) {
+    if (dims_[i] != 1 && strides[i] != step) return false;
+    step *= dims_[i];
+  }
+  return true;
+}
+
+OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
+  int64_t count = 1;
+  bool empty = false;
+  for (int i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 0)
+      Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ", dims[i],
+            " at axis ", i);
+    empty |= dims[i] == 0;
+    if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
+      Throw(ErrorCode::kOutOfRange, "shape ", dims,
+            " has more elements than a 64-bit count can hold");
+  }
+  return empty ? 0 : count;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
+
+// ---- opkit/base/impl/platform.ipp
+// The definitions of opkit/base/platform.hpp.
+#ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
+#define OPKIT_BASE_IMPL_PLATFORM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
+  const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
+                          static_cast<long>(deadline_ns % 1'000'000'000)};
+  while (signalled_.load(std::memory_order_acquire) == 0) {
+    // The kernel compares the word with 0 again before it sleeps, so a Set() in between is not
+    // lost.
+    const long rc = syscall(SYS_futex, &signalled_, FUTEX_WAIT_BITSET_PRIVATE, 0,
+                            deadline_ns < 0 ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
+    if (rc != 0 && errno == ETIMEDOUT) return signalled_.load(std::memory_order_acquire) != 0;
+  }
+  return true;
+}
+
+OPKIT_INLINE int AvailableCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
+  return online > 0 ? static_cast<int>(online) : 1;
+}
+
+OPKIT_INLINE void PinCurrentThread(int index) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
+  int skip = index % CPU_COUNT(&allowed);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    return;
+  }
+}
+
+OPKIT_INLINE void SetCurrentThreadName(const char* name) {
+  char shortened[16] = {};
+  for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
+  pthread_setname_np(pthread_self(), shortened);
+}
+
+OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
+  FileMapping out;
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0) {
+    out.error = errno;
+  } else if (S_ISREG(status.st_mode)) {
+    out.is_file = true;
+    out.size = static_cast<size_t>(status.st_size);
+    if (out.size > 0) out.data = mmap(nullptr, out.size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (out.data == MAP_FAILED) out = {nullptr, 0, errno, true};
+  }
+  if (file >= 0) close(file);
+  return out;
+}
+
+OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
+  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
+
+// ---- opkit/core/impl/device.ipp
+// The definitions of opkit/core/device.hpp.
+#ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
+#define OPKIT_CORE_IMPL_DEVICE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
+  alignas(DeviceTypeRegistry) static unsigned char room[sizeof(DeviceTypeRegistry)];
+  static auto* registry = new (room) DeviceTypeRegistry;  // outlives every static tensor
+  return *registry;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.type == type) return entry.info;
+  return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
+}
+
+OPKIT_INLINE int FindDeviceType(std::string_view name) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.info.name == name) return static_cast<int>(entry.type);
+  return -1;
+}
+
+OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries) {
+    if (entry.type == type && entry.info.name == info.name) return type;
+    if (entry.type == type || entry.info.name == info.name)
+      Throw(ErrorCode::kAlreadyExists, "device type ", static_cast<int32_t>(type), " '", info.name,
+            "' clashes with ", static_cast<int32_t>(entry.type), " '", entry.info.name, "'");
+  }
+  auto& entries = registry.entries;
+  if (entries.count == entries.kMost)
+    Throw(ErrorCode::kOutOfRange, "device type '", info.name, "' is one more than the ",
+          static_cast<int>(entries.kMost), " that a program may have");
+  entries.all[entries.count++] = {type, std::move(info)};
+  return type;
+}
+
+OPKIT_INLINE Device MemoryDevice(Device device) {
+  const detail::KnownDeviceType* known = detail::FindKnownDeviceType(device.type);
+  if (!known) return {GetDeviceTypeInfo(device.type).memory, device.index};
+  return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_DEVICE_IPP_
+
+// ---- opkit/core/impl/allocator.ipp
+// The definitions of opkit/core/allocator.hpp.
+#ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+#define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
+  if (bytes <= 0) return nullptr;
+  void* data = DoAllocateOn(index, bytes);
+  if (!data)
+    Throw(ErrorCode::kOutOfMemory, "out of memory on ", name(), ": ", bytes,
+          " bytes were asked for while ", live_bytes(), " bytes are in use");
+  // Relaxed: statistics, they order nothing.
+  const int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  int64_t peak = peak_.load(std::memory_order_relaxed);
+  while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+  }
+  return data;
+}
+
+OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
+  if (!data) return;
+  live_.fetch_sub(bytes, std::memory_order_relaxed);
+  DoDeallocate(data, bytes);
+}
+
+namespace detail {
+
+OPKIT_INLINE AllocatorTable::AllocatorTable() {
+  slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
+                                                  std::memory_order_relaxed);
+}
+
+OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (slot < 0 || slot >= kSlots)
+    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
+  return slots[slot];
+}
+
+OPKIT_INLINE AllocatorTable& Allocators() {
+  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
+  // on the heap would be lost.
+  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
+  static auto* table = new (room) AllocatorTable;
+  return *table;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Allocator& GetAllocator(DeviceType type) {
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
+  if (!allocator)
+    Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
+          ": include its backend's header, or call SetAllocator");
+  return *allocator;
+}
+
+OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+
+// ---- opkit/core/impl/tensor.ipp
+// The definitions of opkit/core/tensor.hpp.
+#ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
+#define OPKIT_CORE_IMPL_TENSOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
+OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
+OPKIT_INLINE Tensor::~Tensor() = default;
+
+OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype,
+                            Dims strides)
+    : storage_(std::move(storage)),
+      byte_offset_(byte_offset),
+      shape_(std::move(shape)),
+      strides_(std::move(strides)),
+      dtype_(dtype) {
+  if (!storage_ || dtype == DType::kUndefined)
+    Throw(ErrorCode::kInvalidArgument, "a view ", dtype, ToString(shape_), " needs ",
+          storage_ ? "a dtype" : "a storage");
+  device_ = storage_->device();
+  const int64_t needed = ViewBytes();
+  if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
+    Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
+          ToString(strides_), " at byte ", byte_offset, " does not fit in its storage of ",
+          storage_->nbytes(), " bytes");
+  if (shape_.IsDense(strides_)) strides_ = Dims();
+  if (strides_.empty()) capacity_ = needed;
+}
+
+OPKIT_INLINE void Tensor::Resize(Shape shape, DType dtype) {
+  if (dtype == DType::kUndefined)
+    Throw(ErrorCode::kInvalidArgument, "Resize to ", ToString(shape), " needs a dtype");
+  if (!Fits(shape, dtype)) TakeMemory(NewMemory(shape, dtype));
+  shape_ = std::move(shape);
+  dtype_ = dtype;
+  strides_ = Dims();
+  layout_ = Layout();
+}
+
+OPKIT_INLINE void Tensor::ReserveSpace(int64_t outer) {
+  if (rank() == 0 || dtype_ == DType::kUndefined)
+    Fail(ErrorCode::kFailedPrecondition, "ReserveSpace needs a dtype and an outer dimension");
+  CheckStandard("ReserveSpace");
+  if (outer <= shape_[0]) return;
+  Dims dims(shape_);
+  dims[0] = outer;
+  const Shape reserved(std::move(dims));
+  if (is_dense() && Fits(reserved, dtype_)) return;
+  CheckHost();
+  Storage bigger = NewMemory(reserved, dtype_);
+  CopyElementsTo(static_cast<char*>(bigger->data()));
+  TakeMemory(std::move(bigger));
+  strides_ = Dims();
+}
+
+OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
+  source.CheckInitialized();
+  source.CheckStandard("ShareData");
+  if (numel() != source.numel())
+    Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
+         source.Describe());
+  if (!source.is_dense())
+    Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
+  Tensor shared = source;
+  shared.shape_ = shape_;
+  shared.strides_ = Dims();
+  *this = std::move(shared);
+}
+
+OPKIT_INLINE void Tensor::CopyFrom(const Tensor& source) {
+  if (&source == this) return;
+  source.CheckInitialized();
+  source.CheckHost();
+  source.CheckStandard("CopyFrom");
+  CheckHost();
+  Tensor target = PreparedFor(source);
+  source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
+  *this = std::move(target);
+}
+
+OPKIT_INLINE Tensor Tensor::PreparedFor(const Tensor& source) const {
+  Tensor target = *this;
+  if (Fits(source.shape_, source.dtype_)) {
+    target.Resize(source.shape_, source.dtype_);
+    if (!target.SharesMemoryWith(source)) return target;
+  }
+  target.TakeMemory(NewMemory(source.shape_, source.dtype_));
+  target.Resize(source.shape_, source.dtype_);
+  return target;
+}
+
+OPKIT_INLINE Tensor Tensor::Contiguous() const {
+  Tensor out(device_);
+  out.CopyFrom(*this);
+  return out;
+}
+
+OPKIT_INLINE Tensor Tensor::View(const Dims& dims) const {
+  CheckInitialized();
+  if (!is_dense() || !layout_.is_standard())
+    Fail(ErrorCode::kInvalidArgument, "View needs a dense tensor; call Contiguous() first");
+  Dims resolved = dims;
+  int64_t known = 1;
+  int unknown = -1;
+  for (int i = 0; i < resolved.size(); ++i)
+    if (resolved[i] == -1 && unknown < 0)
+      unknown = i;
+    else if (__builtin_mul_overflow(known, resolved[i], &known))
+      known = -1;
+  if (unknown >= 0 && known > 0) resolved[unknown] = numel() / known;
+  const bool open = unknown >= 0 && known == 0;
+  Shape shape = open ? Shape{0} : Shape(std::move(resolved));
+  if (open || shape.numel() != numel())
+    Fail(ErrorCode::kInvalidArgument, "cannot be viewed as shape ", dims);
+  Tensor out = *this;
+  out.shape_ = std::move(shape);
+  out.strides_ = Dims();
+  return out;
+}
+
+OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
+  CheckInitialized();
+  CheckStandard("Slice");
+  axis = shape_.Axis(axis);
+  if (begin < 0 || end < begin || end > shape_[axis])
+    Fail(ErrorCode::kOutOfRange, "slice [", begin, ", ", end, ") is outside axis ", axis);
+  Tensor out = *this;
+  Dims dims(shape_);
+  dims[axis] = end - begin;
+  out.shape_ = Shape(std::move(dims));
+  if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
+  out.strides_ = strides();
+  if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
+  out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
+  return out;
+}
+
+OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
+  CheckInitialized();
+  CheckStandard("Permute");
+  if (order.size() != rank())
+    Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", order.size());
+  const Dims old_strides = strides();
+  Dims dims = order, steps = order;
+  for (int i = 0; i < order.size(); ++i) {
+    const int axis = shape_.Axis(order[i]);
+    for (int j = 0; j < i; ++j)
+      if (shape_.Axis(order[j]) == axis)
+        Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
+    dims[i] = shape_[axis];
+    steps[i] = old_strides[axis];
+  }
+  Tensor out = *this;
+  out.shape_ = Shape(std::move(dims));
+  out.strides_ = std::move(steps);
+  return out;
+}
+
+OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
+  if (numel() == 0 || other.numel() == 0) return false;
+  const auto* a = static_cast<const char*>(raw_data());
+  const auto* b = static_cast<const char*>(other.raw_data());
+  if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
+  return a < b + other.SpanBytes() && b < a + SpanBytes();
+}
+
+OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout) {
+  Tensor out(storage->device());
+  out.capacity_ = storage->nbytes();
+  out.storage_ = std::move(storage);
+  out.shape_ = std::move(shape);
+  out.dtype_ = dtype;
+  out.layout_ = std::move(layout);
+  return out;
+}
+
+OPKIT_INLINE void Tensor::SetDevice(Device device) {
+  if (storage_ && MemoryDevice(device) != MemoryDevice(device_))
+    Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", ToString(device),
+         " without a copy; use CopyFrom or device/copy.hpp");
+  device_ = device;
+}
+
+OPKIT_INLINE std::string Tensor::Describe() const {
+  std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
+  if (!layout_.is_standard()) out += " in " + ToString(layout_);
+  if (!is_dense()) out += " with strides" + ToString(strides_);
+  if (!initialized()) out += " (uninitialized)";
+  return out;
+}
+
+OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
+  int64_t nbytes = 0;
+  if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, ToString(shape),
+          " has more bytes than a 64-bit count can hold");
+  return nbytes;
+}
+
+OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                               const Text& d, const Text& e, const Text& f) const {
+  throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
+}
+
+OPKIT_INLINE void Tensor::FailToRead(DType wanted) const {
+  CheckInitialized();
+  Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
+       "; to write another dtype call Resize(shape, dtype) first");
+}
+
+OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
+  int64_t nbytes = 0;
+  return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) && nbytes <= capacity_ &&
+         (storage_ || nbytes == 0) &&
+         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
+}
+
+OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
+  try {
+    return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
+  } catch (const Error& error) {
+    Fail(error.code(), "cannot become ", dtype, ToString(shape), ": ", error.message());
+  }
+}
+
+OPKIT_INLINE void Tensor::TakeMemory(Storage storage) {
+  capacity_ = storage->nbytes();
+  storage_ = std::move(storage);
+  byte_offset_ = 0;
+}
+
+OPKIT_INLINE int64_t Tensor::SpanBytes() const {
+  if (!layout_.is_standard()) return capacity_;
+  if (numel() == 0) return 0;
+  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  int64_t last = 0;
+  for (int i = 0; i < rank(); ++i) last += (shape_[i] - 1) * strides_[i];
+  return (last + 1) * ItemSize(dtype_);
+}
+
+OPKIT_INLINE int64_t Tensor::ViewBytes() const {
+  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.size() != rank()) return -1;
+  if (numel() == 0) return 0;
+  int64_t end = 1, step = 0;
+  for (int i = 0; i < rank(); ++i)
+    if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
+        __builtin_add_overflow(end, step, &end))
+      return -1;
+  return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
+}
+
+OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
+  const auto item = static_cast<size_t>(ItemSize(dtype_));
+  const char* base = static_cast<const char*>(raw_data());
+  if (numel() == 0) return;
+  if (is_dense()) {
+    std::memcpy(out, base, static_cast<size_t>(nbytes()));
+    return;
+  }
+  Dims index(shape_);
+  for (int i = 0; i < rank(); ++i) index[i] = 0;
+  for (int64_t n = numel(); n > 0; --n, out += item) {
+    int64_t offset = 0;
+    for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
+    std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
+    for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_TENSOR_IPP_
+
+// ---- opkit/core/impl/attribute.ipp
+// The definitions of opkit/core/attribute.hpp.
+#ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+#define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const char* ToString(AttributeType type) {
+  constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
+                                    "ints", "floats", "bools", "strings", "tensors"};
+  return kNames[static_cast<int>(type)];
+}
+
+OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
+  const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
+  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
+        write_float ? "; write " + Print() + ".0" : std::string());
+}
+
+OPKIT_INLINE std::string Attribute::Print() const {
+  std::string out;
+  auto add = [&](const Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
+  const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
+  for (int64_t value : values_->ints) add(bools ? Text(value != 0) : Text(value));
+  for (double value : values_->floats) add(value);
+  for (const std::string& value : values_->strings) add("\"" + value + "\"");
+  for (const Tensor& value : values_->tensors) add(value);
+  return is_list() ? "[" + out + "]" : out;
+}
+
+OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.device() != b.device()) return false;
+  if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
+  if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
+  const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
+  return x.nbytes() == 0 ||
+         std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
+}
+
+OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
+  for (const NamedAttribute& item : list) {
+    if (Has(item.name))
+      Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
+            ToString(*Find(item.name)), " and as ", ToString(item.value));
+    items_.push_back(item);
+  }
+}
+
+OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
+  for (NamedAttribute& item : items_)
+    if (item.name == name) {
+      item.value = std::move(value);
+      return;
+    }
+  items_.push_back({std::move(name), std::move(value)});
+}
+
+OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
+  return std::erase_if(items_, [&](const NamedAttribute& item) { return item.name == name; }) > 0;
+}
+
+OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {
+  for (const NamedAttribute& item : items_)
+    if (item.name == name) return &item.value;
+  return nullptr;
+}
+
+OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
+  std::vector<std::string> names;
+  for (const NamedAttribute& item : items_) names.push_back(item.name);
+  return names;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+// ---- opkit/op/abi/impl/abi_attributes.ipp
+// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
+// that come in.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
+static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
+
+// Bytes from the first element of a view to the end of the last; false where they cannot be
+// counted.
+inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
+  int64_t last = 0, step = 0;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
+                              __builtin_add_overflow(last, step, &last)))
+      return false;
+  return !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
+}
+
+OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
+  if (!view) return "is null";
+  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+    return StrCat("has the dtype ", view->dtype, ", which does not exist");
+  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
+  if (view->device_type <= 0)
+    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
+  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  bool is_empty = false;
+  for (int i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
+    is_empty |= view->shape[i] == 0;
+  }
+  int64_t bytes = 0;
+  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
+  return view->data || is_empty ? "" : "has no memory";
+}
+OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
+  if (!attr) return "is null";
+  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
+    return StrCat("has the type ", attr->type, ", which does not exist");
+  if (!attr->name) return "has no name";
+  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
+  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
+    return StrCat("has ", attr->count, " elements and is no list");
+  const int type = attr->type % 5;
+  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
+                         : is_text                  ? static_cast<const void*>(attr->strings)
+                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
+                                                    : static_cast<const void*>(attr->ints);
+  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
+    return "has elements that are null";
+  for (uint64_t i = 0; i < attr->count; ++i) {
+    if (is_text && !attr->strings[i]) return "has a null string";
+    if (!is_tensor) continue;
+    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
+      return StrCat("has a tensor that ", problem);
+    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
+  }
+  return "";
+}
+
+OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  const auto rank = static_cast<size_t>(view.rank);
+  Shape shape(Dims(view.shape, rank));
+  Dims strides(view.strides, rank);
+  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
+      host->strides() == strides)
+    return *host;
+  int64_t bytes = 0;
+  CountBytes(view, &bytes);
+  if (host && host->storage()) {
+    const auto* const begin = static_cast<const char*>(host->storage()->data());
+    const int64_t offset = static_cast<const char*>(view.data) - begin;
+    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
+      return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
+  }
+  return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
+                std::move(strides));
+}
+
+// An opkit_attr with all that it points to.
+struct AbiAttribute : RefCounted {
+  AbiAttribute(const std::string& attribute_name, const Attribute& attribute)
+      : name(attribute_name),
+        text(AttributeText(attribute)),
+        value(attribute),
+        string_data(value.values().strings.size()),
+        string_sizes(string_data.size()),
+        strides(value.values().tensors.size()),
+        views(strides.size()),
+        view_pointers(strides.size()) {
+    const Attribute::Values& all = value.values();
+    for (size_t i = 0; i < all.strings.size(); ++i) {
+      string_data[i] = all.strings[i].c_str();
+      string_sizes[i] = all.strings[i].size();
+    }
+    for (size_t i = 0; i < all.tensors.size(); ++i) {
+      const Tensor& tensor = all.tensors[i];
+      strides[i] = tensor.strides();
+      views[i] = OpTensor(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
+                          strides[i].data(), tensor.rank(), tensor.device());
+      views[i].Bind(&tensor);
+      view_pointers[i] = &views[i].view();
+    }
+    attr.size = sizeof attr;
+    attr.name = name.c_str();
+    attr.type = static_cast<int32_t>(value.type());
+    attr.count = value.size();
+    attr.ints = all.ints.data();
+    attr.floats = all.floats.data();
+    attr.strings = string_data.data();
+    attr.string_sizes = string_sizes.data();
+    attr.tensors = view_pointers.data();
+    attr.text = text.c_str();
+  }
+
+  std::string name, text;
+  Attribute value;
+  std::vector<const char*> string_data;
+  std::vector<uint64_t> string_sizes;
+  std::vector<Dims> strides;
+  std::vector<OpTensor> views;
+  std::vector<const opkit_tensor*> view_pointers;
+  opkit_attr attr{};
+};
+
+OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
+  for (const NamedAttribute& argument : arguments) {
+    auto item = MakeIntrusive<AbiAttribute>(argument.name, argument.value);
+    pointers_.push_back(&item->attr);
+    items_.push_back(std::move(item));
+  }
+}
+
+OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
+  Arguments out;
+  if (count > kMostParts || (count > 0 && !attrs))
+    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+          attrs ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i) {
+    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
+            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            " of a library ", problem);
+    const opkit_attr& attr = *attrs[i];
+    auto values = MakeIntrusive<Attribute::Values>();
+    for (uint64_t k = 0; k < attr.count; ++k) {
+      const int type = attr.type % 5;
+      if (type == OPKIT_ATTR_INT || type == OPKIT_ATTR_BOOL)
+        values->ints.push_back(type == OPKIT_ATTR_INT ? attr.ints[k] : attr.ints[k] != 0);
+      else if (type == OPKIT_ATTR_FLOAT)
+        values->floats.push_back(attr.floats[k]);
+      else if (type == OPKIT_ATTR_STRING)
+        values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
+      else
+        values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
+    }
+    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
+  }
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+
+// ---- opkit/op/abi/op_conversion.hpp
+// An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
+// without trusting it, as a record. A new value of opkit_op is added in abi/opkit_abi.h, in
+// FunctionOpRecord and in this header's definitions; CONTRIBUTING.md says where a new function is.
+#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
+int DeviceTypeFromName(std::string_view name);
+
+// The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
+// kernels call the record's functions and let no exception out; the record's `abi` is handed over
+// as it is.
+OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
+
+// Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
+// functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
+// (kInvalidArgument) for every fault of the description.
+FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
+
+// Throws an Error: "library NAME WHAT; MEND".
+[[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
+                                               const Text& mend = {},
+                                               ErrorCode code = ErrorCode::kInvalidArgument);
+// Refuses a name that is no short line of text. A null name passes.
+void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+
+// ---- opkit/plugin/export/impl/library_export.ipp
+// The functions of REGISTER_OP as opkit_op has them, and the library's description.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An operator of the host: its attributes, read once, and the author's state.
+struct FunctionInstance {
+  FunctionDevice& device;
+  AttrMap attrs;
+  IntrusivePtr<StatefulOp> state;
+};
+
+// The functions of a record's kernels.
+struct OPKIT_IMAGE_LOCAL DeviceFunctions {
+  static void FillIn(FunctionDevice& device, bool has_gradient) {
+    opkit_kernel& kernel = device.abi;
+    kernel.create = &Create;
+    kernel.destroy = &Destroy;
+    kernel.author = &device;
+    if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
+    if (device.backward || (device.create_state && has_gradient))
+      kernel.backward = &Run<FunctionPass::kBackward>;
+  }
+
+ private:
+  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
+    return GuardedCall([&] {
+      auto& device = *static_cast<FunctionDevice*>(const_cast<void*>(kernel->author));
+      AttrMap attrs(*node);
+      IntrusivePtr<StatefulOp> state;
+      if (device.create_state) {
+        const OpContext context{
+            {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
+        OpStatus status = device.create_state(attrs, context, state);
+        if (!status.ok()) return status;
+        if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+      }
+      *instance = new FunctionInstance{device, std::move(attrs), std::move(state)};
+      return OpStatus();
+    });
+  }
+  static void Destroy(void* instance) {
+    GuardedCall([&] { delete static_cast<FunctionInstance*>(instance); });
+  }
+  template <FunctionPass kPass>
+  static opkit_status Run(void* context, const opkit_call* call) {
+    return GuardedCall([&] {
+      auto& [device, attrs, state] = *static_cast<FunctionInstance*>(context);
+      std::vector<OpTensor> in_copies, out_copies;
+      const std::span<const OpTensor> in(Views(call->inputs, call->num_inputs, in_copies),
+                                         call->num_inputs);
+      const std::span<OpTensor> out(Views(call->outputs, call->num_outputs, out_copies),
+                                    call->num_outputs);
+      OpResource resource(call);
+      if (state) return state->Run(kPass, in, out, resource);
+      return (kPass == FunctionPass::kForward ? device.forward : device.backward)(attrs, in, out,
+                                                                                  resource);
+    });
+  }
+  // Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
+  // functions only read the views; they write to the memory behind.
+  static OpTensor* Views(const opkit_tensor* tensors, uint64_t count,
+                         std::vector<OpTensor>& copies) {
+    if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
+      return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
+    for (uint64_t i = 0; i < count; ++i) copies.emplace_back(*opkit_tensor_at(tensors, i));
+    return copies.data();
+  }
+};
+
+// Calls a record's functions with copies of the host's attributes, types and shapes.
+struct OPKIT_IMAGE_LOCAL RecordFunctions {
+  static void FillIn(FunctionOpRecord& record) {
+    if (record.parse_attrs) record.abi.parse_attrs = &ParseAttrs;
+    if (record.infer_type) record.abi.infer_type = &InferType;
+    if (record.infer_shape) record.abi.infer_shape = &InferShape;
+    if (record.mutate_inputs) record.abi.mutated_inputs = &MutatedInputs;
+    if (record.scratch) record.abi.scratch_bytes = &ScratchBytes;
+    record.abi.author = &record;
+    for (FunctionDevice& device : record.devices)
+      DeviceFunctions::FillIn(device, !record.Has(OPKIT_OP_NO_GRADIENT));
+  }
+
+ private:
+  static FunctionOpRecord& RecordOf(const opkit_op* op) {
+    return *static_cast<FunctionOpRecord*>(const_cast<void*>(op->author));
+  }
+
+  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                                 int32_t* num_outputs) {
+    return GuardedCall([&] {
+      int inputs = -1, outputs = -1;
+      OpStatus status = RecordOf(op).parse_attrs(AttrMap(*node), &inputs, &outputs);
+      *num_inputs = inputs;
+      *num_outputs = outputs;
+      return status;
+    });
+  }
+
+  static std::vector<DType> Types(opkit_value* values, uint64_t count) {
+    std::vector<DType> types(count);  // kUndefined
+    for (uint64_t i = 0; i < count; ++i)
+      if (const int32_t dtype = opkit_value_at(values, i)->dtype; dtype > 0 && dtype < kNumDTypes)
+        types[i] = static_cast<DType>(dtype);
+    return types;
+  }
+  static void StoreTypes(const std::vector<DType>& types, opkit_value* values, uint64_t count,
+                         const char* what) {
+    CheckCount(types.size(), count, "inferType", what);
+    for (uint64_t i = 0; i < count; ++i)
+      opkit_value_at(values, i)->dtype =
+          types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
+  }
+  static void CheckCount(size_t found, uint64_t expected, const char* function, const char* what) {
+    if (found != expected)
+      Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
+            ", but the node has ", expected);
+  }
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs) {
+    return GuardedCall([&] {
+      std::vector<DType> in = Types(inputs, node->num_inputs);
+      std::vector<DType> out = Types(outputs, node->num_outputs);
+      OpStatus status = RecordOf(op).infer_type(AttrMap(*node), in, out);
+      if (status.ok()) {
+        StoreTypes(in, inputs, node->num_inputs, "inputs");
+        StoreTypes(out, outputs, node->num_outputs, "outputs");
+      }
+      return status;
+    });
+  }
+
+  static ShapeVectors Shapes(const opkit_value* values, uint64_t count) {
+    ShapeVectors shapes(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      for (int32_t axis = 0; axis < value.rank; ++axis)
+        shapes[i].push_back(value.dims[axis] < 0 ? -1 : value.dims[axis]);
+    }
+    return shapes;
+  }
+  // An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
+  static void StoreShapes(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
+                          const char* what, bool empty_is_scalar) {
+    CheckCount(shapes.size(), count, "inferShape", what);
+    for (uint64_t i = 0; i < count; ++i) {
+      opkit_value& value = *opkit_value_at(values, i);
+      const std::vector<int64_t>& shape = shapes[i];
+      if (shape.size() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kOutOfRange, "inferShape says ", shape.size(), " axes for ", what, " ", i,
+              "; ", OPKIT_MAX_RANK, " are the most");
+      if (shape.empty() && !empty_is_scalar) continue;
+      const bool same_rank = value.rank == static_cast<int32_t>(shape.size());
+      value.rank = static_cast<int32_t>(shape.size());
+      for (size_t axis = 0; axis < shape.size(); ++axis)
+        if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
+    }
+  }
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs) {
+    return GuardedCall([&] {
+      ShapeVectors in = Shapes(inputs, node->num_inputs);
+      ShapeVectors out = Shapes(outputs, node->num_outputs);
+      bool ranks_known = true;
+      for (uint64_t i = 0; i < node->num_inputs; ++i) {
+        const opkit_value& input = *opkit_value_at(inputs, i);
+        ranks_known &= !input.present || input.rank >= 0;
+      }
+      OpStatus status = RecordOf(op).infer_shape(AttrMap(*node), in, out);
+      if (status.ok()) {
+        StoreShapes(in, inputs, node->num_inputs, "inputs", false);
+        StoreShapes(out, outputs, node->num_outputs, "outputs", ranks_known);
+      }
+      return status;
+    });
+  }
+  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+    return GuardedCall([&] {
+      std::vector<int> list;
+      OpStatus status = RecordOf(op).mutate_inputs(AttrMap(*node), list);
+      for (int input : list) {
+        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+          return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
+                                   node->num_inputs);
+        mutated[input] = 1;
+      }
+      return status;
+    });
+  }
+  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                   const opkit_value* inputs, int64_t* bytes) {
+    return GuardedCall(
+        [&] { *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs)); });
+  }
+};
+
+OPKIT_INLINE LibraryContents& ThisLibrary() {
+  static LibraryContents contents;
+  return contents;
+}
+
+OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
+  LibraryContents& contents = ThisLibrary();
+  g_host = host;
+  g_exceptions = nullptr;
+  const opkit_status status = GuardedCall([&] {
+    contents.ops.clear();
+    contents.owners.clear();
+    std::vector<FunctionRecord> records;
+    std::map<std::string_view, FunctionRecord> known;
+    for (const FunctionRecord& record : contents.records) {
+      FunctionRecord& first = known[record->name];
+      // A header's operator, registered by two units, is one.
+      if (first && first->line == record->line && std::string_view(first->file) == record->file)
+        continue;
+      first = record;
+      if (!record->problem.empty()) return OpStatus::Failure(record->problem);
+      RecordFunctions::FillIn(*record);
+      records.push_back(record);
+    }
+    if (contents.add_registered) contents.add_registered(records);
+    for (FunctionRecord& record : records)
+      contents.ops.push_back(ExportOp(std::move(record), contents.owners));
+    return OpStatus();
+  });
+  if (status != OPKIT_OK) return nullptr;
+  opkit_library& library = contents.library;
+  library = {};
+  library.size = sizeof library;
+  library.abi_major = OPKIT_ABI_MAJOR;
+  library.abi_minor = OPKIT_ABI_MINOR;
+  library.version = OPKIT_VERSION_STRING;
+  if (contents.initialize)
+    library.initialize = [](uint32_t host_major, uint32_t host_minor) {
+      return GuardedCall([&] {
+        return ThisLibrary().initialize(static_cast<int>(host_major), static_cast<int>(host_minor));
+      });
+    };
+  if (contents.finalize) library.finalize = [] { GuardedCall([] { ThisLibrary().finalize(); }); };
+  library.num_ops = contents.ops.size();
+  library.ops = contents.ops.data();
+  return &library;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
+
+// ---- opkit/engine/pool/idle_list.hpp
+// IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
+// which none of them sleeps while there is work. Costs a submitter two loads when no thread sleeps.
+#ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
+#define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A place in the list, on the sleeping thread's stack.
+struct IdleThread {
+  Parker parker;
+  IdleThread* prev = nullptr;
+  IdleThread* next = nullptr;
+  bool listed = false;
+};
+
+// A thread without work is first `searching`, then asleep in the list. A publisher of work reads
+// searching() and sleeping() after publishing; a thread that goes to sleep enters the list, leaves
+// `searching`, and then looks at all the work again. All four are seq_cst, as are the publications,
+// so at least one of the two sees the other. The publisher either
+//  - sees searching() > 0: that searcher stops searching later, to sleep (then it looks again and
+//    sees the work) or because it found other work (then the last searcher looks again and wakes
+//    another thread); or
+//  - sees sleeping() > 0 and wakes one thread, which counts as searching from that moment: a burst
+//    of submissions wakes one thread, and each that finds work wakes the next; or
+//  - sees neither: every thread of the pool is busy and will look before it sleeps.
+class IdleList {
+ public:
+  int searching() const { return searching_.load(std::memory_order_seq_cst); }
+  int sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
+
+  void StartSearching() { searching_.fetch_add(1, std::memory_order_seq_cst); }
+  // Ends this thread's search; true when no other thread searches.
+  bool StopSearching() { return searching_.fetch_sub(1, std::memory_order_seq_cst) == 1; }
+
+  void Enlist(IdleThread& self) {
+    MutexLock lock(mutex_);
+    self.listed = true;
+    self.next = first_;
+    if (first_) first_->prev = &self;
+    first_ = &self;
+    sleeping_.fetch_add(1, std::memory_order_seq_cst);
+  }
+
+  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards no
+  // thread holds a pointer to `self`.
+  bool Delist(IdleThread& self) {
+    MutexLock lock(mutex_);
+    if (!self.listed) return false;
+    Remove(self);
+    return true;
+  }
+
+  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or,
+  // with `unless_searching`, one searches already.
+  bool WakeOne(bool unless_searching) {
+    Parker::Address address = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (!first_ || (unless_searching && searching() != 0)) return false;
+      StartSearching();
+      IdleThread& sleeper = *first_;
+      Remove(sleeper);
+      address = sleeper.parker.Set();
+    }
+    Parker::Wake(address);
+    return true;
+  }
+
+  void WakeAll() {
+    while (WakeOne(/*unless_searching=*/false)) {
+    }
+  }
+
+  void ResetAfterFork() {
+    mutex_.ResetAfterFork();
+    first_ = nullptr;
+    searching_ = 0;
+    sleeping_ = 0;
+  }
+
+ private:
+  void Remove(IdleThread& thread) {
+    (thread.prev ? thread.prev->next : first_) = thread.next;
+    if (thread.next) thread.next->prev = thread.prev;
+    thread.listed = false;
+    sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  Mutex mutex_;
+  IdleThread* first_ = nullptr;
+  std::atomic<int> sleeping_{0};
+  std::atomic<int> searching_{0};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
+
+// ---- opkit/engine/pool/spin_lock.hpp
+// SpinLock: one word, for sections of a dozen instructions that are nearly never contended: the
+// bookkeeping of one Var, the head of a free list.
+#ifndef OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
+#define OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
+// thread that finds it locked for long yields the CPU, since the holder may have lost its own.
+class SpinLock {
+ public:
+  // Acquire, with the release in Unlock: the section sees the writes of earlier ones.
+  void Lock() {
+    if (locked_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]
+      LockSlowly();
+  }
+  void Unlock() { locked_.store(0, std::memory_order_release); }
+  // Called in a forked child, where the thread that held it may not exist.
+  void ResetAfterFork() { locked_ = 0; }
+
+ private:
+  OPKIT_COLD void LockSlowly() {
+    constexpr int kSpins = 64;
+    for (;;) {
+      for (int i = 0; i < kSpins; ++i) {
+        CpuRelax();
+        // Relaxed: only a hint of when to try.
+        if (locked_.load(std::memory_order_relaxed) == 0 &&
+            locked_.exchange(1, std::memory_order_acquire) == 0)
+          return;
+      }
+      sched_yield();
+    }
+  }
+
+  std::atomic<uint32_t> locked_{0};
+};
+
+class SpinLockGuard {
+ public:
+  explicit SpinLockGuard(SpinLock& lock) : lock_(lock) { lock_.Lock(); }
+  SpinLockGuard(const SpinLockGuard&) = delete;
+  SpinLockGuard& operator=(const SpinLockGuard&) = delete;
+  ~SpinLockGuard() { lock_.Unlock(); }
+
+ private:
+  SpinLock& lock_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
+
+// ---- opkit/engine/pool/inbox.hpp
+// Inbox: a queue that any thread puts nodes into without a lock and any thread takes them from, the
+// oldest first. The pool's shared queue and the engine's queue of ready operations are inboxes.
+#ifndef OPKIT_ENGINE_POOL_INBOX_HPP_
+#define OPKIT_ENGINE_POOL_INBOX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct InboxNode {
+  std::atomic<InboxNode*> next{nullptr};
+};
+
+// D. Vyukov's intrusive queue (a list that always holds a stub, at least), with a lock for takers,
+// since his allows only one. The queue does not own its nodes; a taker sees everything that was
+// written before the Put of its node.
+class Inbox {
+ public:
+  // Seq_cst, as empty() is: a thread that puts looks for a taker afterwards, and a taker that goes
+  // to sleep looks here after it has announced that.
+  void Put(InboxNode* node) {
+    // Relaxed: the exchange publishes it.
+    node->next.store(nullptr, std::memory_order_relaxed);
+    InboxNode* before = tail_.exchange(node, std::memory_order_seq_cst);
+    // Release: the taker sees the node whole. Until here the list ends at `before`.
+    before->next.store(node, std::memory_order_release);
+  }
+
+  // The oldest node; null where there is none, or only one that is just being put.
+  InboxNode* Take() {
+    // Relaxed: a hint. Not read from `tail_`: every Put would wait for that cache line.
+    if (head_.load(std::memory_order_relaxed) == &stub_ &&
+        !stub_.next.load(std::memory_order_relaxed))
+      return nullptr;
+    SpinLockGuard guard(take_lock_);
+    // Relaxed, as all accesses of `head_`: it is written under the lock, and empty() says why it
+    // may look. Acquire, here and below: pairs with Put.
+    InboxNode* head = head_.load(std::memory_order_relaxed);
+    InboxNode* next = head->next.load(std::memory_order_acquire);
+    if (head == &stub_) {
+      if (!next) return nullptr;
+      head = next;
+      head_.store(head, std::memory_order_relaxed);
+      next = head->next.load(std::memory_order_acquire);
+    }
+    if (!next) {
+      // The last node leaves only when the stub is behind it.
+      if (tail_.load(std::memory_order_seq_cst) != head) return nullptr;
+      Put(&stub_);
+      next = head->next.load(std::memory_order_acquire);
+      if (!next) return nullptr;
+    }
+    head_.store(next, std::memory_order_relaxed);
+    // The next taker wants these cache lines soon; they are in the cache of the CPU that put them.
+    const auto address = reinterpret_cast<uintptr_t>(next);
+    __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
+    return head;
+  }
+
+  // Never true while a node is in it. Relaxed: a stub that is the tail again was put there by a
+  // taker that had moved `head_` on before, so a thread that sees the tail sees the head, too.
+  bool empty() const {
+    return tail_.load(std::memory_order_seq_cst) == &stub_ &&
+           head_.load(std::memory_order_relaxed) == &stub_;
+  }
+
+  // Called in a forked child: forgets the nodes, which belong to the parent.
+  void ResetAfterFork() {
+    take_lock_.ResetAfterFork();
+    stub_.next = nullptr;
+    head_ = tail_ = &stub_;
+  }
+
+ private:
+  InboxNode stub_;
+  alignas(kCacheLine) std::atomic<InboxNode*> tail_{&stub_};
+  alignas(kCacheLine) SpinLock take_lock_;
+  std::atomic<InboxNode*> head_{&stub_};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
+
+// ---- opkit/engine/pool/latch.hpp
+// Latch: a count of things still to happen, which threads wait for through ThreadPool::Wait while
+// they help with the pool's tasks. TaskGroup and the Var engine's waits are made of it.
+#ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
+#define OPKIT_ENGINE_POOL_LATCH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+class Parker;
+
+// A sleeping thread, in the list of threads whose latch falls into the same bucket.
+struct LatchSleeper {
+  const void* latch = nullptr;
+  Parker* parker = nullptr;
+  LatchSleeper* next = nullptr;
+};
+
+}  // namespace detail
+
+class Latch {
+ public:
+  explicit Latch(int64_t count = 0) : count_(count) {}
+  Latch(const Latch&) = delete;
+  Latch& operator=(const Latch&) = delete;
+
+  // Relaxed: no other data is read because of this number, and a latch is raised either before its
+  // waiters start or by something that itself still counts.
+  void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
+
+  // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
+  // and about 20 ns more when the count reaches zero.
+  void CountDown(int64_t n = 1) {
+    // Release: everything before any CountDown is seen by a thread that acquires the zero (the
+    // subtractions of others continue the release sequence).
+    if (count_.fetch_sub(n, std::memory_order_release) == n) WakeSleepers(this);
+  }
+
+  bool done() const { return count_.load(std::memory_order_acquire) == 0; }
+
+ private:
+  friend class ThreadPool;
+
+  // Adds the thread to the sleepers; false when the count is zero already.
+  bool Enlist(detail::LatchSleeper& self) const;
+  static void Delist(detail::LatchSleeper& self);
+  static void WakeSleepers(const void* latch);
+  // Called in a forked child, which has none of the sleeping threads.
+  static void ForgetSleepers();
+
+  std::atomic<int64_t> count_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
+
+// ---- opkit/engine/pool/loop_board.hpp
+// LoopBoard: where running ParallelFor loops are posted for the pool's idle threads to join. A loop
+// lives on its caller's stack; the caller takes it down and waits only for threads that are inside
+// and make progress on their own. That is why nested loops cannot deadlock: no thread ever waits
+// for work that is still queued.
+#ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
+#define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
+
+// [first, last) in chunks of `grain`, claimed by number.
+struct ParallelLoop {
+  // Takes chunks until none is left. After an exception the remaining ones are skipped.
+  void RunChunks(Mutex& mutex) {
+    try {
+      for (;;) {
+        // Relaxed: the counter hands out numbers and publishes nothing; a chunk's writes reach the
+        // caller through `joined`.
+        const int64_t chunk = next_chunk.fetch_add(1, std::memory_order_relaxed);
+        if (chunk >= chunks) return;
+        const int64_t begin = first + chunk * grain;
+        body(begin, last - begin > grain ? begin + grain : last);
+      }
+    } catch (...) {
+      MutexLock lock(mutex);
+      if (!error) error = std::current_exception();
+      // Relaxed: as above.
+      next_chunk.store(chunks, std::memory_order_relaxed);
+    }
+  }
+
+  const int64_t first, last, grain, chunks;
+  const RangeFunction body;
+  const Invocation invocation = CurrentInvocation();
+
+  // Guarded by the board's mutex.
+  int may_join = 0;  // threads that may still join
+  int may_wake = 0;  // threads that its joiners should still wake
+  bool listed = false;
+  ParallelLoop* prev = nullptr;
+  ParallelLoop* next = nullptr;
+  Parker* waiter = nullptr;  // the caller's, once it sleeps
+  std::exception_ptr error = {};
+
+  std::atomic<int> joined{0};  // threads inside, without the caller
+  alignas(kCacheLine) std::atomic<int64_t> next_chunk{0};
+};
+
+class LoopBoard {
+ public:
+  // Each joiner wakes two more, so the caller pays for two wake-ups and the rest spread as a tree.
+  static constexpr int kWakeFan = 2;
+
+  // Reads without the lock. Seq_cst for the sake of IdleList's protocol.
+  bool empty() const { return !first_.load(std::memory_order_seq_cst); }
+
+  // Returns how many threads the caller should wake.
+  int Post(ParallelLoop& loop, int helpers) {
+    MutexLock lock(mutex_);
+    loop.may_join = helpers;
+    loop.may_wake = helpers;
+    loop.listed = true;
+    loop.next = first_.load(std::memory_order_relaxed);  // written under the lock
+    if (loop.next) loop.next->prev = &loop;
+    first_.store(&loop, std::memory_order_seq_cst);
+    return TakeWakes(loop);
+  }
+
+  // The newest loop (the innermost of a nest), or null. `wake` receives how many threads the caller
+  // should wake.
+  ParallelLoop* Join(int* wake) {
+    MutexLock lock(mutex_);
+    // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.
+    ParallelLoop* loop = first_.load(std::memory_order_relaxed);
+    if (!loop) return nullptr;
+    loop->joined.fetch_add(1, std::memory_order_relaxed);
+    if (--loop->may_join == 0) Remove(*loop);
+    *wake = TakeWakes(*loop);
+    return loop;
+  }
+
+  // Runs the joined loop's chunks and leaves it; the loop may be gone afterwards.
+  void Work(ParallelLoop& loop) {
+    {
+      auto scope = InvocationScope::Adopt(loop.invocation);
+      loop.RunChunks(mutex_);
+    }
+    Parker::Address address = nullptr;
+    {
+      MutexLock lock(mutex_);
+      Remove(loop);  // no chunk is left
+      Parker* waiter = loop.waiter;
+      // Release: the caller sees the chunks' writes. It may return as soon as it reads zero,
+      // unless it sleeps; then it waits for Set.
+      if (loop.joined.fetch_sub(1, std::memory_order_release) == 1 && waiter)
+        address = waiter->Set();
+    }
+    if (address) Parker::Wake(address);
+  }
+
+  // Ends the loop for its caller: returns when no other thread is inside, rethrows the first
+  // exception.
+  void Finish(ParallelLoop& loop, uint64_t spin_ticks) {
+    {
+      MutexLock lock(mutex_);
+      Remove(loop);
+    }
+    const uint64_t start = Ticks();
+    // Acquire, here and below: pairs with the release in Work.
+    while (loop.joined.load(std::memory_order_acquire) != 0) {
+      if (Ticks() - start < spin_ticks) {
+        CpuRelax();
+        continue;
+      }
+      Parker parker;
+      {
+        MutexLock lock(mutex_);
+        if (loop.joined.load(std::memory_order_acquire) == 0) break;
+        loop.waiter = &parker;
+      }
+      parker.Wait();
+    }
+    if (loop.error) std::rethrow_exception(std::move(loop.error));
+  }
+
+  Mutex& mutex() { return mutex_; }
+
+  void ResetAfterFork() {
+    mutex_.ResetAfterFork();
+    first_ = nullptr;
+  }
+
+ private:
+  static int TakeWakes(ParallelLoop& loop) {
+    const int wake = loop.may_wake < kWakeFan ? loop.may_wake : kWakeFan;
+    loop.may_wake -= wake;
+    return wake;
+  }
+
+  void Remove(ParallelLoop& loop) {
+    if (!loop.listed) return;
+    loop.listed = false;
+    if (loop.next) loop.next->prev = loop.prev;
+    if (loop.prev)
+      loop.prev->next = loop.next;
+    else
+      first_.store(loop.next, std::memory_order_seq_cst);
+  }
+
+  Mutex mutex_;
+  std::atomic<ParallelLoop*> first_{nullptr};  // loops that may still be joined
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
+
+// ---- opkit/engine/thread_pool.hpp
+// ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
+// kernels, the Var engine, the executor. One of them serves the process (Default), sized by one
+// setting; threads that wait take part, so that n threads means n busy threads and no more.
+#ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
+#define OPKIT_ENGINE_THREAD_POOL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class ThreadPool;
+
+// A unit of work embedded in a record of its owner's (an operation of the engine), so that
+// scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
+// free it. It runs under the invocation that was current when it was made.
+struct PoolTask : detail::InboxNode {
+  using RunFunction = void (*)(PoolTask*) noexcept;
+  explicit PoolTask(RunFunction run) : run(run), invocation(CurrentInvocation()) {}
+
+  RunFunction run;
+  Invocation invocation;
+};
+
+namespace detail {
+
+struct PoolWorker;
+
+struct PoolThreadState {
+  ThreadPool* pool = nullptr;    // returned by Current() on this thread
+  PoolWorker* worker = nullptr;  // on a pool's own threads
+};
+inline constinit thread_local PoolThreadState t_pool;
+
+}  // namespace detail
+
+// Makes `pool` the one that ParallelFor and TaskGroup use on this thread.
+class PoolScope {
+ public:
+  explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+  ~PoolScope() { detail::t_pool.pool = previous_; }
+
+ private:
+  ThreadPool* previous_;
+};
+
+// A pool of n threads is the thread that waits (in Wait, TaskGroup or ParallelFor) and n - 1
+// workers. A pool of one runs every ParallelFor inline; for tasks it has one worker, so that they
+// progress when no thread waits, and a thread that waits from outside sleeps meanwhile: tasks of a
+// pool of one never overlap. Workers start when there is something for them to do, one after the
+// other.
+//
+// A worker without work looks for some for a few microseconds, then sleeps in the kernel: an idle
+// pool uses no CPU. Waking costs the waker one system call, and only if a worker sleeps and none is
+// already looking.
+//
+// All members are thread-safe except the destructor. A task that lets an exception escape
+// terminates the process, as a std::thread does; TaskGroup keeps exceptions and hands them to its
+// waiter.
+//
+// Fork: the child has the pool with its settings, empty and without threads; they start again when
+// needed. Tasks, loops and latches that were pending stay with the parent. A child that was forked
+// inside a task or a loop body must end by exec or _exit.
+class ThreadPool {
+ public:
+  using Task = UniqueFunction<void()>;
+  static constexpr int kMaxThreads = 1024;
+
+  // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
+  // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
+  explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
+  // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
+  // joins the workers. Not for one of the pool's own tasks to call.
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // The process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without that
+  // variable, one for each CPU that the process may use; OPKIT_PIN_THREADS=1 pins its workers. It
+  // is never destroyed, so that destructors of static objects can use it; tasks still queued when
+  // the process exits do not run.
+  static ThreadPool& Default();
+
+  // The pool that ParallelFor and TaskGroup use on this thread: the innermost PoolScope's, else the
+  // one whose work the thread runs, else Default().
+  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
+
+  // Relaxed: a setting that stands for itself.
+  int threads() const { return threads_.load(std::memory_order_relaxed); }
+  const std::string& name() const { return name_; }
+
+  // From 1 to kMaxThreads. Surplus workers leave after the task or loop that they are in; nothing
+  // queued is lost, and loops already running keep the size they began with.
+  void Resize(int threads);
+
+  // Runs `task` some time. Tasks that a worker submits go to its own queue, from where others
+  // steal, all others to a shared one; no order is promised. Allocates a record for the task.
+  void Submit(Task task);
+  // Submit without the allocation.
+  void Schedule(PoolTask* task);
+
+  // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
+  bool RunOneTask();
+
+  // Returns true when the latch is at zero. Meanwhile this thread runs any of the pool's tasks: do
+  // not hold a lock that a task may take. With a timeout (ns; false when it has passed) a thread
+  // from outside only sleeps, because a task could take longer than that.
+  bool Wait(const Latch& latch, int64_t timeout_ns = -1);
+
+  // For tasks that run long: whether loops could use the thread meanwhile.
+  bool HasLoops() const { return !loops_.empty(); }
+  // How long a thread without work looks for some before it sleeps, in detail::Ticks. Relaxed, as
+  // threads().
+  uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
+
+  // Calls body(begin, end) for [first, last) in chunks of `grain`, on this thread and on workers
+  // that have nothing else to do; ParallelFor is the front of it. This thread runs chunks of this
+  // loop and nothing else, so a caller may hold a lock that the body does not take.
+  void RunLoop(int64_t first, int64_t last, int64_t grain, detail::RangeFunction body);
+
+ private:
+  // A task to run, or a loop that has been joined.
+  struct Work {
+    PoolTask* task = nullptr;
+    detail::ParallelLoop* loop = nullptr;
+    explicit operator bool() const { return task || loop; }
+  };
+
+  static void HandleFork();
+  void ResetAfterFork();
+  void SetThreads(int threads);
+
+  // Below 2 threads there is still the one worker for tasks.
+  int worker_target() const { return threads() > 1 ? threads() - 1 : 1; }
+  detail::PoolWorker* OwnWorker() const;
+
+  // Relaxed: a hint. StartWorker looks again under the mutex, and the first worker never leaves.
+  void RequireWorker() {
+    if (running_.load(std::memory_order_relaxed) == 0) [[unlikely]]
+      StartFirstWorker();
+  }
+  OPKIT_COLD void StartFirstWorker();
+  OPKIT_COLD bool StartWorker();
+  bool Retire(detail::PoolWorker& self);
+  void WorkerMain(detail::PoolWorker& self);
+  void Sleep(detail::PoolWorker& self);
+
+  Work FindWork(detail::PoolWorker* self);
+  bool HasWork() const;
+  void Run(Work work);
+  PoolTask* TakeInjected() { return static_cast<PoolTask*>(injected_.Take()); }
+
+  void NotifyWork();
+  void WakeForLoop(int threads);
+  void StopSearching() {
+    if (idle_.StopSearching() && HasWork()) NotifyWork();
+  }
+
+  const std::string name_;
+  const bool pin_workers_;
+  std::atomic<int> threads_{1};
+  // How long a thread looks for work before it sleeps: longer than a sleeper takes to wake up, and
+  // nothing when there are more threads than CPUs, where looking keeps others from working.
+  std::atomic<uint64_t> spin_ticks_{0};
+  std::atomic<bool> stopping_{false};
+
+  detail::Mutex start_mutex_;
+  std::atomic<int> running_{0};  // workers whose thread exists
+  std::atomic<int> slots_{0};    // workers ever made: that many entries of workers_, from the first
+  std::atomic<detail::PoolWorker*> workers_[kMaxThreads] = {};
+  ThreadPool* registry_next_ = nullptr;
+
+  alignas(detail::kCacheLine) detail::Inbox injected_;
+  alignas(detail::kCacheLine) detail::LoopBoard loops_;
+  alignas(detail::kCacheLine) detail::IdleList idle_;
+};
+
+// Threads of the process's pool, the one setting that kernels hand on to the libraries they call.
+inline int NumThreads() { return ThreadPool::Default().threads(); }
+inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_THREAD_POOL_HPP_
+
+// ---- opkit/engine/parallel_for.hpp
+// ParallelFor: a loop whose iterations are spread over the current thread pool; kernels are written
+// with it. The body is inlined into a chunk; only chunks are called through a pointer.
+#ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
+#define OPKIT_ENGINE_PARALLEL_FOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The bodies of ParallelFor and ParallelForRange.
+template <class F>
+concept IndexBody = std::is_invocable_v<F&, int64_t>;
+template <class F>
+concept RangeBody = std::is_invocable_v<F&, int64_t, int64_t>;
+
+inline constexpr int64_t kAutoGrain = 0;
+
+namespace detail {
+
+// Runs this thread's loops in place of its pool: in a library the threads are its host's.
+struct LoopRunner {
+  void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
+};
+OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
+
+class OPKIT_IMAGE_LOCAL LoopRunnerScope {
+ public:
+  explicit LoopRunnerScope(const LoopRunner* runner)
+      : outer_(std::exchange(t_loop_runner, runner)) {}
+  LoopRunnerScope(const LoopRunnerScope&) = delete;
+  LoopRunnerScope& operator=(const LoopRunnerScope&) = delete;
+  ~LoopRunnerScope() { t_loop_runner = outer_; }
+
+ private:
+  const LoopRunner* outer_;
+};
+
+OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
+
+}  // namespace detail
+
+// Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
+// positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter, whatever the
+// number of threads is, so partial results by range are reproducible; with kAutoGrain they depend
+// on how long the body takes. The ranges run in any order and at the same time, under the caller's
+// invocation, on the current pool's idle workers and this thread, which runs nothing else
+// meanwhile.
+//
+// Returns when all ranges have ended. If one throws, those not yet begun are skipped and the first
+// exception is rethrown here. Loops may be nested to any depth.
+template <class F>
+void ParallelForRange(int64_t n, int64_t grain, F&& f) {
+  static_assert(RangeBody<F>,
+                "ParallelForRange: the body must be callable as f(int64_t begin, int64_t end)");
+  if (n <= 0) return;
+  if (n <= grain)
+    f(int64_t{0}, n);
+  else
+    detail::RunParallel(n, grain, f);
+}
+
+// f(i) for every i in [0, n). `grain`: how many indices make a chunk worth handing to another
+// thread (10 us of work is; a loop with n <= grain is a plain loop, at no cost); kAutoGrain
+// measures, which costs 40 to 80 ns a call, and fits unless the first indices are much cheaper than
+// the rest.
+//
+//   opkit::ParallelFor(rows, [&](int64_t row) { Softmax(x + row * columns, columns); });
+template <class F>
+void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
+  static_assert(IndexBody<F>, "ParallelFor: the body must be callable as f(int64_t index)");
+  using Body = std::remove_cvref_t<F>;
+  ParallelForRange(n, grain, [&f](int64_t begin, int64_t end) {
+    if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int64_t>) {
+      // A copy on the stack keeps the body's captures in registers: the compiler knows that the
+      // body's stores do not change it.
+      const Body body = f;
+      for (int64_t i = begin; i < end; ++i) body(i);
+    } else {
+      for (int64_t i = begin; i < end; ++i) f(i);
+    }
+  });
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_PARALLEL_FOR_HPP_
+
+// ---- opkit/op/abi/host_table.hpp
+// The host's side of opkit_abi.h: the table of functions that serve function operators, in this
+// program and in the libraries it loads, and the failure that each thread is about to report.
+#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
+#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Receives operators' log lines. Called from any thread.
+using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
+// Replaces the log hook and returns the one before; null goes back to stderr.
+LogHook SetLogHook(LogHook hook);
+
+namespace detail {
+
+// The reason why the function that this thread runs fails.
+struct HostError {
+  std::string text;              // given by the operator
+  std::string failure;           // given by a function of the host's table
+  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
+};
+using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
+
+inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
+OPKIT_COLD HostError& CurrentHostError();
+// Gives this thread an empty error, and at its end the error that it had before.
+class HostErrorScope {
+ public:
+  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
+  ~HostErrorScope() { t_host_error = outer_; }
+
+ private:
+  HostErrorSlot slot_;
+  HostErrorSlot* outer_;
+};
+
+// Called in a catch block: keeps the exception as this thread's failure, and says which status to
+// answer. `unknown` describes an exception that is not a std::exception.
+OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
+KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
+// Runs `body` for a caller of the table.
+template <class Body>
+opkit_status AnswerCaller(Body body) noexcept {
+  try {
+    body();
+    return OPKIT_OK;
+  } catch (...) {
+    return KeepFailure();
+  }
+}
+
+// This program's own table, in use from the first function operator on.
+OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
+// Whether a library's host is the program that the library's source is part of.
+OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
+
+// ---- opkit/base/image_mode.hpp
+// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator
+// that a unit of one kind registers would be missing to the other. Each unit leaves a mark of its
+// kind in the program or shared library that it is linked into; the registries ask for the other
+// kind's.
+#ifndef OPKIT_BASE_IMAGE_MODE_HPP_
+#define OPKIT_BASE_IMAGE_MODE_HPP_
+
+// Hidden: a program and the libraries that it loads may differ.
+extern "C" {
+#ifdef OPKIT_COMPILED
+__attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;
+__attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_header_only;
+#else
+__attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_header_only = 0;
+__attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
+#endif
+}
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether a unit of the other kind is linked into this program or shared library.
+inline bool ImageMixesModes() {
+#ifdef OPKIT_COMPILED
+  char* volatile other = &opkit_unit_is_header_only;
+#else
+  char* volatile other = &opkit_unit_is_compiled;
+#endif
+  return other;
+}
+
+inline constexpr const char* kMixedModes =
+    "this program or shared library mixes units that are header-only with units that define "
+    "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
+    "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMAGE_MODE_HPP_
+
+// ---- opkit/op/fwd.hpp
+// Forward declarations of the classes that define, register, make, call and watch operators, for
+// headers that only name them.
+#ifndef OPKIT_OP_FWD_HPP_
+#define OPKIT_OP_FWD_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorDef;
+struct TensorInfo;
+class InferenceContext;
+struct AttributeSchema;
+class OpSchema;
+
+struct KernelQuery;
+struct KernelConfig;
+struct Kernel;
+class OpRegistry;
+
+class Blob;
+class Workspace;
+class OperatorBase;
+template <class Context>
+class Operator;
+struct CreateOptions;
+struct KernelCandidate;
+class ResolvedOperator;
+
+template <class T>
+class ObserverBase;
+template <class T>
+class Observable;
+
+struct GradientValue;
+struct GradientOpsMeta;
+class GradientNames;
+class GradientMakerBase;
+class GradientRegistry;
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FWD_HPP_
+
+// ---- opkit/core/symbolic_shape.hpp
+// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
+// the rank itself may be unknown. What shape inference reads and writes.
+#ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+#define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
+class Dim {
+ public:
+  Dim() = default;  // unknown
+  Dim(int64_t value) : value_(value) {
+    if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
+  }
+  static Dim Symbol(std::string name);
+
+  bool is_known() const { return value_ >= 0; }
+  bool is_symbol() const { return !symbol_.empty(); }
+  bool is_unknown() const { return !is_known() && !is_symbol(); }
+  // Error (kFailedPrecondition) unless known.
+  int64_t value() const;
+  const std::string& symbol() const { return symbol_; }
+
+  friend bool operator==(const Dim&, const Dim&) = default;
+  friend std::string ToString(const Dim& dim) {
+    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
+  }
+  // True unless the two are known to differ.
+  static bool Compatible(const Dim& a, const Dim& b) {
+    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
+  }
+  // The extent that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
+  static std::optional<Dim> Merge(const Dim& a, const Dim& b);
+
+ private:
+  int64_t value_ = -1;
+  std::string symbol_;
+};
+
+inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
+
+// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
+class SymbolicShape {
+ public:
+  SymbolicShape() = default;
+  SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
+  explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
+  SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
+  // A shape of `rank` unknown extents.
+  static SymbolicShape OfRank(int rank) {
+    return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
+  }
+
+  bool has_rank() const { return has_rank_; }
+  int rank() const {
+    if (!has_rank_) Throw(ErrorCode::kFailedPrecondition, "the rank is not known yet");
+    return static_cast<int>(dims_.size());
+  }
+  bool is_known() const {
+    for (const Dim& dim : dims_)
+      if (!dim.is_known()) return false;
+    return has_rank_;
+  }
+  const std::vector<Dim>& dims() const { return dims_; }
+  // Negative axes count from the end. Errors: kOutOfRange for an axis that is not there,
+  // kFailedPrecondition while the rank is not known.
+  const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
+  Dim& operator[](int axis) { return dims_[Axis(axis)]; }
+  // Error (kFailedPrecondition) unless every extent is known.
+  Shape ToShape() const;
+
+  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
+  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
+
+  friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
+  OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
+    return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
+  }
+
+ private:
+  size_t Axis(int axis) const;
+  std::vector<Dim> dims_;
+  bool has_rank_ = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+
+// ---- opkit/op/operator_def.hpp
+// OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
+// attributes, the device and the backend asked for. Everything else is derived from it.
+#ifndef OPKIT_OP_OPERATOR_DEF_HPP_
+#define OPKIT_OP_OPERATOR_DEF_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
+// The folder graph/ says what a graph is; here it is only carried and compared.
+class SubgraphBase : public detail::RefCounted {
+ public:
+  virtual bool Equals(const SubgraphBase& other) const = 0;
+  virtual std::string Describe() const = 0;
+};
+
+// Whether a node may run on other backends than those that it names.
+enum BackendNeed : uint8_t { kPreferred, kRequired };
+
+// One named subgraph of a node. Copies share the graph.
+struct NamedSubgraph {
+  std::string name;
+  detail::IntrusivePtr<const SubgraphBase> graph;
+  friend bool operator==(const NamedSubgraph& a, const NamedSubgraph& b) {
+    return a.name == b.name && (a.graph == b.graph || a.graph->Equals(*b.graph));
+  }
+};
+
+// A regular value with a fluent builder; an overload with an argument sets or adds, one without
+// reads.
+//
+//   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
+class OperatorDef {
+ public:
+  OperatorDef() = default;
+  explicit OperatorDef(std::string type) : type_(std::move(type)) {}
+  OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
+              Arguments args = {});
+  OperatorDef(const OperatorDef&);
+  OperatorDef(OperatorDef&&) noexcept;
+  OperatorDef& operator=(const OperatorDef& other);
+  OperatorDef& operator=(OperatorDef&&) noexcept;
+  ~OperatorDef();
+
+  OperatorDef& Type(std::string type) { return type_ = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return name_ = std::move(name), *this; }
+  // Adds one; an empty name leaves an optional input or output out.
+  OperatorDef& Input(std::string name);
+  OperatorDef& Output(std::string name);
+  OperatorDef& Inputs(const std::vector<std::string>& names);
+  OperatorDef& Outputs(const std::vector<std::string>& names);
+  // Adds the name of a node that must run before this one though this one reads none of its
+  // outputs.
+  OperatorDef& ControlInput(std::string name);
+  OperatorDef& Arg(std::string name, Attribute value);
+  // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
+  // Error (kInvalidArgument) for null.
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
+  OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
+  OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
+  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
+  // that are not in the program, or refuse the node, are passed over, so that one net serves
+  // machines with and without them; of required ones one must take the node.
+  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
+    engine_ = std::move(engine);
+    engine_need_ = need;
+    return *this;
+  }
+  OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
+
+  const std::string& type() const { return type_; }
+  const std::string& name() const { return name_; }
+  const std::vector<std::string>& inputs() const { return inputs_; }
+  const std::vector<std::string>& outputs() const { return outputs_; }
+  const std::vector<std::string>& control_inputs() const { return control_inputs_; }
+  const Arguments& args() const { return args_; }
+  Arguments& mutable_args() { return args_; }
+  const std::vector<NamedSubgraph>& subgraphs() const { return subgraphs_; }
+  // Null when there is none of that name.
+  const SubgraphBase* FindSubgraph(std::string_view name) const;
+  ::opkit::Device device() const { return device_; }
+  const std::string& engine() const { return engine_; }
+  bool requires_engine() const { return engine_need_ == kRequired && !engine_.empty(); }
+  bool is_gradient_op() const { return is_gradient_op_; }
+  std::vector<std::string>& mutable_inputs() { return inputs_; }
+  std::vector<std::string>& mutable_outputs() { return outputs_; }
+
+  // "Scale 'name' (X) -> (Y)": how messages name a node.
+  OPKIT_COLD friend std::string ToString(const OperatorDef& def);
+  friend bool operator==(const OperatorDef&, const OperatorDef&) = default;
+
+ private:
+  std::string type_;
+  std::string name_;
+  std::vector<std::string> inputs_;
+  std::vector<std::string> outputs_;
+  std::vector<std::string> control_inputs_;
+  Arguments args_;
+  std::vector<NamedSubgraph> subgraphs_;
+  ::opkit::Device device_;
+  std::string engine_;
+  BackendNeed engine_need_ = kPreferred;
+  bool is_gradient_op_ = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OPERATOR_DEF_HPP_
+
+// ---- opkit/op/inference.hpp
+// TensorInfo and InferenceContext: what shape and type inference knows of a node's inputs and
+// outputs, where an extent may be a symbol or unknown, and the data of constant inputs.
+#ifndef OPKIT_OP_INFERENCE_HPP_
+#define OPKIT_OP_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The knowledge of a value before it is computed.
+struct TensorInfo {
+  DType dtype = DType::kUndefined;
+  SymbolicShape shape;
+  Device device;
+  Layout layout;
+  const Tensor* constant = nullptr;  // its data where that is known already; not owned
+
+  TensorInfo() = default;
+  TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
+  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data.
+  static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
+  friend std::string ToString(const TensorInfo& info);
+};
+
+// Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
+// may hold what is known of them already, and inputs may be refined from them.
+class InferenceContext {
+ public:
+  InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
+                   std::vector<TensorInfo> outputs = {});
+
+  const OperatorDef& def() const { return def_; }
+  const Arguments& args() const { return def_.args(); }
+  template <class T>
+  T Arg(std::string_view name, T fallback) const {
+    return args().Get<T>(name, std::move(fallback));
+  }
+
+  int num_inputs() const { return static_cast<int>(inputs_.size()); }
+  int num_outputs() const { return static_cast<int>(outputs_.size()); }
+  // False for an optional input that the node leaves out.
+  bool HasInput(int i) const {
+    return i >= 0 && i < num_inputs() && !def_.inputs()[detail::Index(i)].empty();
+  }
+  // Error (kOutOfRange) for an index the node does not have.
+  const TensorInfo& input(int i) const { return inputs_[Check(i, inputs_.size(), "input")]; }
+  DType input_dtype(int i) const { return input(i).dtype; }
+  const SymbolicShape& input_shape(int i) const { return input(i).shape; }
+  // The data of a constant input; null where it is not known yet.
+  const Tensor* input_constant(int i) const;
+  // Makes input_constant call `find` for inputs whose info has no data, so that data is fetched
+  // only where an operator asks for it. `find` outlives the inference.
+  void ReadConstantsFrom(FunctionRef<const Tensor*(int)> find) { find_constant_ = find; }
+  const TensorInfo& output(int i) const { return outputs_[Check(i, outputs_.size(), "output")]; }
+
+  // Adds to what is known of a value: an undefined dtype or unknown extent adds nothing. Error
+  // (kTypeMismatch, kInvalidArgument), showing both sides, when the two contradict each other.
+  void SetOutput(int i, DType dtype, const SymbolicShape& shape);
+  void SetInput(int i, DType dtype, const SymbolicShape& shape);
+  // Sets dtype, shape and elements of an output that shapes and attributes alone decide (Shape), so
+  // that the shapes of its consumers can be inferred too.
+  void SetOutputData(int i, const Tensor& data);
+  // Null where SetOutputData was not called.
+  const Tensor* output_data(int i) const;
+
+  std::vector<TensorInfo>& inputs() { return inputs_; }
+  std::vector<TensorInfo>& outputs() { return outputs_; }
+
+ private:
+  static size_t Check(int i, size_t count, const char* what);
+
+  const OperatorDef& def_;
+  std::vector<TensorInfo> inputs_, outputs_;
+  std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
+  std::vector<Tensor> output_data_;  // by output, or empty; undefined dtype: not set
+};
+
+namespace detail {
+
+// A node's inputs, null where it leaves one out.
+using InputPointers = std::span<const Tensor* const>;
+
+// The types that were inferred for a node that is run again and again: inference is repeated only
+// when an input's dtype or shape has changed, or when the result came from its data. Each operator
+// has one, which the operator itself, an eager call or a plan fills.
+class InferenceCache {
+ public:
+  struct Output {
+    DType dtype = DType::kUndefined;
+    bool known = false;
+    Shape shape;  // where known
+  };
+
+  // Whether these inputs have the dtypes and shapes recorded.
+  static bool Match(const std::vector<Output>& recorded, InputPointers inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] &&
+          (inputs[i]->dtype() != recorded[i].dtype || inputs[i]->shape() != recorded[i].shape))
+        return false;
+    return true;
+  }
+  // True when outputs() holds for these inputs.
+  bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
+  // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
+  bool fresh() const { return fresh_; }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  // Incremented whenever outputs are recomputed; 0 before.
+  uint64_t version() const { return version_; }
+
+  // Runs `infer` and records the outputs. `before_data` is called before the first read of an
+  // input's elements, which the device may still be computing. Nothing is fresh until Keep is
+  // called.
+  void Infer(const OperatorDef& def, InputPointers inputs,
+             FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
+  // The caller accepts the result: it holds until an input changes, or for this run alone where it
+  // came from an input's data.
+  void Keep() { fresh_ = !data_read_; }
+
+  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known.
+  void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+           std::span<const TensorInfo> outputs);
+
+ private:
+  std::vector<Output> inputs_, outputs_;
+  uint64_t version_ = 0;
+  bool data_read_ = false;
+  bool fresh_ = false;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INFERENCE_HPP_
+
+// ---- opkit/op/kernel.hpp
+// Kernel: one implementation of an operator for a device type and a backend. For a KernelQuery it
+// proposes configurations, of which selection picks one before memory is planned.
+#ifndef OPKIT_OP_KERNEL_HPP_
+#define OPKIT_OP_KERNEL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
+struct KernelQuery {
+  const OperatorDef& def;
+  std::span<const TensorInfo> inputs;
+  std::span<const TensorInfo> outputs;
+};
+
+// One way in which a kernel can run a node.
+struct KernelConfig {
+  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one for each value
+  std::vector<Layout> output_layouts;
+  std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
+  int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
+  double cost_ns = -1;                       // an estimate; negative: none
+};
+
+// Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
+// configuration that was chosen as a third argument: const KernelConfig*, null where none was.
+class OperatorCreator {
+ public:
+  using Pointer = std::unique_ptr<OperatorBase>;
+
+  OperatorCreator() = default;
+  template <class F>
+    requires(!std::is_same_v<F, OperatorCreator> &&
+             (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
+              detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
+  OperatorCreator(F create) {
+    if constexpr (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*,
+                                     const KernelConfig*>) {
+      create_ = std::move(create);
+    } else {
+      create_ = [create = std::move(create)](const OperatorDef& def, Workspace* ws,
+                                             const KernelConfig*) mutable -> Pointer {
+        return create(def, ws);
+      };
+    }
+  }
+  // Defined with OperatorBase, which must be complete.
+  Pointer operator()(const OperatorDef& def, Workspace* ws,
+                     const KernelConfig* config = nullptr) const;
+  explicit operator bool() const { return static_cast<bool>(create_); }
+
+ private:
+  mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
+};
+// The configurations for a node, best first. None, or an UnsupportedOperatorFeature that says why,
+// where the kernel cannot run it.
+using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
+
+// Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
+// equal ones from two places are an error at first lookup.
+enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
+
+inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
+
+struct Kernel {
+  std::string op;
+  DeviceType device = DeviceType::kCPU;
+  std::string backend = kReferenceBackend;
+  RegistrationPriority priority = RegistrationPriority::kDefault;
+  const char* file = "";
+  int line = 0;
+  std::string origin;  // the library it came from; empty for the program itself
+  detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
+  OperatorCreator create;     // may throw UnsupportedOperatorFeature: the next kernel is tried
+  bool leaves_state = false;  // a function operator's forward, for its node's backward
+  // Empty: one configuration, standard layouts, in place as the schema says.
+  mutable KernelProposer propose;
+
+  std::string Place() const { return StrCat(file, ":", line); }
+};
+
+// Thrown by an operator's constructor that cannot run this node; another kernel then gets it.
+class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
+ public:
+  explicit UnsupportedOperatorFeature(std::string what)
+      : Error(ErrorCode::kUnsupported, std::move(what)) {}
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_HPP_
+
+// ---- opkit/op/schema.hpp
+// OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
+// derived from a typed signature), then asked whether a node is right, what its outputs are and
+// what a run costs.
+#ifndef OPKIT_OP_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Work of one run, for benchmarks and selection.
+struct OpCost {
+  uint64_t flops = 0;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t params_bytes = 0;
+};
+
+namespace detail {
+
+// Functions in these classes are mutable: rules are asked through const references, and a function
+// keeps nothing that the answer depends on.
+
+// How many inputs, or outputs, a node may have: a range and, within it, a list or a predicate.
+class CountRule {
+ public:
+  static constexpr int kAny = 1 << 30;
+
+  void SetRange(int least, int most) { min_ = least, max_ = most; }
+  void SetList(std::initializer_list<int> allowed);
+  void SetPredicate(UniqueFunction<bool(int)> allowed);
+  int least() const { return min_; }
+  int most() const { return max_; }
+  // -1 where the range has more than one number.
+  int fixed() const { return min_ == max_ ? min_ : -1; }
+  bool Allows(int count) const;
+  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  std::string Describe() const;
+
+ private:
+  int min_ = 0, max_ = kAny;
+  std::vector<int> list_;
+  mutable UniqueFunction<bool(int)> predicate_;
+};
+
+// The numbers of inputs and outputs, and how one follows from the other or from attributes.
+struct ArityRules {
+  CountRule inputs, outputs;
+  mutable UniqueFunction<bool(int, int)> pair_allowed;
+  mutable UniqueFunction<int(int)> outputs_of_inputs;
+  mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
+
+  // The number of outputs; -1 when the inputs and attributes do not decide it.
+  int OutputsOf(int num_inputs) const;
+  int OutputsOf(int num_inputs, const Arguments& args) const;
+  // {inputs, outputs} of a node with these attributes; -1 where they leave a number open.
+  std::pair<int, int> Of(const Arguments& args) const;
+  // Why a node of `op` may not have these numbers; empty when it may. The same holds for Verify
+  // below.
+  std::string Verify(const std::string& op, const OperatorDef& def) const;
+};
+
+// Pairs {input, output} that may, or must, be one blob.
+struct InplaceRules {
+  using Predicate = UniqueFunction<bool(int, int)>;
+  mutable Predicate allowed, enforced;
+
+  static Predicate AnyOf(std::initializer_list<std::pair<int, int>> pairs);
+  static bool OneToOne(int input, int output) { return input == output; }
+  bool Must(int input, int output) const { return enforced && enforced(input, output); }
+  bool May(int input, int output) const {
+    return Must(input, output) || (allowed && allowed(input, output));
+  }
+  std::string Verify(const std::string& op, const OperatorDef& def) const;
+};
+
+// Declared attributes. Without any declared, a node may give every attribute.
+struct AttributeRules {
+  std::vector<AttributeSchema> declared;
+  bool unknown_allowed = false;
+
+  // Null when it is not declared.
+  const AttributeSchema* Find(std::string_view name) const;
+  bool Takes(std::string_view name) const {
+    return declared.empty() || unknown_allowed || Find(name);
+  }
+  std::string Suggest(std::string_view name) const;
+  std::string Verify(const std::string& op, const Arguments& args) const;
+};
+
+}  // namespace detail
+
+// Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
+// static initialisation, read-only afterwards.
+class OpSchema {
+ public:
+  OpSchema() = default;
+  OpSchema(std::string name, const char* file, int line, std::string signature = {});
+
+  // Arity: exactly n, between two numbers, one of a set, or a predicate.
+  OpSchema& NumInputs(int n) { return NumInputs(n, n); }
+  OpSchema& NumInputs(int min, int max) { return arity_.inputs.SetRange(min, max), *this; }
+  OpSchema& NumInputs(std::initializer_list<int> all) { return arity_.inputs.SetList(all), *this; }
+  OpSchema& NumInputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.inputs.SetPredicate(std::move(allowed)), *this;
+  }
+  OpSchema& NumOutputs(int n) { return NumOutputs(n, n); }
+  OpSchema& NumOutputs(int min, int max) { return arity_.outputs.SetRange(min, max), *this; }
+  OpSchema& NumOutputs(std::initializer_list<int> all) {
+    return arity_.outputs.SetList(all), *this;
+  }
+  OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.outputs.SetPredicate(std::move(allowed)), *this;
+  }
+  // A relation between the number of inputs and outputs.
+  OpSchema& NumInputsOutputs(UniqueFunction<bool(int, int)> allowed) {
+    return arity_.pair_allowed = std::move(allowed), *this;
+  }
+  // The number of outputs that a number of inputs has.
+  OpSchema& OutputCalculator(UniqueFunction<int(int)> calculate) {
+    return arity_.outputs_of_inputs = std::move(calculate), *this;
+  }
+  OpSchema& SameNumberOfOutput() {
+    return OutputCalculator([](int inputs) { return inputs; });
+  }
+  // {inputs, outputs} as the attributes decide them; -1 leaves a number open.
+  using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
+  OpSchema& ArityFromArguments(ArityFunction arity) {
+    return arity_.of_arguments = std::move(arity), *this;
+  }
+
+  // Inputs that a node also writes to.
+  using MutationFunction = UniqueFunction<std::vector<int>(const OperatorDef&)>;
+  OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
+  OpSchema& MutatesInputs(std::initializer_list<int> inputs);
+
+  // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
+  // outputs: such a node is never folded, merged with an equal one, or dropped.
+  OpSchema& Stateful() { return stateful_ = runs_differ_ = true, *this; }
+  // A node keeps something between its runs, which give the same for the same inputs all the same:
+  // it is never folded, merged with an equal one, or dropped.
+  OpSchema& KeepsState() { return stateful_ = true, *this; }
+  // A node runs a graph that it carries: one without is refused.
+  OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
+
+  // Pairs {input, output} that may, or must, be the same blob.
+  using InplacePredicate = detail::InplaceRules::Predicate;
+  OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
+  OpSchema& EnforceInplace(InplacePredicate must) {
+    return inplace_.enforced = std::move(must), *this;
+  }
+  OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return EnforceInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
+
+  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
+  // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
+  OpSchema& Arg(std::string name, std::string doc, bool required = false) {
+    return Arg({std::move(name), std::move(doc), required, {}, {}});
+  }
+  template <class T>
+  OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
+                bool required = false) {
+    AttributeSchema attribute{std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
+    if (default_value) attribute.default_value.emplace(*default_value);
+    return Arg(std::move(attribute));
+  }
+  OpSchema& Arg(AttributeSchema attribute);
+  template <class T>
+  OpSchema& RequiredArg(std::string name, std::string doc) {
+    return Arg<T>(std::move(name), std::move(doc), {}, true);
+  }
+  // Makes a declared attribute optional. A name that is not declared becomes the schema's
+  // problem().
+  OpSchema& SetDefault(std::string_view name, Attribute value);
+  OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
+  OpSchema& AllowUnknownArgs() { return attributes_.unknown_allowed = true, *this; }
+
+  // Types and shapes of the outputs.
+  OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
+    return infer_ = std::move(infer), *this;
+  }
+  // Inference is only called when every input shape is known.
+  OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
+  // Output i is like input i, like one input, or like input inputs[i]. What is known of an output
+  // refines its input.
+  OpSchema& IdenticalTypeAndShape();
+  OpSchema& IdenticalTypeAndShapeOfInput(int input);
+  OpSchema& IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs);
+  // Rank 1, as long as the input is along `dim`; the input's type.
+  OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
+  OpSchema& ScalarType(DType dtype);
+
+  using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
+                                             const std::vector<TensorInfo>&)>;
+  OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
+  // Reads every input and writes every output once; `flops` for each element of output 0.
+  OpSchema& PointwiseCost(uint64_t flops);
+  // Devices of the inputs and of the outputs; by default all are the node's.
+  using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
+  OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
+    return devices_ = std::move(devices), *this;
+  }
+  OpSchema& InputsCanCrossDevices() { return inputs_cross_devices_ = true, *this; }
+
+  // Names, docs and, where it is limited, dtypes of inputs and outputs.
+  OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
+  OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
+  // The dtypes of all inputs and outputs that do not limit theirs.
+  OpSchema& SetElementTypes(const std::vector<DType>& dtypes);
+  OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  OpSchema& Private() { return private_ = true, *this; }
+  template <class Populator>
+  OpSchema& FillUsing(Populator populate) {
+    return populate(*this), *this;
+  }
+  // Makes inputs that are valid for this operator, for CheckOperator and benchmarks.
+  OpSchema& TestInputs(UniqueFunction<std::vector<Tensor>(DType, uint64_t seed)> make) {
+    return test_inputs_ = std::move(make), *this;
+  }
+
+  const std::string& name() const { return name_; }
+  const char* file() const { return file_; }
+  int line() const { return line_; }
+  // The library it came from; empty for the program itself.
+  const std::string& origin() const { return origin_; }
+  OpSchema& SetOrigin(std::string library) { return origin_ = std::move(library), *this; }
+  // The parameters of the typed function that the schema was derived from; empty for others.
+  const std::string& signature() const { return signature_; }
+  const std::string& doc() const { return doc_; }
+  // The fault of the schema itself, empty for none: setters run before main and must not throw.
+  const std::string& problem() const { return problem_; }
+  bool is_private() const { return private_; }
+  bool is_stateful() const { return stateful_; }
+  bool runs_may_differ() const { return runs_differ_; }
+  bool needs_subgraph() const { return needs_subgraph_; }
+  bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
+  bool has_inference() const { return static_cast<bool>(infer_); }
+  bool has_cost() const { return static_cast<bool>(cost_); }
+  int min_inputs() const { return arity_.inputs.least(); }
+  int max_inputs() const { return arity_.inputs.most(); }
+  int min_outputs() const { return arity_.outputs.least(); }
+  int max_outputs() const { return arity_.outputs.most(); }
+  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  std::string expected_inputs() const { return arity_.inputs.Describe(); }
+  std::string expected_outputs() const { return arity_.outputs.Describe(); }
+  const std::vector<AttributeSchema>& attributes() const { return attributes_.declared; }
+  const std::vector<ValueSchema>& inputs() const { return inputs_; }
+  const std::vector<ValueSchema>& outputs() const { return outputs_; }
+  bool CanInplace(int input, int output) const { return inplace_.May(input, output); }
+  bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
+  // -1 when the inputs do not decide it.
+  int CalculateOutput(int inputs) const { return arity_.OutputsOf(inputs); }
+  int CalculateOutput(int inputs, const Arguments& args) const {
+    return arity_.OutputsOf(inputs, args);
+  }
+  // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
+  std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
+  std::vector<int> MutatedInputs(const OperatorDef& def) const {
+    return mutates_ ? mutates_(def) : std::vector<int>();
+  }
+  const AttributeSchema* FindAttribute(std::string_view name) const {
+    return attributes_.Find(name);
+  }
+  // False for an attribute that a node must not give.
+  bool TakesArgument(std::string_view name) const { return attributes_.Takes(name); }
+  bool unknown_args_allowed() const { return attributes_.unknown_allowed; }
+  // "; did you mean 'alpha'?" or the like, for a name that is not declared.
+  std::string SuggestArgument(std::string_view name) const { return attributes_.Suggest(name); }
+  // ArityFromArguments was called: attributes may decide the number of outputs.
+  bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
+  // Empty where the schema makes no test data.
+  std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
+    return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
+  }
+
+  // Why `def` is not a right node of this operator; empty when it is.
+  std::string Verify(const OperatorDef& def) const;
+
+  // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
+  // declares no inference. Errors of the operator's own function get the node as context.
+  void Infer(InferenceContext& context) const;
+  std::vector<TensorInfo> InferOutputs(const OperatorDef& def,
+                                       std::vector<TensorInfo> inputs) const;
+  // Without a cost function: the bytes of inputs and outputs, and no flops.
+  OpCost Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+              const std::vector<TensorInfo>& outputs) const;
+  DevicePlacement InferDevices(const OperatorDef& def) const;
+
+  // Elements and bytes of a value whose shape is known; 0 otherwise. Bytes are at most what an
+  // int64 counts, so that sums of a few do not wrap.
+  static uint64_t Elements(const TensorInfo& info);
+  static uint64_t Bytes(const TensorInfo& info);
+
+ private:
+  std::string name_;
+  const char* file_ = "";
+  int line_ = 0;
+  std::string signature_;
+  std::string origin_;
+  std::string doc_;
+  std::string problem_;
+  detail::ArityRules arity_;
+  detail::InplaceRules inplace_;
+  detail::AttributeRules attributes_;
+  std::vector<ValueSchema> inputs_, outputs_;
+  bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
+  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false;
+  // Called from const members: a schema's functions keep nothing between calls.
+  mutable MutationFunction mutates_;
+  mutable UniqueFunction<void(InferenceContext&)> infer_;
+  mutable CostFunction cost_;
+  mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
+  mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_HPP_
+
+// ---- opkit/op/op_registry.hpp
+// OpRegistry: every schema and kernel of the program, filled in by static initialisers, and the
+// preferences for backends. Registration never throws or exits; mistakes are kept and reported at
+// the first lookup, or all at once by CheckRegistrations.
+#ifndef OPKIT_OP_OP_REGISTRY_HPP_
+#define OPKIT_OP_OP_REGISTRY_HPP_
+
+// Defined in an image (a program or shared object) of which a unit includes plugin/author.hpp.
+extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A library that is loaded at run time has registries of its own, whatever symbols the program
+// exports; shared objects that a program is linked with share the program's.
+OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
+
+}  // namespace detail
+
+using BackendPreference = std::vector<std::string>;  // backends to try, in order
+using EnginePref = BackendPreference;                // Caffe2's spelling
+
+// Thread-safe. The schemas and kernels that it returns stay valid until their library is unloaded.
+class OpRegistry {
+ public:
+  OpRegistry();
+  ~OpRegistry();
+
+  // Inline, and a static inside: the dynamic linker makes it one in the program and the shared
+  // objects that it is linked with.
+  OPKIT_EXPORT static OpRegistry& OfProgram() {
+    static auto* registry = new OpRegistry;  // operators may outlive every static object
+    return *registry;
+  }
+  OPKIT_IMAGE_LOCAL static OpRegistry& Global();
+
+  // A schema to fill in. The same name from the same place (a header seen by two translation units)
+  // is the same schema, and so are two that were derived from the same typed signature: the second
+  // filling goes nowhere.
+  OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {});
+  // Adds a schema that is filled in already, and kept by `owner`.
+  void AddSchema(detail::IntrusivePtr<detail::RefCounted> owner, OpSchema& schema);
+  // The same kernel from the same place is the same kernel.
+  void AddKernel(Kernel kernel);
+
+  // Two registrations are one when a header has made them in two translation units.
+  static bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b, int line_b);
+
+  // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
+  // the code that keeps the registration reports it at lookup.
+  void AddProblem(const std::string& op, std::string text);
+
+  // Null when there is none.
+  const OpSchema* FindSchema(std::string_view op) const;
+  // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for an
+  // operator that was registered twice; kFailedPrecondition where the program mixes header-only
+  // with compiled units.
+  const OpSchema& GetSchema(std::string_view op) const;
+  // All kernels of an operator, or those for a device type, in the order of registration.
+  std::vector<const Kernel*> KernelsOf(std::string_view op) const;
+  std::vector<const Kernel*> FindKernels(std::string_view op, DeviceType device) const;
+  // Sorted names of all operators that have a schema or a kernel.
+  std::vector<std::string> Operators() const;
+  // Everything wrong with the registrations of this program; empty when nothing is.
+  std::vector<std::string> Problems() const;
+  // Makes a backend come first for an operator, behind those that the node and the program ask for.
+  void AddOverride(const std::string& op, const std::string& backend, const std::string& origin);
+  // Forgets everything that came from a library.
+  void RemoveOrigin(const std::string& origin);
+  // For tests: forgets the operator's schema, kernels and problems.
+  void Remove(std::string_view op);
+
+  // Says, with the nearest name, that no kernel of the program has this backend; empty where one
+  // has.
+  std::string WhyNoBackend(std::string_view backend) const;
+  // Throws that as an Error (kNotFound).
+  void CheckBackend(std::string_view backend) const;
+  // How selection orders the backends that no node or preference asks for: higher first.
+  // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
+  // counts.
+  void SetBackendRank(std::string_view backend, int rank);
+  int BackendRank(std::string_view backend) const;
+  static constexpr int kUnranked = -1;
+
+  // Sets the backends tried for every operator of a device, or for one operator before those. A
+  // backend without a kernel is passed over; an empty list clears. Errors: kNotFound for an
+  // operator that is not registered, or a device without kernels. CheckPreference only throws what
+  // SetPreference would.
+  void SetPreference(DeviceType device, BackendPreference backends);
+  void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
+  void CheckPreference(DeviceType device, const BackendPreference& backends) const;
+  void CheckPreference(const std::string& op, DeviceType device) const;
+  // Preferred backends of an operator, its own first.
+  BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Everything wrong with the registrations of this program (duplicates with both places, kernels
+// without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
+// first line of a test.
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
+  return OpRegistry::Global().Problems();
+}
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
+  return OpRegistry::Global().Operators();
+}
+
+// Caffe2's spellings of OpRegistry::SetPreference.
+inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(device, std::move(engines));
+}
+inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(op, device, std::move(engines));
+}
+// From maps: from device types to backends, or to operators and their backends. Nothing is changed
+// when one entry is wrong.
+template <class EnginesByDevice>
+void SetGlobalEnginePref(const EnginesByDevice& pref) {
+  for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);
+  for (const auto& [device, engines] : pref) OpRegistry::Global().SetPreference(device, engines);
+}
+template <class EnginesByDevice>
+void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
+  for (const auto& entry : pref) OpRegistry::Global().CheckPreference(op, entry.first);
+  for (const auto& [device, engines] : pref)
+    OpRegistry::Global().SetPreference(op, device, engines);
+}
+template <class OpsByDevice>
+void SetPerOpEnginePref(const OpsByDevice& pref) {
+  for (const auto& [device, ops] : pref)
+    for (const auto& entry : ops) OpRegistry::Global().CheckPreference(entry.first, device);
+  for (const auto& [device, ops] : pref)
+    for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OP_REGISTRY_HPP_
+
+// ---- opkit/base/timeout.hpp
+// Timeout: how long to wait. Takes any std::chrono duration without including <chrono>.
+#ifndef OPKIT_BASE_TIMEOUT_HPP_
+#define OPKIT_BASE_TIMEOUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+//   event.Finish();                                // for ever
+//   event.Finish(std::chrono::milliseconds(50));
+class Timeout {
+ public:
+  constexpr Timeout() = default;
+  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
+  // is for ever.
+  template <class Duration>
+    requires requires(const Duration& d) {
+      d.count();
+      Duration::period::num;
+    }
+  constexpr Timeout(const Duration& duration) {
+    const auto ns = static_cast<long double>(duration.count()) * 1e9L *
+                    static_cast<long double>(Duration::period::num) /
+                    static_cast<long double>(Duration::period::den);
+    if (ns < 9.2e18L) ns_ = ns > 0 ? static_cast<int64_t>(ns) : 0;
+  }
+
+  constexpr bool is_forever() const { return ns_ < 0; }
+  constexpr int64_t ns() const { return ns_; }
+  // On the clock of detail::MonotonicNs; -1 for ever.
+  int64_t DeadlineNs() const {
+    if (is_forever()) return -1;
+    int64_t deadline = 0;
+    return __builtin_add_overflow(detail::MonotonicNs(), ns_, &deadline) ? -1 : deadline;
+  }
+
+ private:
+  int64_t ns_ = -1;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_TIMEOUT_HPP_
+
+// ---- opkit/device/event.hpp
+// Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
+// SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
+// on it. Nothing polls: a waiter is woken, a callback called, by the thread that completes the
+// event.
+#ifndef OPKIT_DEVICE_EVENT_HPP_
+#define OPKIT_DEVICE_EVENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
+
+inline const char* ToString(EventStatus status) {
+  constexpr const char* kNames[] = {"INITIALIZED", "SCHEDULED", "SUCCESS", "FAILED"};
+  return kNames[static_cast<int>(status)];
+}
+constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
+
+// Says, when something fails after its caller has gone on, whose work it was.
+class FailureContext : public RefCounted {
+ public:
+  virtual std::string Describe() const = 0;
+};
+
+// The state that the handles of one event share with its device. A device whose completion the host
+// is not told of by itself derives a class from it.
+class EventState : public RefCounted {
+ public:
+  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
+  // `exception_`.
+  EventStatus status() const { return status_.load(std::memory_order_acquire); }
+
+  // Only after a terminal status, when nothing writes it any more.
+  const std::exception_ptr& exception() const { return exception_; }
+
+  // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
+  bool Schedule();
+  // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
+  // outside the lock.
+  bool Complete(std::exception_ptr exception);
+  // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
+  // where the device still needs it as it is.
+  OPKIT_INLINE virtual bool Reuse();
+  // Runs at once when terminal.
+  void AddCallback(UniqueFunction<void()> callback) {
+    RequestNotification();
+    AddQuietCallback(std::move(callback));
+  }
+  // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
+  void AddQuietCallback(UniqueFunction<void()> callback);
+  // Blocks until terminal; false when `timeout` ran out first.
+  bool Wait(Timeout timeout);
+
+  // A device that completes silently is asked here to call Complete when it is done.
+  virtual void RequestNotification() {}
+  // Asks such a device whether it is done, without waiting.
+  virtual void Poll() {}
+
+  void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
+  // Only the thread that records it waits for it, and may change what it fails with.
+  void SetPrivate() { private_ = true; }
+
+  // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
+  // long before that). Touched by the recording thread before the work is issued and by the device
+  // after it, never at once.
+  RefCountedList retained;
+
+ private:
+  // With the context of this event's work, and marked so that nobody changes what others read.
+  std::exception_ptr Shared(std::exception_ptr exception) const;
+
+  struct Waiter {  // on the stack of a thread in Wait
+    detail::Parker parker;
+    Waiter* next = nullptr;
+  };
+
+  std::atomic<EventStatus> status_{EventStatus::kInitialized};
+  detail::Mutex mutex_;
+  Waiter* waiters_ = nullptr;
+  std::exception_ptr exception_;
+  std::vector<UniqueFunction<void()>> callbacks_;
+  IntrusivePtr<const FailureContext> context_;
+  bool private_ = false;
+};
+
+// How a device type makes its event states; the plain EventState where none was set.
+using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
+std::atomic<EventStateFactory>& EventFactory(DeviceType type);
+
+namespace detail {
+using ::opkit::EventFactory;
+using ::opkit::EventState;
+using ::opkit::FailureContext;
+}  // namespace detail
+
+// A handle; copies share the completion until one of them is Reset. Waits, queries and completion
+// may come from any thread; Reset and assignment of one handle may not race with its other uses.
+class Event {
+ public:
+  Event() : Event(Device{}) {}
+  explicit Event(Device device) : device_(device), state_(NewState()) {}
+  Event(const Event& other) : device_(other.device_), state_(other.state_) {}
+  Event(Event&& other) noexcept = default;
+  Event& operator=(Event other) noexcept {
+    device_ = other.device_;
+    std::swap(state_, other.state_);
+    std::swap(spare_, other.spare_);
+    return *this;
+  }
+  ~Event() = default;
+
+  Device device() const { return device_; }
+  EventStatus Query() const {
+    if (state_->status() == EventStatus::kScheduled) state_->Poll();
+    return state_->status();
+  }
+  bool IsScheduled() const { return Query() == EventStatus::kScheduled; }
+  bool IsFinished() const { return IsTerminal(Query()); }
+
+  // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
+  // Contexts call it when they issue work.
+  bool SetScheduled() { return state_->Schedule(); }
+
+  // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
+  // kept, later ones are ignored. Error (kFailedPrecondition) after SUCCESS.
+  void SetFinished() { CompleteOnce(nullptr); }
+  void SetFinished(const char* error_message);
+  void SetFinishedWithException(std::exception_ptr exception) {
+    CompleteOnce(std::move(exception));
+  }
+  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
+  // device still runs what it has begun and keeps the memory until it has drained. False if too
+  // late.
+  bool Cancel();
+
+  // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
+  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
+  // recorded, unless a timeout is given to wait for that.
+  void Finish(Timeout timeout = {}) const;
+  void RethrowIfFailed() const {
+    if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
+  }
+  // Runs once terminal, on the completing thread, outside every lock; at once when already
+  // terminal. It must not throw.
+  void SetCallback(UniqueFunction<void()> callback) const {
+    state_->AddCallback(std::move(callback));
+  }
+
+  // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
+  // used in turn: from the second Reset on nothing is allocated unless others hold both.
+  void Reset();
+
+  // Null unless FAILED.
+  std::exception_ptr exception() const {
+    return Query() == EventStatus::kFailed ? state_->exception() : nullptr;
+  }
+  // Empty unless FAILED.
+  std::string ErrorMessage() const;
+
+  // For contexts.
+  const IntrusivePtr<EventState>& state() const { return state_; }
+
+ private:
+  void CompleteOnce(std::exception_ptr exception);
+  IntrusivePtr<EventState> NewState() const;
+
+  Device device_;
+  IntrusivePtr<EventState> state_;
+  // The completion before: the thread that completed the present one may not have let go of it yet.
+  IntrusivePtr<EventState> spare_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_EVENT_HPP_
+
+// ---- opkit/op/observer.hpp
+// Observers: watch operators and nets from outside. What is attached is started before and stopped
+// after every run, on every path. Without observers a run pays one predictable branch.
+#ifndef OPKIT_OP_OBSERVER_HPP_
+#define OPKIT_OP_OBSERVER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Watches one T (an operator or a net). An exception of Start or Stop is kept as
+// `Observable::last_observer_error` and never reaches the caller of Run.
+template <class T>
+class ObserverBase {
+ public:
+  explicit ObserverBase(T* subject) : subject_(subject) {}
+  virtual ~ObserverBase() = default;
+  virtual void Start() {}
+  // Also called when the run failed; `succeeded` tells.
+  virtual void Stop(bool succeeded) { static_cast<void>(succeeded); }
+  T* subject() const { return subject_; }
+
+ private:
+  T* subject_;
+};
+
+// Base of a class that can be observed. Attaching and detaching may not race with a run.
+template <class T>
+class Observable {
+ public:
+  Observable() = default;
+  Observable(Observable&&) = delete;
+
+  // Takes ownership; the pointer returned is the handle to detach it by.
+  ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
+    if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
+    if (!observers_) observers_ = std::make_unique<List>();
+    return observers_->items.emplace_back(std::move(observer)).get();
+  }
+  // Gives it back; null when it is not attached.
+  std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
+    if (!observers_) return nullptr;
+    auto& items = observers_->items;
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (items[i].get() != observer) continue;
+      std::unique_ptr<ObserverBase<T>> detached = std::move(items[i]);
+      items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
+      return detached;
+    }
+    return nullptr;
+  }
+  size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
+  // The last exception of an observer; empty when there was none.
+  std::string last_observer_error() const { return observers_ ? observers_->error : ""; }
+
+  void StartAllObservers() {
+    if (observers_) [[unlikely]]
+      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
+  }
+  void StopAllObservers(bool succeeded) {
+    if (observers_) [[unlikely]]
+      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
+  }
+
+ private:
+  struct List {
+    std::vector<std::unique_ptr<ObserverBase<T>>> items;
+    std::string error;
+  };
+  template <class F>
+  OPKIT_COLD void ForEach(F call) {
+    for (size_t i = 0; i < observers_->items.size(); ++i) {
+      try {
+        call(*observers_->items[i]);
+      } catch (...) {
+        observers_->error = CurrentError().what();
+      }
+    }
+  }
+
+  std::unique_ptr<List> observers_;  // made with the first
+};
+
+// Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
+// Call Succeeded() at the end of the good path.
+template <class T>
+class ObserverScope {
+ public:
+  explicit ObserverScope(Observable<T>& subject) : subject_(subject) {
+    subject_.StartAllObservers();
+  }
+  ObserverScope(ObserverScope&&) = delete;
+  ~ObserverScope() { subject_.StopAllObservers(succeeded_); }
+  void Succeeded() { succeeded_ = true; }
+
+ private:
+  Observable<T>& subject_;
+  bool succeeded_ = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OBSERVER_HPP_
+
+// ---- opkit/base/name_index.hpp
+// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
+// everything that walks a graph works on these numbers.
+#ifndef OPKIT_BASE_NAME_INDEX_HPP_
+#define OPKIT_BASE_NAME_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
+// names are never removed. Not synchronised.
+class NameIndex {
+ public:
+  // -1 when the name was never added.
+  int Find(std::string_view name) const;
+  // The number of the name, a new one when it has none.
+  int Add(std::string_view name);
+  int size() const { return static_cast<int>(names_.size()); }
+  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  struct Slot {
+    int number = -1;  // -1: empty
+    uint32_t hash = 0;
+  };
+
+  // The index of the slot of the name, or of the empty one where it would go.
+  size_t Probe(std::string_view name, uint32_t hash) const;
+  void Grow();
+
+  std::vector<std::string> names_;
+  std::vector<Slot> slots_;  // a power of two of them
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAME_INDEX_HPP_
+
+// ---- opkit/op/workspace.hpp
+// Workspace: the named values that operators are bound to. A Blob holds one of any C++ type, most
+// often a Tensor; its address never changes while it is in the workspace.
+#ifndef OPKIT_OP_WORKSPACE_HPP_
+#define OPKIT_OP_WORKSPACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Owns one object of any type. Not copyable; not synchronised.
+class Blob {
+ public:
+  Blob() = default;
+  explicit Blob(std::string name) : name_(std::move(name)) {}
+  Blob(Blob&&) = delete;
+  ~Blob() { Reset(); }
+
+  const std::string& name() const { return name_; }
+  bool empty() const { return !object_; }
+  // Compares the types' names where their type_info differs, as it does across shared objects.
+  template <class T>
+  bool IsType() const {
+    return type_ == &typeid(T) || HasName(typeid(T));
+  }
+  // True while the blob owns this very object, false once another one has taken its place.
+  template <class T>
+  bool Holds(const T* object) const {
+    return object_ == object && type_ == &typeid(T);
+  }
+  // Errors: kUninitialized when empty, kTypeMismatch for another type.
+  template <class T>
+  const T& Get() const {
+    if (!IsType<T>()) [[unlikely]]
+      WrongType(typeid(T).name());
+    return *static_cast<const T*>(object_);
+  }
+  // The object; a new, default-constructed one when the blob holds none of this type.
+  template <class T>
+  T* GetMutable() {
+    if (!IsType<T>()) return Emplace<T>();
+    return static_cast<T*>(object_);
+  }
+  template <class T, class... Args>
+  T* Emplace(Args&&... args) {
+    T* object = new T(std::forward<Args>(args)...);
+    Reset();
+    object_ = object;
+    type_ = &typeid(T);
+    destroy_ = [](void* dead) { delete static_cast<T*>(dead); };
+    return object;
+  }
+  void Reset() {
+    if (object_) destroy_(object_);
+    object_ = nullptr;
+    type_ = nullptr;
+  }
+
+ private:
+  // Compares with a type of another shared object: out of line, off the path of every Input().
+  OPKIT_COLD bool HasName(const std::type_info& type) const;
+  [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const;
+
+  void* object_ = nullptr;
+  const std::type_info* type_ = nullptr;
+  void (*destroy_)(void*) = nullptr;
+  std::string name_;
+};
+
+// Blobs by name. Not synchronised: create blobs before operators run in parallel.
+class Workspace {
+ public:
+  Workspace() = default;
+  Workspace(Workspace&&) = delete;
+
+  // The blob of that name, made when there is none.
+  Blob* CreateBlob(const std::string& name);
+  bool HasBlob(std::string_view name) const { return FindBlob(name); }
+  // Null when there is none.
+  Blob* FindBlob(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number < 0 ? nullptr : blobs_[detail::Index(number)].get();
+  }
+  // Error (kNotFound) that names the nearest blob when there is none.
+  Blob* GetBlob(const std::string& name) const;
+  // False when there is none. Operators bound to the blob must be gone.
+  bool RemoveBlob(std::string_view name);
+  // Their names, in alphabetical order.
+  std::vector<std::string> Blobs() const;
+
+  // The tensor of that name, made (uninitialized) when there is none.
+  Tensor* CreateTensor(const std::string& name);
+  // Errors: kNotFound, kTypeMismatch for a blob of another type, kUninitialized for an empty blob.
+  Tensor* GetTensor(const std::string& name) const;
+  bool HasTensor(const std::string& name) const;
+
+  // Place in its net of the operator that failed last; -1 when none did.
+  std::atomic<int> last_failed_op_net_position{-1};
+
+ private:
+  NameIndex names_;
+  std::vector<std::unique_ptr<Blob>> blobs_;  // by number; null where one was removed
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_WORKSPACE_HPP_
+
+// ---- opkit/op/operator_base.hpp
+// OperatorBase: an operator bound to the blobs of a workspace, whatever device it runs on. Gives
+// access to arguments, inputs and outputs and the completion event, and adds context to errors.
+#ifndef OPKIT_OP_OPERATOR_BASE_HPP_
+#define OPKIT_OP_OPERATOR_BASE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Tensors for outputs whose present tensor is also an input, which the run still reads.
+class PendingOutputs {
+ public:
+  bool empty() const { return !items_; }
+  // The tensor that replaces the output's; null when none does. The tensors stay at their
+  // addresses.
+  Tensor* Find(int output);
+  Tensor* Add(int output, Blob* blob, Tensor tensor);
+  // Moves the tensors to their blobs.
+  void Publish();
+  void Clear() { items_ = {}; }
+  void AppendStorages(RefCountedList& out) const;
+
+ private:
+  struct Item {
+    int output;
+    Blob* blob;
+    Tensor tensor;
+  };
+  std::unique_ptr<std::list<Item>> items_;
+};
+
+// The memory that a plan sets aside for the operator, or memory of its own that grows to the
+// largest request.
+class ScratchMemory {
+ public:
+  void Plan(void* bytes, int64_t size, Storage owner);
+  void* Take(int64_t size, Device device) {
+    return size > 0 && size <= planned_bytes_ ? planned_ : TakeOwn(size, device);
+  }
+  void AppendStorages(RefCountedList& out) const;
+
+ private:
+  void* TakeOwn(int64_t size, Device device);
+
+  void* planned_ = nullptr;
+  int64_t planned_bytes_ = 0;
+  Storage planned_owner_;
+  Storage own_;
+};
+
+// The name of an operator in messages, shared with the events it records, which may outlive it.
+class OperatorIdentity final : public FailureContext {
+ public:
+  explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
+  OPKIT_INLINE std::string Describe() const override;
+  OperatorDef def;
+  std::string file;
+  int line = 0;
+};
+
+// CheckOperator sets it to collect the names of the arguments that constructors on this thread
+// read.
+inline constinit thread_local std::vector<std::string>* t_arguments_read = nullptr;
+
+}  // namespace detail
+
+// Not synchronised: one run at a time. Operators of one workspace may run at the same time when
+// they do not write what another reads or writes.
+class OperatorBase : public Observable<OperatorBase> {
+ public:
+  // Binds inputs, which must exist, and outputs, which are made; the configuration chosen for the
+  // node, if any, is copied. Error: kNotFound, kInvalidArgument.
+  OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr);
+  OPKIT_INLINE virtual ~OperatorBase();
+
+  // Runs to completion. Returns true, or throws an Error with the operator as context.
+  virtual bool Run(int stream_id = 0) = 0;
+  // Issues the work and returns; event() completes with it. A failure while issuing fails the event
+  // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
+  virtual bool RunAsync(int stream_id = 0) = 0;
+  // Whether work goes on after RunOnDevice has returned.
+  virtual bool HasAsyncPart() const = 0;
+  // Whether it may be issued before the operators that it depends on are done, if those are on its
+  // device type.
+  virtual bool SupportsAsyncScheduling() const = 0;
+  // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
+  // at once. Nothing where the event is disabled. Error (kUnsupported) of a class without a
+  // context.
+  OPKIT_INLINE virtual void RecordEvent(const char* error_message = nullptr);
+  // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
+  // use. A FAILED event fails it.
+  virtual void WaitEvent(const Event& event, int stream_id = -1) = 0;
+  virtual void WaitEvents(const std::vector<const Event*>& events, int stream_id = -1) = 0;
+  // Blocks until this operator's stream has drained, so that an observer can measure it.
+  virtual void SyncDeviceBarrierForObservers() = 0;
+  virtual bool IsStreamFree(int stream_id) const = 0;
+  // Fails the event of a run in flight with kCancelled at once; the device finishes what it has
+  // begun. A run that is done is left as it is.
+  OPKIT_INLINE virtual void Cancel();
+
+  const OperatorDef& def() const { return identity_->def; }
+  // Caffe2's spellings: every operator has its definition.
+  const OperatorDef& debug_def() const { return def(); }
+  static constexpr bool has_debug_def() { return true; }
+  const std::string& type() const { return def().type(); }
+  Device device() const { return device_; }
+  Workspace* workspace() const { return workspace_; }
+
+  // The following read attributes, in constructors. A value of another type is an Error
+  // (kTypeMismatch).
+  bool HasArgument(std::string_view name) const { return def().args().Has(name); }
+  template <class T>
+  bool HasSingleArgumentOfType(std::string_view name) const {
+    const Attribute* found = def().args().Find(name);
+    return found && found->Is<T>();
+  }
+  template <class T>
+  T GetSingleArgument(std::string_view name, const T& fallback) const {
+    NoteArgument(name);
+    return def().args().Get<T>(name, fallback);
+  }
+  template <class T>
+  std::vector<T> GetRepeatedArgument(std::string_view name,
+                                     const std::vector<T>& fallback = {}) const {
+    NoteArgument(name);
+    return def().args().Get<std::vector<T>>(name, fallback);
+  }
+
+  int InputSize() const { return static_cast<int>(inputs_.size()); }
+  int OutputSize() const { return static_cast<int>(outputs_.size()); }
+  // False for an optional value that the node leaves out.
+  bool HasInput(int i) const { return i >= 0 && i < InputSize() && inputs_[detail::Index(i)]; }
+  bool HasOutput(int i) const { return i >= 0 && i < OutputSize() && outputs_[detail::Index(i)]; }
+
+  // Errors: kOutOfRange, kUninitialized, kTypeMismatch, kInvalidArgument for a tensor on a device
+  // that this operator cannot reach.
+  const Tensor& Input(int i) const {
+    const Tensor& tensor = InputBlob(i).Get<Tensor>();
+    if (tensor.device() != memory_device_) [[unlikely]]
+      CheckDevice(i, tensor);
+    return tensor;
+  }
+  // An input on a device of another type than this operator's: a size that the host reads, say.
+  const Tensor& Input(int i, DeviceType type) const {
+    const Tensor& tensor = InputBlob(i).Get<Tensor>();
+    CheckDeviceType(i, tensor, type);
+    return tensor;
+  }
+  // A value of any C++ type.
+  template <class T>
+  const T& Input(int i) const {
+    return InputBlob(i).Get<T>();
+  }
+  template <class T>
+  bool InputIsType(int i) const {
+    return InputBlob(i).IsType<T>();
+  }
+  bool InputIsTensorType(int i, DeviceType type) const {
+    return InputIsType<Tensor>(i) && Input<Tensor>(i).device().type == type;
+  }
+  const Blob& InputBlob(int i) const { return *Bound(inputs_, i, "input"); }
+  std::vector<Shape> InputTensorShapes() const;
+
+  // The output as the last run, or an earlier call in this one, left it: for operators that resize
+  // it themselves.
+  Tensor* Output(int i) {
+    if (!pending_.empty()) [[unlikely]]
+      if (Tensor* replaced = pending_.Find(i)) return replaced;
+    return OutputBlob(i)->GetMutable<Tensor>();
+  }
+  // The output with this shape and dtype, dense, on this operator's device; memory of the last run
+  // is reused. It never shares memory with an input that the schema does not pair it with. No input
+  // is freed or resized by it: where the output is also an input and changes, a new tensor takes
+  // its place when RunOnDevice has returned, so that work going on then needs the tensors by value.
+  Tensor* Output(int i, const Shape& shape, DType dtype) {
+    return OutputIn(memory_device_, i, shape, dtype);
+  }
+  // The same on another device.
+  Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
+    return OutputIn(MemoryDevice(device), i, shape, dtype);
+  }
+  // As Output(i), on a device of this type: a new tensor where it was left on another.
+  Tensor* Output(int i, DeviceType type);
+  template <class T>
+  T* Output(int i) {
+    return OutputBlob(i)->GetMutable<T>();
+  }
+  // Caffe2's spellings: other names for Output(i, shape, dtype).
+  Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
+    return Output(i, shape, dtype, device);
+  }
+  // A tensor to write to, or null for an output that the node leaves out.
+  Tensor* OutputTensorOrUndefined(int i) { return HasOutput(i) ? Output(i) : nullptr; }
+  // The output with a copy of the elements of `source`; both reachable from the host.
+  Tensor* OutputTensorCopyFrom(int i, const Tensor& source);
+  // The output becomes `source` itself, sharing its memory.
+  Tensor* OutputTensorAlias(int i, const Tensor& source) { return Replace(i, source); }
+  void SetOutputTensor(int i, Tensor tensor) { Replace(i, std::move(tensor)); }
+  template <class T>
+  bool OutputIsType(int i) const {
+    return Bound(outputs_, i, "output")->template IsType<T>();
+  }
+  Blob* OutputBlob(int i) const { return Bound(outputs_, i, "output"); }
+  // Whether the two share memory, whatever their names are.
+  bool IsInputOutputAlias(int i, int o) const;
+
+  // The completion of the latest RunAsync; INITIALIZED before. Error (kFailedPrecondition) when
+  // disabled.
+  Event& event() {
+    if (event_disabled_ || !event_) [[unlikely]]
+      MakeEvent();
+    return *event_;
+  }
+  void ResetEvent() {
+    if (event_) event_->Reset();
+  }
+  // For an operator whose work goes on elsewhere: ends the event of the run, well, with a message,
+  // or with the exception being handled (with the message where there is none). Nothing where the
+  // event is disabled.
+  void SetEventFinished(const char* error_message = nullptr);
+  void SetEventFinishedWithException(const char* error_message = nullptr);
+  // Saves the event of an operator inside a chain, whose completion is never awaited.
+  void DisableEvent() { event_disabled_ = true; }
+  bool IsEventDisabled() const { return event_disabled_; }
+  void Wait(OperatorBase& other, int stream_id = -1) {
+    if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
+  }
+  void Finish(Timeout timeout = {}) {
+    if (event_) event_->Finish(timeout);
+  }
+
+  // The operator's place in the net, -1 outside one; a failure leaves it in the workspace.
+  int net_position() const { return net_position_; }
+  void set_net_position(int position) { net_position_ = position; }
+  void RecordLastFailedOpNetPosition() {
+    if (net_position_ != -1) workspace_->last_failed_op_net_position = net_position_;
+  }
+  std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
+
+  // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
+  // scratch. Null where none was chosen: everything is as the schema says and in the standard
+  // layout.
+  const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
+  // Sets the configuration of an operator whose constructor does not take it.
+  void SetConfig(const KernelConfig& config);
+
+  // Gives the runs from now on `size` bytes of the device's memory as scratch, instead of the
+  // operator's own. It stays the caller's and must be aligned to 64; other work may write to it
+  // between runs. Runs that go on after they were cancelled keep `owner`; without one it must
+  // outlive them. Null takes it away.
+  void SetScratch(void* bytes, int64_t size, Storage owner = {});
+  // At least `size` bytes of the device's memory, undefined at the start of every run: the planned
+  // memory when it is large enough, else memory of the operator's own that is kept for the next
+  // run. Ask once a run: a larger request may end the memory of the one before. Null for 0.
+  void* Scratch(int64_t size) {
+    if (size < 0) [[unlikely]]
+      ThrowNegativeScratch(size);
+    return scratch_.Take(size, memory_device_);
+  }
+
+  // True when a run infers its outputs' types and shapes itself wherever the inputs' have changed.
+  virtual bool InfersOutputs() const { return false; }
+  // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
+  // do not infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or
+  // shape is not known. Error: kInvalidArgument for a wrong count.
+  void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
+    inference_.Set(def(), inputs, outputs);
+  }
+  detail::InferenceCache& inference() { return inference_; }
+
+  // The registry says where the kernel was registered.
+  void SetRegistration(const char* file, int line);
+  // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
+  // may not). Without it every output may.
+  void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
+  InvocationKind invocation_kind() const { return invocation_kind_; }
+
+ protected:
+  InvocationKind NextInvocationKind() const {
+    return CurrentInvocation().id != 0 ? InvocationKind::kSubOperator : invocation_kind_;
+  }
+  // Operators of loaded libraries and functions call it, so that their work is attributed as
+  // custom.
+  void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
+
+  // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
+  void PrepareEvent();
+  // Keeps the memory of work that goes on elsewhere until that work finishes the event. A cancelled
+  // event is not finished; its memory stays as long as a handle of the event.
+  void RetainUntilFinished();
+  // Called in a catch block: rethrows the exception in flight as an Error with this operator as
+  // context; with `complete_event` the event fails with that Error. An Error keeps its type and
+  // identity; any other exception becomes the Error's cause.
+  [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
+  [[noreturn]] OPKIT_COLD static void ReturnedFalse();
+
+  // Moves the tensors that replace outputs of this run to their blobs.
+  void PublishOutputs() {
+    if (!pending_.empty()) [[unlikely]]
+      pending_.Publish();
+  }
+  // Fills `out` with the storages that this run may touch.
+  void TouchedStorages(detail::RefCountedList& out) const;
+  detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
+
+ private:
+  Blob* Bound(const std::vector<Blob*>& blobs, int i, const char* what) const {
+    if (detail::Index(i) >= blobs.size() || !blobs[detail::Index(i)]) [[unlikely]]
+      ThrowUnbound(blobs, i, what);
+    return blobs[detail::Index(i)];
+  }
+  [[noreturn]] OPKIT_COLD void ThrowUnbound(const std::vector<Blob*>& blobs, int i,
+                                            const char* what) const;
+  [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
+  static void NoteArgument(std::string_view name);
+  OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
+  void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
+  // Writing to `out` would overwrite an input that it does not share memory with by right: where
+  // the schema pairs the two, element i of both must still be at one place.
+  bool Clobbers(int o, const Tensor& out) const {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const Blob* blob = inputs_[i];
+      if (!blob || !blob->IsType<Tensor>()) continue;
+      const Tensor& in = blob->Get<Tensor>();
+      if (!in.SharesMemoryWith(out)) continue;
+      if (!MayShare(i, o) || in.raw_data() != out.raw_data() || !in.is_dense()) return true;
+    }
+    return false;
+  }
+  bool MayShare(size_t i, int o) const {
+    if (inplace_masks_.empty()) return true;  // built without a schema
+    if (!config_ && inputs_[i] == outputs_[detail::Index(o)])
+      return true;  // verified with the node
+    return i < 64 && (inplace_masks_[detail::Index(o)] >> i & 1);
+  }
+  // The output with this shape and dtype in the memory of `device`.
+  Tensor* OutputIn(Device device, int i, const Shape& shape, DType dtype) {
+    Tensor* out = Output(i);
+    if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
+        out->device() == device && out->is_dense() && !Clobbers(i, *out)) [[likely]]
+      return out;
+    return ResizeOutput(i, *out, shape, dtype, device);
+  }
+  // Makes `next` the output: at once, or at the end of the run where an input would change.
+  OPKIT_COLD Tensor* Replace(int o, Tensor next);
+  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
+                                  Device device);
+  OPKIT_COLD void MakeEvent();
+  [[noreturn]] OPKIT_COLD void RethrowDescribed();
+  std::string Describe() const { return identity_->Describe(); }
+  OPKIT_COLD void AddContext(Error& error) const;
+
+  // The members that every run reads come first, in one cache line with the observers.
+  InvocationKind invocation_kind_ = InvocationKind::kOperator;
+  bool event_disabled_ = false;
+  int net_position_ = -1;
+  detail::PendingOutputs pending_;
+  Device device_;
+  Device memory_device_;
+  Workspace* workspace_;
+  std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
+  std::vector<uint64_t> inplace_masks_;
+  detail::IntrusivePtr<const detail::Shared<KernelConfig>> config_;
+  detail::InferenceCache inference_;
+  detail::ScratchMemory scratch_;
+  detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
+  std::optional<Event> event_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OPERATOR_BASE_HPP_
+
+// ---- opkit/op/create_operator.hpp
+// CreateOperator: makes the operator of a definition, bound to a workspace. Verifies the node
+// against its schema, then tries kernels in the order of preference until one takes it.
+#ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
+#define OPKIT_OP_CREATE_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+// Decisions about a node that were taken before its operator is made.
+struct CreateOptions {
+  const Kernel* kernel = nullptr;        // null: the first one that takes the node
+  const KernelConfig* config = nullptr;  // one that the kernel proposed; copied
+  int net_position = -1;
+};
+
+// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
+// with the nearest name; kInvalidArgument (the node breaks the schema, or the kernel or
+// configuration given is not for it); kUnsupported (every kernel refused it, with each reason);
+// kAlreadyExists (registered twice). UnsupportedOperatorFeature where a kernel was given and
+// refuses the node: the next one may take it. The workspace is then as it was.
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def,
+                                                               Workspace* ws,
+                                                               const CreateOptions& options);
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def,
+                                                               Workspace* ws,
+                                                               int net_position = -1);
+
+namespace detail {
+
+// The backends that are asked for, in order: by the node, by the preferences for its operator and
+// for all, and the plain operator.
+OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
+// Kernels for the node, best first: those of the backends that were asked for, the plain one, and
+// the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
+// types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
+// node that requires its backends those alone; Error (kNotFound) where none has a kernel.
+OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
+                                                         bool by_rank = false);
+// `refused` lists kernels with their reasons; empty where there are none.
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoKernel(const OperatorDef& def,
+                                                             const std::string& refused);
+// Error (kInvalidArgument) for a configuration that does not fit the node.
+void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
+// The operator made by `kernel`, with its registration and in-place pairs. Errors get the node and
+// the kernel as context; null where the creator returned it.
+std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
+                                         const OperatorDef& def, Workspace* ws,
+                                         const KernelConfig* config);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
+
+// ---- opkit/op/gradient/gradient_maker.hpp
+// GradientMakerBase: op authors derive from it to name the operators that compute the gradients of
+// a node's inputs from those of its outputs. gradient.hpp registers the derived class.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The blobs that hold the gradient of one value: one dense tensor; or indices and values of slices
+// along the first axis; or nothing, where no gradient flows.
+struct GradientValue {
+  std::string dense;
+  std::string indices;
+  std::string values;
+
+  GradientValue() = default;
+  GradientValue(std::string name) : dense(std::move(name)) {}
+  GradientValue(const char* name) : dense(name) {}
+  static GradientValue Sparse(std::string indices, std::string values);
+  bool IsDense() const { return !dense.empty(); }
+  bool IsSparse() const { return !indices.empty() || !values.empty(); }
+  bool IsEmpty() const { return !IsDense() && !IsSparse(); }
+  friend bool operator==(const GradientValue&, const GradientValue&) = default;
+  friend std::string ToString(const GradientValue& value);
+};
+
+struct GradientOpsMeta {
+  std::vector<OperatorDef> ops;        // in the order they run
+  std::vector<GradientValue> g_input;  // of every input; empty where no gradient flows
+};
+
+// Names of gradients, by an explicit map: whether a value is a gradient, and of which value, is
+// looked up and never read from its name, and no gradient gets the name of another value. One map
+// serves a whole graph, whose names are reserved before the first gradient is named.
+class GradientNames {
+ public:
+  GradientNames();
+  GradientNames(GradientNames&&) = delete;
+  ~GradientNames();
+  // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
+  // before.
+  void Reserve(const std::string& name);
+  // Reserves the names of a node's values and of its output gradients.
+  void ReserveNamesOf(const OperatorDef& def, const std::vector<GradientValue>& g_output);
+  // The gradient's name of a value; always the same one.
+  const std::string& Of(const std::string& value);
+  // One more blob for a part of the value's gradient (one use among several, indices, values).
+  std::string Fresh(const std::string& value, const std::string& suffix = "_grad");
+  bool IsGradient(const std::string& name) const { return ValueOf(name); }
+  // The value that `name` is a gradient of; null when this map did not make the name.
+  const std::string* ValueOf(const std::string& name) const;
+
+ private:
+  struct Table;
+  detail::IntrusivePtr<Table> table_;
+};
+
+// Base of makers. One object serves one node.
+//
+//   class ScaleGradient : public GradientMakerBase {
+//     using GradientMakerBase::GradientMakerBase;
+//     std::vector<OperatorDef> GetGradientDefs() override {
+//       return SingleGradientDef("Scale", "", {GO(0)}, {GI(0)});     // the argument is copied
+//     }
+//   };
+//   REGISTER_GRADIENT(Scale, ScaleGradient);
+class GradientMakerBase {
+ public:
+  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output);
+  GradientMakerBase(GradientMakerBase&&) = delete;
+  OPKIT_INLINE virtual ~GradientMakerBase();
+
+  // Whether the gradient operators take over the node's device, engine and arguments; an argument
+  // that they set themselves stays.
+  virtual bool CopyDeviceOption() const { return true; }
+  virtual bool CopyEngine() const { return true; }
+  virtual bool CopyArguments() const { return true; }
+
+  // The gradient operators. Names every output gradient it reads by GO and every input gradient it
+  // makes by GI (or SetDense, SetSparse); inputs not named get no gradient.
+  OPKIT_INLINE virtual std::vector<OperatorDef> GetGradientDefs();
+  OPKIT_INLINE virtual GradientOpsMeta Get();
+  // Without it names come from a map that knows this node alone.
+  void UseNames(GradientNames* names) { names_ = names; }
+
+ protected:
+  const OperatorDef& Def() const { return def_; }
+  const std::string& I(int i) const {
+    return def_.inputs()[Check(i, def_.inputs().size(), "input")];
+  }
+  const std::string& O(int i) const {
+    return def_.outputs()[Check(i, def_.outputs().size(), "output")];
+  }
+
+  // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
+  // none was given: ask GradOut(i) first where that is possible.
+  const GradientValue& GradOut(int i) const {
+    return g_output_[Check(i, g_output_.size(), "output")];
+  }
+  const std::string& GO(int i) const { return Given(i, false).dense; }
+  const std::string& GO_I(int i) const { return Given(i, true).indices; }
+  const std::string& GO_V(int i) const { return Given(i, true).values; }
+
+  // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
+  // gets two gradients, which the caller of the maker adds up.
+  const std::string& GI(int i);
+  const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
+  const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
+  // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
+  void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
+  void SetSparse(int i, const std::string& indices, const std::string& values) {
+    Gradient(i, true) = GradientValue::Sparse(indices, values);
+  }
+  // A name for an intermediate result of several gradient operators.
+  std::string Temporary(const std::string& hint);
+  GradientNames& Names();
+
+  static std::vector<OperatorDef> SingleGradientDef(const std::string& type,
+                                                    const std::string& name,
+                                                    const std::vector<std::string>& inputs,
+                                                    const std::vector<std::string>& outputs,
+                                                    Arguments args = {});
+
+ private:
+  size_t Check(int i, size_t count, const char* what) const;
+  const GradientValue& Given(int i, bool sparse) const;
+  GradientValue& Gradient(int i, bool sparse);
+  const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
+
+  const OperatorDef def_;
+  const std::vector<GradientValue> g_output_;
+  std::vector<GradientValue> g_input_;
+  GradientNames* names_ = nullptr;  // null until the first name
+  GradientNames own_names_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+
+// ---- opkit/device/context.hpp
+// Context: the device-side handle an operator runs with. The concept that every device meets, and
+// CPUContext, where issuing work means doing it.
+#ifndef OPKIT_DEVICE_CONTEXT_HPP_
+#define OPKIT_DEVICE_CONTEXT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A user's own device is a class like CPUContext below, a REGISTER_<DEVICE>_OPERATOR macro of one
+// line (op/registration.hpp), and, where its memory is not the host's, an Allocator and copies.
+template <class C>
+concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
+  { C::kDeviceType } -> std::convertible_to<DeviceType>;
+  { C::kAsynchronous } -> std::convertible_to<bool>;  // work goes on after it was issued
+  requires std::constructible_from<C, Device>;
+  { constant.device() } -> std::convertible_to<Device>;
+  context.SwitchToDevice(stream_id);        // the stream that further work is issued on
+  context.Record(event);                    // SCHEDULED; done when the work issued so far is
+  context.WaitEvent(std::as_const(event));  // work issued from now on waits for the event
+  context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
+  { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
+};
+
+// Whether an operator may be issued before the work of those that it depends on is done, where that
+// was issued to the same kind of device: as the context's member of that name says, which is true
+// of every asynchronous context without one.
+template <DeviceContext C>
+inline constexpr bool kSupportsAsyncScheduling = C::kAsynchronous;
+template <DeviceContext C>
+  requires requires { C::kSupportsAsyncScheduling; }
+inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
+
+// Abilities that a context may have besides, each a concept.
+//
+// Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
+// user's own. ParallelFor, strided inputs and function operators' launch come with it.
+template <class C>
+concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+// Work that is issued on a stream of the device's own kind, given to copies and to functions.
+template <class C>
+concept NativeStreamContext = requires(C& context) {
+  { context.native_stream() } -> std::convertible_to<void*>;
+};
+// A stream that is an object of the toolkit's or the author's.
+template <class C>
+concept StreamContext = requires(C& context) { &context.stream(); };
+
+// Synchronous host execution. Every call costs next to nothing.
+class CPUContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kCPU;
+  static constexpr bool kAsynchronous = false;
+
+  CPUContext() = default;
+  explicit CPUContext(Device device) {
+    if (device.type != kDeviceType)
+      Throw(ErrorCode::kInvalidArgument, "CPUContext cannot run on ", ToString(device));
+  }
+
+  Device device() const { return {}; }
+  void SwitchToDevice(int = 0) {}
+  // Work is done when it is issued: an operator with an asynchronous part finishes the event
+  // itself.
+  void Record(Event& event) { event.SetScheduled(); }
+  void WaitEvent(const Event& event) { event.Finish(); }
+  void FinishDeviceComputation() {}
+  static bool IsStreamFree(Device, int) { return true; }
+
+  // Runs `work` now.
+  template <class F>
+  void Launch(F&& work) {
+    work();
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_CONTEXT_HPP_
+
+// ---- opkit/op/operator.hpp
+// Operator<Context>: the class that op authors derive from. It owns the device context, and its Run
+// (to completion) and RunAsync (issued, completing through the event) call RunOnDevice.
+#ifndef OPKIT_OP_OPERATOR_HPP_
+#define OPKIT_OP_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+//   template <class Context>
+//   class ScaleOp final : public opkit::Operator<Context> {
+//    public:
+//     USE_OPERATOR_FUNCTIONS(Context);
+//     ScaleOp(const OperatorDef& def, Workspace* ws)
+//         : Operator<Context>(def, ws), scale_(GetSingleArgument<float>("scale", 1.f)) {}
+//     bool RunOnDevice() override { … }
+//   };
+//
+// Run of a synchronous operator costs a few ns over the virtual call; nothing is allocated.
+template <class Context>
+class Operator : public OperatorBase {
+  static_assert(DeviceContext<Context>,
+                "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
+
+ public:
+  Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : OperatorBase(def, ws, config), context_(def.device()) {
+    context_.SwitchToDevice(0);  // constructors of derived classes run on it
+  }
+
+  // The operator's work, on the context's device and stream. False or an exception is a failure.
+  virtual bool RunOnDevice() = 0;
+
+  bool Run(int stream_id = 0) final {
+    const bool by_event = !Context::kAsynchronous && HasAsyncPart();
+    return RunAs(stream_id, by_event, [&] { RunToEnd(by_event); });
+  }
+  bool RunAsync(int stream_id = 0) final {
+    return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
+  }
+
+  bool HasAsyncPart() const override { return Context::kAsynchronous; }
+  bool SupportsAsyncScheduling() const override {
+    return kSupportsAsyncScheduling<Context> && HasAsyncPart();
+  }
+
+  void RecordEvent(const char* error_message = nullptr) final {
+    if (IsEventDisabled()) return;
+    event().state()->SetContext(failure_context());
+    if (error_message) [[unlikely]]
+      return event().SetFinished(error_message);
+    if constexpr (Context::kAsynchronous) TouchedStorages(event().state()->retained);
+    context_.Record(event());
+  }
+  void WaitEvent(const Event& event, int stream_id = -1) final {
+    if (stream_id >= 0) context_.SwitchToDevice(stream_id);
+    context_.WaitEvent(event);
+  }
+  void WaitEvents(const std::vector<const Event*>& events, int stream_id = -1) final {
+    if (stream_id >= 0) context_.SwitchToDevice(stream_id);
+    for (const Event* event : events) context_.WaitEvent(*event);
+  }
+  void SyncDeviceBarrierForObservers() override {
+    try {
+      context_.FinishDeviceComputation();
+    } catch (...) {
+      // The work that failed came before, and belongs to the next event that is recorded here.
+      if constexpr (HostContext<Context>)
+        context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
+      throw;
+    }
+  }
+  bool IsStreamFree(int stream_id) const override {
+    return Context::IsStreamFree(device(), stream_id);
+  }
+
+  Context& context() { return context_; }
+  const Context* getContext() const { return &context_; }
+
+ private:
+  // Where `by_event`, the event is this run's, and fails with it.
+  template <class Body>
+  bool RunAs(int stream_id, bool by_event, Body body) {
+    ObserverScope<OperatorBase> observers(*this);
+    SwitchStream(stream_id, by_event);
+    InvocationScope invocation(NextInvocationKind());
+    if (by_event) PrepareEvent();
+    try {
+      body();
+      PublishOutputs();
+    } catch (...) {
+      Fail(by_event);
+    }
+    observers.Succeeded();
+    return true;
+  }
+  void SwitchStream(int stream_id, bool by_event) {
+    try {
+      context_.SwitchToDevice(stream_id);
+    } catch (...) {
+      const bool in_flight = by_event && event().Query() == EventStatus::kScheduled;
+      if (by_event && !in_flight) PrepareEvent();
+      Fail(by_event && !in_flight);  // the event of a run in flight stays that run's
+    }
+  }
+  void RunOnDeviceOrFail() {
+    if (!RunOnDevice()) [[unlikely]]
+      ReturnedFalse();
+  }
+  void RunToEnd(bool by_event) {
+    if constexpr (Context::kAsynchronous) {
+      RunOnDeviceOrFail();
+      context_.FinishDeviceComputation();
+    } else if (by_event) [[unlikely]] {
+      Issue();
+      event().Finish();
+    } else {
+      RunOnDeviceOrFail();
+    }
+  }
+  // Runs with the event, if any, in the state that the device's kind of completion asks for.
+  void Issue() {
+    if constexpr (Context::kAsynchronous) {
+      RunOnDeviceOrFail();
+      if (!HasAsyncPart()) [[unlikely]] {
+        if (!IsEventDisabled()) event().SetFinished();
+      } else if (!IsEventDisabled()) {
+        RecordEvent();
+      } else if constexpr (HostContext<Context>) {
+        RefCountedList kept;  // until the stream has come past this run
+        TouchedStorages(kept);
+        context_.Launch([kept = std::move(kept)] {});
+      }
+    } else if (HasAsyncPart()) [[unlikely]] {
+      IssueAsyncPart();
+    } else {
+      RunOnDeviceOrFail();
+      if (!IsEventDisabled()) event().SetFinished();
+    }
+  }
+  OPKIT_COLD void IssueAsyncPart() {
+    static_cast<void>(event());  // throws where it is disabled: nothing else would tell the end
+    RecordEvent();  // before the body: the operator may finish the event from another thread
+    RunOnDeviceOrFail();
+    RetainUntilFinished();
+  }
+  // In a catch block.
+  [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
+    if constexpr (Context::kAsynchronous) RetainUntilDrained();
+    RethrowWithContext(complete_event);
+  }
+  // After a failure some work may be in flight: its memory stays until the stream has come past it.
+  void RetainUntilDrained() noexcept {
+    try {
+      Event drained(device());
+      TouchedStorages(drained.state()->retained);
+      context_.Record(drained);
+    } catch (...) {  // nothing was issued if the device takes no work at all
+    }
+  }
+
+ protected:
+  Context context_;
+};
+
+}  // namespace opkit
+
+// In a class template derived from Operator<Context>: names of the base, usable without `this->`
+// and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
+// Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
+#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
+  using ::opkit::OperatorBase::HasArgument;                                                        \
+  using ::opkit::OperatorBase::HasInput;                                                           \
+  using ::opkit::OperatorBase::HasOutput;                                                          \
+  using ::opkit::OperatorBase::InputBlob;                                                          \
+  using ::opkit::OperatorBase::InputSize;                                                          \
+  using ::opkit::OperatorBase::InputTensorShapes;                                                  \
+  using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
+  using ::opkit::OperatorBase::OutputBlob;                                                         \
+  using ::opkit::OperatorBase::OutputSize;                                                         \
+  using ::opkit::OperatorBase::OutputTensor;                                                       \
+  using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
+  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
+  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
+  using ::opkit::OperatorBase::Scratch;                                                            \
+  using ::opkit::OperatorBase::SetOutputTensor;                                                    \
+  using ::opkit::OperatorBase::XOutput;                                                            \
+  using ::opkit::OperatorBase::config;                                                             \
+  using ::opkit::OperatorBase::def;                                                                \
+  using ::opkit::OperatorBase::device;                                                             \
+  using ::opkit::OperatorBase::event;                                                              \
+  const ::opkit::Tensor& Input(int i) const {                                                      \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                              \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  const OpkitT& Input(int i) const {                                                               \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
+  const ::opkit::Tensor& Input(int i, ::opkit::DeviceType type) const {                            \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i, type);                        \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype,                \
+                          ::opkit::Device device) {                                                \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype, device);             \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, ::opkit::DeviceType type) {                                       \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, type);                             \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  OpkitT* Output(int i) {                                                                          \
+    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                           \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  bool InputIsType(int i) const {                                                                  \
+    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);                \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  bool HasSingleArgumentOfType(std::string_view name) const {                                      \
+    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,        \
+                                                                                      fallback);   \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
+                                          const std::vector<OpkitT>& fallback = {}) const {        \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
+                                                                                        fallback); \
+  }                                                                                                \
+  static_assert(true)
+#define OPKIT_USE_OPERATOR_FUNCTIONS(Context) \
+  OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
+  using ::opkit::Operator<Context>::context_
+
+// Names for the indices of inputs and outputs: INPUT_TAGS(X, SCALE); … Input(SCALE).
+#define OPKIT_INPUT_TAGS(first, ...) enum InputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
+#define OPKIT_OUTPUT_TAGS(first, ...) enum OutputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
+
+#endif  // OPKIT_OP_OPERATOR_HPP_
+
+// ---- opkit/op/registration.hpp
+// The registration macros: OPERATOR_SCHEMA and REGISTER_<DEVICE>_OPERATOR. Each is a static
+// initialiser at namespace scope, in a source file or a header.
+#ifndef OPKIT_OP_REGISTRATION_HPP_
+#define OPKIT_OP_REGISTRATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class Op>
+inline constexpr bool kTakesConfig =
+    std::is_constructible_v<Op, const OperatorDef&, Workspace*, const KernelConfig*>;
+
+template <class Op>
+std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
+                                          [[maybe_unused]] const KernelConfig* config) {
+  static_assert(
+      std::is_base_of_v<OperatorBase, Op>,
+      "REGISTER_*_OPERATOR(name, Class): Class must derive from opkit::Operator<Context>");
+  static_assert(!std::is_abstract_v<Op>,
+                "REGISTER_*_OPERATOR(name, Class): Class must override bool RunOnDevice()");
+  static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*> || kTakesConfig<Op>,
+                "REGISTER_*_OPERATOR(name, Class): Class needs a constructor "
+                "(const opkit::OperatorDef&, opkit::Workspace*)");
+  if constexpr (kTakesConfig<Op>)
+    return std::make_unique<Op>(def, ws, config);
+  else
+    return std::make_unique<Op>(def, ws);
+}
+
+// Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
+template <class F>
+bool Registered(F add) noexcept {
+  try {
+    return add(), true;
+  } catch (...) {
+    return false;
+  }
+}
+OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
+                                      RegistrationPriority priority, const char* file, int line,
+                                      OperatorCreator create, KernelProposer propose = {}) noexcept;
+// The same for a plain function, for which a registering unit compiles nothing else.
+using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
+                                                         const KernelConfig*);
+OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
+                                        RegistrationPriority priority, const char* file, int line,
+                                        CreateFunction create) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+
+template <class Op>
+OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
+                                     RegistrationPriority priority, const char* file,
+                                     int line) noexcept {
+  if constexpr (requires { KernelProposer(&Op::Propose); }) {
+    return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                          &Op::Propose);
+  } else {
+    return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
+  }
+}
+
+template <template <class...> class Op>
+bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, const char*, int) {
+  static_assert(std::is_void_v<Op<CPUContext>>,
+                "REGISTER_*_OPERATOR(name, Class): Class is a class template; write its context as "
+                "well, such as Class<CPUContext>");
+  return false;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+// A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
+// schema is a link error whose symbol says what to add.
+#define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
+
+// OPERATOR_SCHEMA(Scale).NumInputs(1).NumOutputs(1)…;
+#define OPKIT_OPERATOR_SCHEMA(name)                                                          \
+  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {} \
+  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
+      ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
+
+// The general form. `device` is a DeviceType, `backend` a string; the class comes last, so that it
+// may contain commas. A device of your own needs one line:
+//   #define REGISTER_NPU_OPERATOR(...) OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, __VA_ARGS__)
+// A class that can run a node in several ways says so in a static function, and takes the one that
+// was chosen as a third argument of its constructor, or reads config():
+//   static std::vector<KernelConfig> Propose(const KernelQuery& query);
+//   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+//       : Operator<Context>(def, ws, config) {}           // null where none was chosen
+#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
+  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
+      (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
+       ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
+           #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
+// By string, for names that are not identifiers and for kernels of another binary's operator: a
+// missing schema is then found at the first lookup.
+#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
+      ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
+          string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+// How selection orders the backends that no node or preference names: higher ranks first,
+// "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
+#define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
+      ::opkit::detail::RegisterBackendRank(backend, rank)
+// By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
+// const KernelConfig* as well.
+#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
+      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
+                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
+                                      __VA_ARGS__)
+
+#define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
+  OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
+
+#define OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(device, name, priority, ...) \
+  OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", priority, __VA_ARGS__)
+
+#define OPKIT_REGISTER_CPU_OPERATOR(name, ...) \
+  OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_STR(string, ...) \
+  OPKIT_REGISTER_OPERATOR_STR(::opkit::DeviceType::kCPU, string, "DEFAULT", __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_CREATOR(name, ...) \
+  OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, engine, ...) \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, #engine, kDefault, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_WITH_PRIORITY(name, priority, ...)                    \
+  OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPU, name, priority, \
+                                               __VA_ARGS__)
+
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR(name, ...) \
+  OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_STR(string, ...) \
+  OPKIT_REGISTER_OPERATOR_STR(::opkit::DeviceType::kCPUStream, string, "DEFAULT", __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_CREATOR(name, ...) \
+  OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(name, engine, ...) \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPUStream, name, #engine, kDefault, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(name, priority, ...)                   \
+  OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPUStream, name, priority, \
+                                               __VA_ARGS__)
+
+// A linker takes from a static archive only objects that are referred to, and nothing refers to a
+// registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
+// OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
+// opkit_link_operators.
+#define OPKIT_REGISTRATIONS(group) \
+  extern "C" void opkit_use_registrations_of_##group() {}
+#define OPKIT_USE_REGISTRATIONS(group)                                    \
+  extern "C" void opkit_use_registrations_of_##group();                   \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) = \
+      (opkit_use_registrations_of_##group(), true)
+
+#endif  // OPKIT_OP_REGISTRATION_HPP_
+
+// ---- opkit/op/gradient/gradient.hpp
+// Gradients by operator: REGISTER_GRADIENT names its maker, other macros say that there is none.
+// AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp node by node.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The kind of gradient that a registration declares for an operator.
+enum class GradientKind : uint8_t {
+  kMaker,
+  kNone,       // no gradient flows through it
+  kShouldNot,  // asking is a mistake
+  kNotImplemented,
+};
+
+struct GradientRegistration {
+  using Make = UniqueFunction<GradientOpsMeta(
+      const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
+  GradientKind kind = GradientKind::kMaker;
+  Make make;
+  const char* file = "";
+  int line = 0;
+  std::string problem;  // a second registration; reported when the gradient is asked for
+
+  std::string Place() const { return StrCat(file, ":", line); }
+};
+
+// Thread-safe; never throws while it is filled in.
+class GradientRegistry {
+ public:
+  GradientRegistry();
+  ~GradientRegistry();
+  OPKIT_EXPORT static GradientRegistry& OfProgram() {
+    static auto* registry = new GradientRegistry;  // used by static objects of any order
+    return *registry;
+  }
+  OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
+  // The same operator from the same place is the same registration; from another place it is kept
+  // as a problem, which CheckRegistrations lists.
+  OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
+  // Null when nothing was registered.
+  GradientRegistration* Find(const std::string& op) const;
+  // For tests and libraries.
+  void Remove(const std::string& op);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// True when the operator has a gradient maker.
+OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
+
+// The operators that compute the gradients of a node's inputs, given the names of those of its
+// outputs (one for each, empty where none flows). Errors: kNotFound when nothing was registered for
+// the operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and
+// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients or a node its
+// schema refuses; kAlreadyExists.
+OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                                   const std::vector<GradientValue>& g_output,
+                                                   GradientNames& names);
+OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                                   const std::vector<GradientValue>& g_output);
+
+namespace detail {
+
+// The maker's operators, with the device, engine and arguments that they take over from the node.
+GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
+                                 GradientNames& names);
+
+template <class Maker>
+GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                             GradientNames& names) {
+  static_assert(std::is_base_of_v<GradientMakerBase, Maker>,
+                "REGISTER_GRADIENT(name, Maker): Maker must derive from opkit::GradientMakerBase");
+  static_assert(
+      std::is_constructible_v<Maker, const OperatorDef&, const std::vector<GradientValue>&>,
+      "REGISTER_GRADIENT(name, Maker): Maker needs a public constructor (const "
+      "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
+      "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
+  Maker maker(def, g_output);
+  return RunGradientMaker(maker, def, names);
+}
+
+OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
+                                        GradientRegistration::Make make, const char* file,
+                                        int line) noexcept;
+
+}  // namespace detail
+}  // namespace opkit
+
+// The maker comes last, so that it may contain commas.
+#define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
+                                        &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
+                                        __LINE__)
+#define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
+#define OPKIT_GRADIENT_STATEMENT(name, kind)                                                   \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
+                                        __LINE__)
+// No gradient flows through the operator: its inputs get none.
+#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kNone)
+// Asking for its gradient is a mistake (an optimiser's update, a metric).
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kShouldNot)
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_STATEMENT(name, kNotImplemented)
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
+
+// ---- opkit/graph/graph.hpp
+// Graph: operator definitions over named values, with inputs, constants and outputs. Plain data
+// that is built, loaded and rewritten by passes; Compile turns it into a plan, which runs.
+#ifndef OPKIT_GRAPH_GRAPH_HPP_
+#define OPKIT_GRAPH_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct GraphInput {
+  std::string name;
+  TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
+};
+
+struct GraphConstant {
+  std::string name;
+  Tensor value;
+};
+
+// Where a value comes from.
+enum class ValueSource : uint8_t { kInput, kConstant, kNode };
+
+namespace detail {
+
+// A node that also writes the value by that name rewrites it and does not make it.
+bool Reads(const OperatorDef& def, std::string_view name);
+
+}  // namespace detail
+
+// A regular value. An input, a constant or a node makes each name once. A node that writes one of
+// its own inputs by the same name rewrites that value: the order in which nodes were added decides
+// which readers see it before and which after. Otherwise nodes may be added in any order. A member
+// that throws leaves the graph as it was.
+//
+//   Graph g;
+//   g.AddInput("X", DType::kFloat32, {Sym("N"), 3});
+//   g.AddConstant("W", weights);
+//   g.AddNode(OperatorDef("MatMul").Input("X").Input("W").Output("Y"));
+//   g.AddOutput("Y");
+class Graph {
+ public:
+  // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
+  Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
+  Graph& AddConstant(std::string name, Tensor value);
+  // Returns the node's index. Check(graph) and Compile, which see the whole graph, check that the
+  // node's inputs exist and that its operator accepts it.
+  int AddNode(OperatorDef def) { return InsertNode(num_nodes(), std::move(def)); }
+  // A value that a run returns; an input, constant or node may make it later. Error
+  // (kAlreadyExists) when it is an output already.
+  Graph& AddOutput(std::string name);
+
+  const std::vector<GraphInput>& inputs() const { return inputs_; }
+  const std::vector<GraphConstant>& constants() const { return constants_; }
+  const std::vector<OperatorDef>& nodes() const { return nodes_; }
+  const std::vector<std::string>& outputs() const { return outputs_; }
+  int num_nodes() const { return static_cast<int>(nodes_.size()); }
+  // Error (kOutOfRange) for an index that the graph does not have.
+  const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
+  bool IsOutput(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number >= 0 && declared_[detail::Index(number)].is_output;
+  }
+  // An input, a constant or a node makes it.
+  bool HasValue(std::string_view name) const { return Find(name); }
+  bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
+  bool IsConstant(std::string_view name) const { return Find(name, ValueSource::kConstant); }
+  // The node that makes the value; -1 for inputs, constants and unknown names.
+  int Producer(std::string_view name) const {
+    const Declaration* found = Find(name, ValueSource::kNode);
+    return found ? found->index : -1;
+  }
+  // Null when the graph has no constant, or no input, of that name.
+  const Tensor* FindConstant(std::string_view name) const {
+    const Declaration* found = Find(name, ValueSource::kConstant);
+    return found ? &constants_[detail::Index(found->index)].value : nullptr;
+  }
+  const GraphInput* FindInput(std::string_view name) const {
+    const Declaration* found = Find(name, ValueSource::kInput);
+    return found ? &inputs_[detail::Index(found->index)] : nullptr;
+  }
+  // A name that no value has: `hint` itself, or `hint` and a number.
+  std::string FreshName(const std::string& hint) const;
+
+  // Rewriting. The indices of nodes at and behind the place shift. Each call is O(nodes), except
+  // adding at the end; RemoveNodes removes many in one call.
+  int InsertNode(int before, OperatorDef def);
+  void ReplaceNode(int i, OperatorDef def);
+  void RemoveNode(int i);
+  // Removes node i where removed[i] is not 0.
+  void RemoveNodes(const std::vector<char>& removed);
+  // Every node that read `from` now reads `to`. Outputs of the graph keep their names.
+  void ReplaceUses(const std::string& from, const std::string& to);
+  // False when the graph has no constant, or no output, of that name.
+  bool RemoveConstant(std::string_view name);
+  bool RemoveOutput(std::string_view name);
+
+ private:
+  struct Declaration {
+    ValueSource source = ValueSource::kInput;
+    int index = -1;  // among the inputs, constants or nodes; -1: the name is not made now
+    bool is_output = false;
+  };
+
+  size_t CheckIndex(int i) const {
+    if (i < 0 || i >= num_nodes())
+      Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
+    return detail::Index(i);
+  }
+  const Declaration* Find(std::string_view name) const {
+    const int number = names_.Find(name);
+    if (number < 0 || declared_[detail::Index(number)].index < 0) return nullptr;
+    return &declared_[detail::Index(number)];
+  }
+  const Declaration* Find(std::string_view name, ValueSource source) const {
+    const Declaration* found = Find(name);
+    return found && found->source == source ? found : nullptr;
+  }
+  void Declare(const std::string& name, ValueSource source, size_t index);
+  void Set(const std::string& name, ValueSource source, size_t index);
+  Declaration& DeclarationOf(const std::string& name);
+  // Checks the outputs of a node that is about to replace node `replaced` (-1: none).
+  void CheckOutputs(const OperatorDef& def, int replaced) const;
+  void DeclareOutputs(size_t node);
+  void DeclareAll();
+  [[noreturn]] void ThrowMadeTwice(const std::string& name, const Declaration& first,
+                                   const std::string& second) const;
+
+  std::vector<GraphInput> inputs_;
+  std::vector<GraphConstant> constants_;
+  std::vector<OperatorDef> nodes_;
+  std::vector<std::string> outputs_;
+  NameIndex names_;
+  std::vector<Declaration> declared_;  // by the number in `names_`
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_HPP_
+
+// ---- opkit/graph/graph_view.hpp
+// GraphView: which node makes each value and which nodes read it, which node waits for which, and
+// in what order they can run: a snapshot of a graph as numbers, which inference, passes and plans
+// walk.
+#ifndef OPKIT_GRAPH_GRAPH_VIEW_HPP_
+#define OPKIT_GRAPH_GRAPH_VIEW_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Calls visit(name) for every value that the node rewrites: an input that is also an output by the
+// same name, or that the operator's schema says is mutated. A name may come twice.
+void ForEachRewritten(const OperatorDef& def, FunctionRef<void(const std::string&)> visit);
+
+}  // namespace detail
+
+// Values and nodes are numbers; nodes have the graph's indices. The graph must outlive the view and
+// not change meanwhile.
+class GraphView {
+ public:
+  struct Edge {
+    int from;  // runs before
+    int to;
+    friend bool operator==(const Edge&, const Edge&) = default;
+  };
+  // The node writes to a value that an input of the graph or another node makes.
+  struct Rewrite {
+    int value;
+    int node;
+  };
+
+  // Checks the structure. Errors: kNotFound for a value that a node reads and nothing makes, or a
+  // control input that names no node; kInvalidArgument for a cycle, shown as a path.
+  explicit GraphView(const Graph& graph);
+
+  const Graph& graph() const { return *graph_; }
+  int num_nodes() const { return graph_->num_nodes(); }
+  // Inputs of the graph come first, then constants, then values that nodes make.
+  int num_values() const { return names_.size(); }
+  const std::string& name(int value) const { return names_[value]; }
+  const std::vector<std::string>& names() const { return names_.names(); }
+  // -1 when the graph has no value of that name.
+  int FindValue(std::string_view name) const { return names_.Find(name); }
+  bool IsInput(int value) const { return value < num_inputs(); }
+  bool IsConstant(int value) const {
+    return value >= num_inputs() && value < num_inputs() + num_constants();
+  }
+  const Tensor* constant(int value) const {
+    if (!IsConstant(value)) return nullptr;
+    return &graph_->constants()[detail::Index(value - num_inputs())].value;
+  }
+  bool IsOutput(int value) const { return is_output_[detail::Index(value)] != 0; }
+  const std::vector<int>& outputs() const { return outputs_; }
+
+  // Values of a node, -1 where it leaves one out.
+  std::span<const int> inputs(int node) const {
+    return {values_.data() + offsets_[detail::Index(node)], graph_->node(node).inputs().size()};
+  }
+  std::span<const int> outputs(int node) const {
+    const OperatorDef& def = graph_->node(node);
+    return {values_.data() + offsets_[detail::Index(node)] + def.inputs().size(),
+            def.outputs().size()};
+  }
+  // The node that makes a value; -1 for inputs and constants.
+  int producer(int value) const { return producers_[detail::Index(value)]; }
+  // Nodes that read the value, each once, by index.
+  std::span<const int> consumers(int value) const {
+    const int* first = first_consumer_.data() + detail::Index(value);
+    return {consumers_.data() + first[0], consumers_.data() + first[1]};
+  }
+  // Some node rewrites the value, so its data before and after that node differs.
+  bool IsRewritten(int value) const { return is_rewritten_[detail::Index(value)] != 0; }
+  // By the node that writes.
+  const std::vector<Rewrite>& rewrites() const { return rewrites_; }
+
+  // From every node to those that must wait for it: it makes what they read, or reads what they
+  // rewrite, or they name it as control input. Each once, sorted by `to`, then by `from`.
+  const std::vector<Edge>& edges() const { return edges_; }
+  // The edges that lead to a node begin at edges()[FirstEdgeTo(node)].
+  size_t FirstEdgeTo(int node) const;
+  // Nodes so that each comes after those it waits for; in the order in which they were added where
+  // that allows it.
+  const std::vector<int>& order() const { return order_; }
+
+ private:
+  int num_inputs() const { return static_cast<int>(graph_->inputs().size()); }
+  int num_constants() const { return static_cast<int>(graph_->constants().size()); }
+  void AddNode(int node);
+  void IndexConsumers();
+
+  const Graph* graph_;
+  NameIndex names_;
+  std::vector<int> producers_;         // by value
+  std::vector<int> values_, offsets_;  // of nodes, inputs then outputs
+  std::vector<int> consumers_, first_consumer_;
+  std::vector<int> outputs_;
+  std::vector<char> is_output_, is_rewritten_;  // by value
+  std::vector<Rewrite> rewrites_;
+  std::vector<Edge> edges_;
+  std::vector<int> order_;
+};
+
+// Every error that can be found without types and shapes: those of GraphView, and those that
+// schemas find in nodes (unknown operator with the nearest name, arity, in-place, attributes), with
+// the node.
+void Check(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
+
+// ---- opkit/graph/subgraph.hpp
+// Graphs inside nodes (the branches of If, the body of Loop), and equality of graphs to the bit,
+// by which nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_SUBGRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether two nodes compute the same, regardless of their names, inputs and outputs.
+bool SameOperation(const OperatorDef& a, const OperatorDef& b);
+
+}  // namespace detail
+
+// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
+// and tensors to the bit.
+bool SameGraph(const Graph& a, const Graph& b);
+
+// A subgraph sees nothing of the graph around it: its node reads every value that it needs and
+// hands it in as an input of the subgraph, in the way that the operator documents.
+//
+//   OperatorDef("If").Input("condition").Input("X").Output("Y")
+//       .Subgraph("then_branch", MakeSubgraph(then_branch))
+//       .Subgraph("else_branch", MakeSubgraph(else_branch))
+detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
+
+// The graph inside a carried subgraph; null when it is something else than a Graph.
+const Graph* GraphOf(const SubgraphBase& subgraph);
+// Null when the node has no subgraph of that name.
+const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
+
+// ---- opkit/plugin/load/abi_node.hpp
+// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
+// the definitions of plugin/.
+#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct AbiGraph;
+
+// An opkit_node, and the data that it points to.
+class AbiNode : public RefCounted {
+ public:
+  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+    Point(def_.inputs(), inputs_);
+    Point(def_.outputs(), outputs_);
+    AddGraphs();
+    node_.size = sizeof node_;
+    node_.op = def_.type().c_str();
+    node_.name = def_.name().c_str();
+    node_.device_type = static_cast<int32_t>(def_.device().type);
+    node_.device_index = def_.device().index;
+    node_.num_inputs = inputs_.size();
+    node_.inputs = inputs_.data();
+    node_.num_outputs = outputs_.size();
+    node_.outputs = outputs_.data();
+    node_.num_attrs = attributes_.size();
+    node_.attrs = attributes_.data();
+    node_.num_graphs = graph_pointers_.size();
+    node_.graphs = graph_pointers_.data();
+  }
+  const opkit_node& node() const { return node_; }
+
+ private:
+  inline void AddGraphs();
+  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
+    for (const std::string& name : names) pointers.push_back(name.c_str());
+  }
+
+  const OperatorDef def_;
+  AbiAttributes attributes_;
+  std::vector<const char*> inputs_, outputs_;
+  RefCountedList graphs_;  // of AbiGraph
+  std::vector<const opkit_graph*> graph_pointers_;
+  opkit_node node_{};
+};
+
+struct AbiGraph : RefCounted {
+  AbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      values.push_back(constant.value);
+    }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    const GraphView order(graph);
+    for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = values.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = (*constants->data())->tensors;
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+  }
+
+  std::string name;
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  IntrusivePtr<AbiAttributes> constants;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+};
+
+inline void AbiNode::AddGraphs() {
+  for (const NamedSubgraph& item : def_.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      auto added = MakeIntrusive<AbiGraph>(item.name, *graph);
+      graph_pointers_.push_back(&added->view);
+      graphs_.push_back(std::move(added));
+    }
+}
+
+// Knowledge of values as an array of opkit_value, which a library refines.
+class AbiValues {
+ public:
+  // Symbols have a number each in `symbols`, which inputs and outputs share.
+  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+      : symbols_(symbols), values_(infos.size()) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const TensorInfo& info = infos[i];
+      opkit_value& value = values_[i];
+      value.size = sizeof value;
+      value.present = 1;
+      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
+      value.rank = -1;
+      if (!info.shape.has_rank()) continue;
+      if (info.shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
+              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
+      value.rank = info.shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
+    }
+  }
+  AbiValues(const AbiValues&) = delete;
+
+  opkit_value* data() { return values_.data(); }
+  opkit_value& operator[](size_t i) { return values_[i]; }
+  void SetConstant(size_t i, const Tensor& tensor) {
+    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
+    values_[i].constant = (*constants_.back()->data())->tensors[0];
+  }
+  DType dtype(size_t i, const char* what) const {
+    const int32_t dtype = values_[i].dtype;
+    if (dtype < -1 || dtype >= kNumDTypes)
+      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
+            ", which does not exist");
+    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
+  }
+  SymbolicShape shape(size_t i, const char* what) const {
+    const opkit_value& value = values_[i];
+    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
+    if (value.rank < 0) return {};
+    std::vector<Dim> dims;
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = value.dims[axis];
+      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
+      if (extent < -1 && symbol >= symbols_.size())
+        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
+              what, " ", i, "; -1 is unknown");
+      dims.push_back(extent >= 0    ? Dim(extent)
+                     : extent == -1 ? Dim()
+                                    : Sym(symbols_[Index(symbol)]));
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+ private:
+  int64_t Number(const Dim& dim) {
+    if (dim.is_known()) return dim.value();
+    if (!dim.is_symbol()) return -1;
+    for (size_t i = 0; i < symbols_.size(); ++i)
+      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
+    symbols_.push_back(dim.symbol());
+    return -1 - static_cast<int64_t>(symbols_.size());
+  }
+
+  std::vector<std::string>& symbols_;
+  std::vector<opkit_value> values_;
+  std::vector<IntrusivePtr<AbiAttributes>> constants_;
+};
+
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
+
+// Names that a library hands over.
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what) {
+  if (count > kMostParts || (count > 0 && !names))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i)
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+  return {names, names + count};
+}
+
+// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
+// for a struct that is no node.
+inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
+  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && !node.graphs))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
+  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
+                  ArgumentsOfAbi(node.attrs, node.num_attrs));
+  if (node.name) def.Name(node.name);
+  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
+            " is null, shorter than version 1.0's or has no name");
+    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi(*node.graphs[i]));
+  }
+  return def;
+}
+
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  Graph graph;
+  for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
+    graph.AddInput(input, DType::kUndefined, {});
+  const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
+  for (size_t i = 0; i < constants.size(); ++i) {
+    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
+        !problem.empty())
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", from.name, " ",
+            problem);
+    Tensor copy;
+    copy.CopyFrom(TensorOfView(*from.constants[i]));
+    graph.AddConstant(constants[i], std::move(copy));
+  }
+  if (from.num_nodes > kMostParts || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", from.name, " has ", from.num_nodes, " nodes",
+          from.nodes ? "" : ", which are null");
+  for (uint64_t i = 0; i < from.num_nodes; ++i) {
+    if (!from.nodes[i])
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
+    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
+  }
+  for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
+    graph.AddOutput(std::move(output));
+  return MakeSubgraph(std::move(graph));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// Runs the operators of a library's registries for its host, and describes them.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
+// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+struct ExportThreads {
+  Mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  void (*finalize)() = nullptr;  // the function that the author gave
+  bool ended = false;
+};
+inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
+inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
+    return *pool;
+  MutexLock lock(threads.mutex);
+  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
+  return *threads.pool;
+}
+inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (threads.finalize) threads.finalize();
+  delete threads.pool.exchange(nullptr);
+  threads.ended = true;
+}
+// Runs this image's loops on the host's threads.
+struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
+  HostLoops() : LoopRunner{&RunOnHost} {}
+
+ private:
+  // The pool that this thread had before: also the host's, where the two share the variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* const own;
+  };
+  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
+  }
+
+  ThreadPool* const pool_ = t_pool.pool;
+};
+// The library's operator behind one operator of the host's, and the blobs that it is bound to.
+class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
+ public:
+  ExportedInstance(const OpSchema& schema, const opkit_node& node) {
+    OperatorDef def = DefinitionOfAbi(node);
+    // An operator in a host's stream takes its turn there, and then runs as on the CPU.
+    if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
+    inputs_.resize(def.inputs().size());
+    outputs_.resize(def.outputs().size());
+    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const std::string& name = def.inputs()[i];
+      if (name.empty()) continue;
+      inputs_[i].blob = workspace_.CreateBlob(name);
+      workspace_.CreateTensor(name);
+    }
+    const PoolScope threads(LibraryPool());
+    op_ = CreateOperator(def, &workspace_);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
+  }
+
+  // Runs at its place in the host's stream, where there is one.
+  void Run(const opkit_call* call) {
+    if (!call->asynchronous) return Forward(call);
+    OpResource(call).launch(
+        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+  }
+
+ private:
+  struct Value {
+    Blob* blob = nullptr;   // null where the node leaves it out
+    int shared_input = -1;  // the input whose place an output must take
+  };
+
+  void Forward(const opkit_call* call) {
+    for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
+    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
+    RunOperator(call->scratch, call->scratch_bytes);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      if (outputs_[o].blob) Deliver(o, *opkit_output(call, o));
+  }
+
+  // Outputs get blobs of their own, but for those that must be an input's.
+  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
+    std::string& name = def.mutable_outputs()[o];
+    if (name.empty()) return;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const std::string& input = def.inputs()[i];
+      if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
+      outputs_[o].shared_input = static_cast<int>(i);
+      name = input;
+      return;
+    }
+    while (std::ranges::count(def.inputs(), name)) name += "_out";
+  }
+
+  // Whether `tensor` is the view already, so that nothing has to be made.
+  static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
+    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+           tensor.storage() && OpTensor(view).is_dense();
+  }
+  static void Bind(const Value& value, const opkit_tensor& view) {
+    if (!value.blob) return;
+    Tensor* tensor = value.blob->GetMutable<Tensor>();
+    if (IsView(*tensor, view)) [[likely]]
+      return;
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorOfView(view);
+  }
+  void BindOutput(const opkit_call* call, size_t o) {
+    const Value& output = outputs_[o];
+    const opkit_tensor& view = *opkit_output(call, o);
+    if (!output.blob) return;
+    if (output.shared_input >= 0) {
+      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
+      if (view.dtype == OPKIT_UNDEFINED) return;
+      if (view.data != in.data) {
+        const Tensor source = TensorOfView(in);
+        CheckResult(o, source, view, "must be in place of an input that");
+        if (view.data) CopyInto(source, view);
+      }
+    }
+    Bind(output, view);
+  }
+  void RunOperator(void* scratch, int64_t scratch_bytes) {
+    const HostLoops loops;
+    const PoolScope threads(LibraryPool());
+    const LoopRunnerScope on_host(&loops);
+    op_->SetScratch(scratch, scratch ? scratch_bytes : 0);
+    op_->Run();
+  }
+
+  // Copies a result that does not lie in the host's memory there.
+  void Deliver(size_t o, const opkit_tensor& view) {
+    if (view.dtype == OPKIT_UNDEFINED) return;
+    Blob* blob = outputs_[o].blob;
+    if (!blob->IsType<Tensor>())
+      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
+            op_->type(), " is not a tensor, which is all that a library can hand over");
+    const Tensor& result = blob->Get<Tensor>();
+    if (IsView(result, view)) [[likely]]
+      return;
+    if (!result.initialized())
+      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
+            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+    CheckResult(o, result, view, "is");
+    CopyInto(result, view);
+  }
+  OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
+                              const char* how) const {
+    const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
+    if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
+          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
+          ", but the program has ", static_cast<DType>(view.dtype), wanted,
+          " for it; correct the schema's TensorInferenceFunction, or write one");
+  }
+  static void CopyInto(const Tensor& result, const opkit_tensor& view) {
+    if (result.nbytes() == 0) return;
+    const Tensor dense = result.is_dense() ? result : result.Contiguous();
+    std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
+  }
+
+  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
+  // the host's call points to.
+  struct LaunchedRun : RefCounted {
+    IntrusivePtr<ExportedInstance> instance;
+    opkit_call call;
+    std::vector<opkit_tensor> inputs, outputs;
+    std::vector<Dims> extents;
+
+    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
+      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
+      call.size = sizeof call;
+      extents.reserve(2 * (call.num_inputs + call.num_outputs));
+      for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
+      for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
+      call.inputs = inputs.data();
+      call.outputs = outputs.data();
+      call.asynchronous = 0;
+    }
+    void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
+      const auto rank = static_cast<size_t>(from.rank);
+      opkit_tensor view = OpTensor(from).view();
+      view.shape = extents.emplace_back(from.shape, rank).data();
+      view.strides = extents.emplace_back(from.strides, rank).data();
+      all.push_back(view);
+    }
+  };
+
+  Workspace workspace_;
+  std::unique_ptr<OperatorBase> op_;
+  std::vector<Value> inputs_, outputs_;
+};
+
+// The registries last as long as the image. Where that is unmapped, and not at the program's end,
+// they are freed: nothing of the library is in use then.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (!g_export_threads.ended) return;
+    delete &GradientRegistry::Global();
+    delete &OpRegistry::Global();
+  }
+};
+
+// The functions of an opkit_op and its kernels over a schema, which both have as `author`.
+struct OPKIT_IMAGE_LOCAL SchemaFunctions {
+  static void FillIn(opkit_op& op, const OpSchema& schema) {
+    op.parse_attrs = &ParseAttrs;
+    if (schema.has_inference()) {
+      op.infer_type = &InferType;
+      op.infer_shape = &InferShape;
+    }
+    op.mutated_inputs = &MutatedInputs;
+    op.scratch_bytes = &ScratchBytes;
+    op.author = &schema;
+  }
+  static void FillIn(opkit_kernel& kernel, const OpSchema& schema) {
+    kernel.create = &Create;
+    kernel.destroy = &Destroy;
+    kernel.forward = &Forward;
+    kernel.author = &schema;
+  }
+  // The library's gradient maker gives new values names of its own; the host then gives each its
+  // name.
+  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
+    return GuardedCall([&] {
+      const OperatorDef def = DefinitionOfAbi(*gradient->node);
+      std::vector<GradientValue> g_output;
+      for (size_t o = 0; o < def.outputs().size(); ++o) {
+        GradientValue& value = g_output.emplace_back();
+        value.dense = gradient->dense[o];
+        value.indices = gradient->indices[o];
+        value.values = gradient->values[o];
+      }
+      GradientNames names;
+      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
+      std::map<std::string, std::string> renamed;
+      const auto rename = [&](std::string& name) {
+        const std::string* value = names.ValueOf(name);
+        if (!value) return;
+        std::string& known = renamed[name];
+        if (known.empty()) {
+          const std::string own = *value, suffix = name.substr(own.size());
+          const char* given = gradient->new_name(gradient, own.c_str(),
+                                                 names.Of(own) == name ? nullptr : suffix.c_str());
+          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
+          known = given;
+        }
+        name = known;
+      };
+      const auto accept = [](opkit_status status) {
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      };
+      for (size_t i = 0; i < meta.g_input.size(); ++i) {
+        GradientValue& value = meta.g_input[i];
+        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
+        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                   value.values.c_str()));
+      }
+      for (OperatorDef& op : meta.ops) {
+        for (std::string& name : op.mutable_inputs()) rename(name);
+        for (std::string& name : op.mutable_outputs()) rename(name);
+        const AbiNode node(op);
+        accept(gradient->add_node(gradient, &node.node()));
+      }
+    });
+  }
+
+ private:
+  static const OpSchema& SchemaOf(const opkit_op* op) {
+    return *static_cast<const OpSchema*>(op->author);
+  }
+  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
+    return GuardedCall([&] {
+      const auto& schema = *static_cast<const OpSchema*>(kernel->author);
+      *instance = new IntrusivePtr(new ExportedInstance(schema, *node));
+    });
+  }
+  static void Destroy(void* instance) {
+    GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
+  }
+  static opkit_status Forward(void* instance, const opkit_call* call) {
+    return GuardedCall(
+        [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
+  }
+
+  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                                 int32_t* num_outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
+      const auto [inputs, outputs] = schema.Arity(ArgumentsOfAbi(node->attrs, node->num_attrs));
+      *num_inputs = inputs;
+      *num_outputs = outputs;
+      return OpStatus();
+    });
+  }
+
+  // The host's knowledge of values, as this image's inference reads it.
+  class Values {
+   public:
+    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
+      for (uint64_t i = 0; i < count; ++i) {
+        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+        TensorInfo& info = infos_.emplace_back();
+        if (value.dtype > 0 && value.dtype < kNumDTypes)
+          info.dtype = static_cast<DType>(value.dtype);
+        if (!with_shapes) continue;
+        if (value.rank >= 0) info.shape = ShapeOf(value);
+        if (!value.constant) continue;
+        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
+      }
+    }
+    const std::vector<TensorInfo>& infos() const { return infos_; }
+
+   private:
+    static SymbolicShape ShapeOf(const opkit_value& value) {
+      std::vector<Dim> dims;
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const int64_t extent = value.dims[axis];
+        dims.push_back(extent >= 0    ? Dim(extent)
+                       : extent == -1 ? Dim()
+                                      : Sym(StrCat(kSymbol, -2 - extent)));
+      }
+      return SymbolicShape(std::move(dims));
+    }
+    std::vector<TensorInfo> infos_;
+    std::list<Tensor> constants_;  // that infos_ point to
+  };
+  static constexpr const char* kSymbol = "s";
+  static int64_t NumberOf(const Dim& dim) {
+    if (dim.is_known()) return dim.value();
+    const std::string& name = dim.symbol();
+    if (name.size() < 2 || name[0] != *kSymbol) return -1;
+    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
+    return number && *number >= 0 ? -2 - *number : -1;
+  }
+
+  static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                    opkit_value* outputs, bool types, bool with_shapes) {
+    OperatorDef def = DefinitionOfAbi(*node);
+    const Values ins(inputs, node->num_inputs, with_shapes);
+    const Values outs(outputs, node->num_outputs, with_shapes);
+    InferenceContext context(def, ins.infos(), outs.infos());
+    schema.Infer(context);
+    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
+      for (size_t i = 0; i < infos.size(); ++i)
+        types ? StoreType(infos[i], *opkit_value_at(values, i))
+              : StoreShape(infos[i], *opkit_value_at(values, i));
+    };
+    store(context.inputs(), inputs);
+    store(context.outputs(), outputs);
+  }
+  static void StoreType(const TensorInfo& info, opkit_value& value) {
+    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
+  }
+  static void StoreShape(const TensorInfo& info, opkit_value& value) {
+    if (!info.shape.has_rank()) return;
+    if (info.shape.rank() > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
+            " are the most");
+    const bool same_rank = value.rank == info.shape.rank();
+    value.rank = info.shape.rank();
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = NumberOf(info.shape[axis]);
+      if (extent != -1 || !same_rank) value.dims[axis] = extent;
+    }
+  }
+  // Wrong shapes are for infer_shape to report.
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      try {
+        Infer(schema, node, inputs, outputs, true, true);
+      } catch (...) {
+        const std::exception_ptr failure = std::current_exception();
+        try {
+          Infer(schema, node, inputs, outputs, true, false);
+        } catch (...) {
+          std::rethrow_exception(failure);
+        }
+      }
+    });
+  }
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs) {
+    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
+  }
+  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+    return GuardedCall([&] {
+      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
+        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
+                                   ", but the node has ", node->num_inputs);
+        mutated[input] = 1;
+      }
+      return OpStatus();
+    });
+  }
+  // The scratch of the first configuration that the kernel proposes in standard layouts.
+  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                   const opkit_value* inputs, int64_t* bytes) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      *bytes = 0;
+      OperatorDef def = DefinitionOfAbi(*node);
+      def.Device(DeviceType::kCPU);
+      const auto kernels = KernelOrder(def);
+      if (kernels.empty() || !kernels[0]->propose) return;
+      const Values ins(inputs, node->num_inputs, true);
+      const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
+      try {
+        for (const KernelConfig& config : kernels[0]->propose({def, ins.infos(), outs})) {
+          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+          *bytes = config.scratch_bytes;
+          break;
+        }
+      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
+      }
+    });
+  }
+};
+
+// Describes a registered gradient in the form that the host reads.
+OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
+  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
+  if (!gradient) return;
+  switch (gradient->kind) {
+    case GradientKind::kMaker:
+      record.abi.gradient = &SchemaFunctions::Gradient;
+      break;
+    case GradientKind::kNone:
+      record.flags |= OPKIT_OP_NO_GRADIENT;
+      break;
+    case GradientKind::kShouldNot:
+      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+      break;
+    case GradientKind::kNotImplemented:
+      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
+  }
+}
+// In the host's streams run the library's kernels for the CPU.
+OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
+  bool on_cpu = false, on_stream = false;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
+    if (kernel->backend != kReferenceBackend)
+      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel of the backend ",
+            kernel->backend, " (at ", kernel->Place(),
+            "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
+            "name of their backend");
+    on_cpu |= kernel->device == DeviceType::kCPU;
+    on_stream |= kernel->device == DeviceType::kCPUStream;
+  }
+  const auto add = [&](const char* name) {
+    FunctionDevice& device = record.devices.emplace_back();
+    device.name = name;
+    SchemaFunctions::FillIn(device.abi, schema);
+  };
+  if (on_cpu) add("cpu");
+  if (on_cpu && on_stream) add("cpu_stream");
+}
+// A record of an operator of the registries: the library's second way to describe one.
+OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
+  FunctionRecord record(new FunctionOpRecord);
+  record->name = schema.name();
+  record->doc = schema.doc();
+  record->file = schema.file();
+  record->line = schema.line();
+  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
+  const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
+  record->flags = (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+                  (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
+                  (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
+                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+  SchemaFunctions::FillIn(record->abi, schema);
+  ReadGradient(*record);
+  ReadKernels(schema, *record);
+  // The in-place pairs of the first values: a schema answers for any pair by a function.
+  constexpr int kMost = 16;
+  for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
+    for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
+      if (schema.CanInplace(i, o)) record->inplace.emplace_back(i, o);
+  record->attributes = schema.attributes();
+  record->inputs = schema.inputs();
+  record->outputs = schema.outputs();
+  return record;
+}
+
+OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
+  if (IsProgramHost(g_host)) return;
+  static const ExportedRegistries registries;
+  if (const auto problems = CheckRegistrations(); !problems.empty())
+    Throw(ErrorCode::kInvalidArgument, problems[0]);
+  LibraryContents& contents = ThisLibrary();
+  if (contents.finalize != &EndLibraryPool)
+    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
+  for (const std::string& name : RegisteredOperators())
+    if (FunctionRecord record = ReadSchema(OpRegistry::Global().GetSchema(name));
+        !record->devices.empty())
+      records.push_back(std::move(record));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/op/abi/impl/op_conversion.ipp
+// Every member of opkit_op, once in each direction.
+#ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
+  if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
+  DeviceTypeRegistry& registry = DeviceTypes();
+  MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.info.name == name) return static_cast<int>(entry.type);
+  return -1;
+}
+
+// Completes the structs inside a record, and holds the arrays that they point to.
+class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
+ public:
+  explicit ExportedOp(FunctionRecord record)
+      : record_(std::move(record)),
+        kernels_(record_->devices.size()),
+        inplace_(2 * record_->inplace.size()),
+        parameters_(record_->attributes.size() + record_->inputs.size() + record_->outputs.size()),
+        parameter_pointers_(parameters_.size()) {
+    FunctionOpRecord& from = *record_;
+    opkit_op& op = from.abi;
+    op.size = sizeof op;
+    op.name = from.name.c_str();
+    op.doc = from.doc.c_str();
+    op.file = from.file;
+    op.line = from.line;
+    op.flags = from.flags;
+    for (size_t k = 0; k < kernels_.size(); ++k) kernels_[k] = Kernel(from.devices[k]);
+    op.num_kernels = kernels_.size();
+    op.kernels = kernels_.data();
+    for (size_t i = 0; i < from.inplace.size(); ++i) {
+      inplace_[2 * i] = from.inplace[i].first;
+      inplace_[2 * i + 1] = from.inplace[i].second;
+    }
+    op.num_inplace = from.inplace.size();
+    op.inplace = inplace_.data();
+    opkit_parameter* next = parameters_.data();
+    for (const AttributeSchema& attribute : from.attributes) FillIn(*next++, attribute);
+    for (const auto* list : {&from.inputs, &from.outputs})
+      for (const ValueSchema& value : *list) FillIn(*next++, value);
+    for (size_t p = 0; p < parameters_.size(); ++p) parameter_pointers_[p] = &parameters_[p];
+    op.num_attrs = from.attributes.size();
+    op.attrs = parameter_pointers_.data();
+    op.num_inputs = from.inputs.size();
+    op.inputs = op.attrs + op.num_attrs;
+    op.num_outputs = from.outputs.size();
+    op.outputs = op.inputs + op.num_inputs;
+  }
+
+ private:
+  static const opkit_kernel* Kernel(FunctionDevice& device) {
+    opkit_kernel& kernel = device.abi;
+    kernel.size = sizeof kernel;
+    kernel.device = device.name.c_str();
+    kernel.flags = device.create_state && device.shares_state ? OPKIT_KERNEL_STATEFUL : 0;
+    return &kernel;
+  }
+  template <class From>
+  void FillIn(opkit_parameter& parameter, const From& from) {
+    parameter.size = sizeof parameter;
+    parameter.name = from.name.c_str();
+    parameter.doc = from.doc.c_str();
+    parameter.type = -1;
+    if constexpr (std::is_same_v<From, ValueSchema>) {
+      for (const DType dtype : from.dtypes)
+        parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+    } else {
+      if (from.type) parameter.type = static_cast<int32_t>(*from.type);
+      parameter.required = from.required;
+      if (!from.default_value) return;
+      auto value = MakeIntrusive<AbiAttributes>(Arguments{{from.name, *from.default_value}});
+      parameter.default_value = *value->data();
+      defaults_.push_back(std::move(value));
+    }
+  }
+
+  FunctionRecord record_;
+  std::vector<const opkit_kernel*> kernels_;
+  std::vector<int32_t> inplace_;
+  std::vector<opkit_parameter> parameters_;
+  std::vector<const opkit_parameter*> parameter_pointers_;
+  RefCountedList defaults_;  // of AbiAttributes
+};
+
+OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
+  const opkit_op* op = &record->abi;
+  owners.push_back(MakeIntrusive<ExportedOp>(std::move(record)));
+  return op;
+}
+
+OPKIT_INLINE void RefuseDescription(const std::string& library, const Text& what, const Text& mend,
+                                    ErrorCode code) {
+  const std::string advice = StrCat(mend);
+  Throw(code, "library ", library, " ", what, advice.empty() ? "" : "; ", advice);
+}
+OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what) {
+  constexpr size_t kLongestName = 255;
+  for (size_t i = 0; name && name[i]; ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    if (i >= kLongestName)
+      RefuseDescription(library, StrCat("has ", what, " of more than ", kLongestName,
+                                        " bytes: ", std::string(name, 32), "…"));
+    if (c < ' ' || c == 127)
+      RefuseDescription(library,
+                        StrCat("has ", what, " that holds the character ", static_cast<int>(c)));
+  }
+}
+
+// Reads one operator's description, and refuses it where it is wrong.
+class OpImport {
+ public:
+  OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
+
+  FunctionRecord Read(uint64_t index) {
+    if (op_.size < kOpBytes)
+      Refuse(StrCat("describes operator ", index, " in ", op_.size,
+                    " bytes, where version 1.0 has ", kOpBytes),
+             "fill in opkit_op.size with sizeof(opkit_op)");
+    CheckName(index);
+    FunctionRecord record(new FunctionOpRecord);
+    FunctionOpRecord& to = *record;
+    to.name = op_.name;
+    to.file = op_.file ? op_.file : "";
+    to.line = op_.line;
+    to.doc = op_.doc ? op_.doc : "";
+    to.library = library_;
+    to.flags = op_.flags;
+    if (op_.num_kernels == 0 || !op_.kernels)
+      Refuse(StrCat("has ", who(), " without a kernel"),
+             "give it a forward function: REGISTER_OP(…).setForward(f), or setCreateOpState(f)");
+    CheckArray(op_.num_kernels, op_.kernels, "kernels");
+    for (uint64_t k = 0; k < op_.num_kernels; ++k) AddKernel(k, to.devices);
+    CheckArray(op_.num_inplace, op_.inplace, "in-place pairs");
+    for (uint64_t i = 0; i < op_.num_inplace; ++i) {
+      const int32_t input = op_.inplace[2 * i], output = op_.inplace[2 * i + 1];
+      if (input < 0 || output < 0)
+        Refuse(StrCat("has ", who(), " that may run in place from input ", input, " to output ",
+                      output),
+               "both count from 0");
+      to.inplace.emplace_back(input, output);
+    }
+    AddParameters(op_.attrs, op_.num_attrs, "attributes", to.attributes);
+    AddParameters(op_.inputs, op_.num_inputs, "inputs", to.inputs);
+    AddParameters(op_.outputs, op_.num_outputs, "outputs", to.outputs);
+    std::memcpy(&to.abi, &op_, (std::min)(op_.size, uint64_t{sizeof to.abi}));
+    return record;
+  }
+
+ private:
+  [[noreturn]] void Refuse(const Text& what, const Text& mend = {}) const {
+    RefuseDescription(library_, what, mend);
+  }
+  std::string who() const { return StrCat("operator ", op_.name); }
+
+  // Refuses a count that is damaged, or an array that is missing.
+  void CheckArray(uint64_t count, const void* array, const char* what) const {
+    if (count > kMostParts)
+      Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
+    if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
+  }
+  void CheckName(uint64_t index) const {
+    constexpr size_t kLongestName = 255;
+    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
+    const std::string_view name = op_.name;
+    if (name.size() > kLongestName)
+      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
+                    "…"),
+             StrCat(kLongestName, " are the most"));
+    if (name.find("::") != std::string_view::npos)
+      Refuse(StrCat("has an operator named \"", name, "\""),
+             "\"::\" is for parts of operators; name it otherwise");
+    for (const char c : name)
+      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
+        Refuse(StrCat("has an operator whose name holds the character ",
+                      static_cast<int>(static_cast<unsigned char>(c))),
+               "use letters, digits, _ . -");
+  }
+  void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
+    const opkit_kernel* kernel = op_.kernels[k];
+    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
+      Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
+                    " that is null, shorter than version 1.0's or without a device"));
+    if (!kernel->forward)
+      Refuse(StrCat("has operator ", op_.name, " without a forward function for ", kernel->device),
+             StrCat("REGISTER_OP(", op_.name, ").setForward(f, \"", kernel->device,
+                    "\"), or setCreateOpState(f, \"", kernel->device, "\")"));
+    const int type = DeviceTypeFromName(kernel->device);
+    if (type < 0)
+      Refuse(StrCat("has a kernel of operator ", op_.name, " for \"", kernel->device,
+                    "\", which is no device type of this program"),
+             "\"cpu\", \"gpu\" and \"cpu_stream\" are");
+    for (const FunctionDevice& other : devices)
+      if (other.type == static_cast<DeviceType>(type))
+        Refuse(StrCat("has two kernels of operator ", op_.name, " for ", kernel->device));
+    FunctionDevice& device = devices.emplace_back();
+    device.name = kernel->device;
+    device.type = static_cast<DeviceType>(type);
+    device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
+    std::memcpy(&device.abi, kernel, (std::min)(kernel->size, uint64_t{sizeof device.abi}));
+  }
+  void AddParameters(const opkit_parameter* const* parameters, uint64_t count, const char* what,
+                     auto& list) const {
+    CheckArray(count, parameters, what);
+    NameIndex seen;
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_parameter* one = parameters[i];
+      if (!one || one->size < kParameterBytes)
+        Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
+                      " is null or shorter than version 1.0's"));
+      if (!one->name || !*one->name)
+        Refuse(StrCat("has ", who(), " of whose ", what, " number ", i, " has no name"));
+      CheckLibraryText(library_, one->name, StrCat(who(), " with a name among its ", what));
+      if (Index(seen.Add(one->name)) < i)
+        Refuse(StrCat("has ", who(), " with two ", what, " named '", one->name, "'"));
+      const std::string whose = StrCat("has ", who(), " whose '", one->name, "' has ");
+      if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
+        Refuse(StrCat(whose, "the type ", one->type, ", which does not exist"));
+      const opkit_attr* value = one->default_value;
+      if (const std::string problem = value ? ProblemOfAttr(value) : ""; !problem.empty())
+        Refuse(StrCat(whose, "a default that ", problem));
+      if (value && one->type >= 0 && value->type != one->type)
+        Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
+      auto& to = list.emplace_back();
+      to.name = one->name;
+      to.doc = one->doc ? one->doc : "";
+      if constexpr (requires { to.dtypes; }) {
+        for (int dtype = 1; dtype < kNumDTypes; ++dtype)
+          if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+      } else {
+        to.required = one->required != 0;
+        if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
+        if (value) to.default_value = ArgumentsOfAbi(&value, 1).begin()->value;
+      }
+    }
+  }
+
+  const opkit_op& op_;
+  const std::string& library_;
+};
+
+OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
+                                     const std::string& library) {
+  return OpImport(op, library).Read(index);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+
+// ---- opkit/engine/pool/impl/latch.ipp
+// How threads sleep until a Latch is at zero: by its address, in a table that is never destroyed.
+// The thread that brings a latch to zero needs only the address from then on, so that a waiter
+// which sees the zero may destroy the latch at once.
+#ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+#define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct alignas(kCacheLine) LatchBucket {
+  Mutex mutex;
+  LatchSleeper* first = nullptr;
+};
+
+inline constexpr int kLatchBucketBits = 6;
+inline constinit LatchBucket g_latch_buckets[1 << kLatchBucketBits];
+
+inline LatchBucket& BucketOf(const void* latch) {
+  const uint64_t hash = reinterpret_cast<uintptr_t>(latch) * uint64_t{0x9E3779B97F4A7C15};
+  return g_latch_buckets[hash >> (64 - kLatchBucketBits)];
+}
+
+}  // namespace detail
+
+// No wake-up is lost: the sleeper enlists and looks at the count under the bucket's lock. If the
+// last CountDown takes the lock later it finds the sleeper; if earlier, its subtraction happened
+// before and the sleeper sees zero.
+OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
+  detail::LatchBucket& bucket = detail::BucketOf(this);
+  detail::MutexLock lock(bucket.mutex);
+  if (done()) return false;
+  self.latch = this;
+  self.next = bucket.first;
+  bucket.first = &self;
+  return true;
+}
+
+OPKIT_INLINE void Latch::Delist(detail::LatchSleeper& self) {
+  detail::LatchBucket& bucket = detail::BucketOf(self.latch);
+  detail::MutexLock lock(bucket.mutex);
+  detail::LatchSleeper** at = &bucket.first;
+  while (*at && *at != &self) at = &(*at)->next;
+  if (*at) *at = self.next;
+}
+
+OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
+  detail::LatchBucket& bucket = detail::BucketOf(latch);
+  detail::MutexLock lock(bucket.mutex);
+  for (detail::LatchSleeper** at = &bucket.first; *at;) {
+    detail::LatchSleeper* const sleeper = *at;
+    if (sleeper->latch != latch) {
+      at = &sleeper->next;
+      continue;
+    }
+    *at = sleeper->next;
+    // The sleeper delists itself under this lock, so it stays until the lock is released.
+    detail::Parker::Wake(sleeper->parker->Set());
+  }
+}
+
+OPKIT_INLINE void Latch::ForgetSleepers() {
+  for (detail::LatchBucket& bucket : detail::g_latch_buckets) {
+    bucket.mutex.ResetAfterFork();
+    bucket.first = nullptr;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+
+// ---- opkit/engine/pool/work_deque.hpp
+// WorkDeque: the queue of one worker of the pool. Its owner pushes and pops at the bottom (the
+// newest first, still in its cache), any other thread steals at the top (the oldest). Chase and
+// Lev's deque (SPAA 2005) with a ring of fixed size, so that nothing is ever allocated or
+// reclaimed: a full deque refuses, and the pool's shared queue takes the overflow.
+#ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+#define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Holds pointers it does not own. The thread that gets an item sees what was written before its
+// Push.
+//
+// Memory orders. Pop lowers `bottom_` and then reads `top_`, Steal reads `top_` and then `bottom_`;
+// each must see the other when both go for the last item, and the pool's parking protocol needs
+// Push ordered before the pusher's look at the sleepers. Both are store-then-load, so these
+// accesses are seq_cst operations (not fences, which TSan does not model). Slots are relaxed: a
+// thief uses what it read only if its compare-exchange of `top_` succeeds, and then the seq_cst
+// read of `bottom_` has acquired the owner's write.
+template <class T, size_t kCapacity>
+class WorkDeque {
+  static_assert((kCapacity & (kCapacity - 1)) == 0, "the capacity must be a power of two");
+
+ public:
+  // Owner only. False when full.
+  bool Push(T* item) {
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed);  // only the owner writes it
+    // Acquire: the slot about to be reused has been read by the thief that moved `top_` past it.
+    const int64_t top = top_.load(std::memory_order_acquire);
+    if (bottom - top >= static_cast<int64_t>(kCapacity)) return false;
+    Slot(bottom).store(item, std::memory_order_relaxed);
+    bottom_.store(bottom + 1, std::memory_order_seq_cst);
+    return true;
+  }
+
+  // Owner only. The newest item, or null.
+  T* Pop() {
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
+    // Relaxed: `top_` only grows, so an old value that already says "empty" is still right.
+    if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
+    bottom_.store(bottom, std::memory_order_seq_cst);
+    int64_t top = top_.load(std::memory_order_seq_cst);
+    T* item = nullptr;
+    if (top <= bottom) {
+      item = Slot(bottom).load(std::memory_order_relaxed);
+      if (top < bottom) return item;  // more than one left: no thief can reach this one
+      // Relaxed on failure: the value that it reads is not used.
+      if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                        std::memory_order_relaxed))
+        item = nullptr;
+    }
+    // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
+    bottom_.store(bottom + 1, std::memory_order_relaxed);
+    return item;
+  }
+
+  // Any thread. The oldest item, or null when there was none.
+  T* Steal() {
+    int64_t top = top_.load(std::memory_order_seq_cst);
+    while (top < bottom_.load(std::memory_order_seq_cst)) {
+      T* item = Slot(top).load(std::memory_order_relaxed);
+      if (top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                       std::memory_order_seq_cst))
+        return item;
+    }
+    return nullptr;
+  }
+
+  // Any thread; a snapshot.
+  bool empty() const {
+    return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
+  }
+
+  // Called in a forked child: forgets the items, which belong to the parent. Relaxed: the child has
+  // one thread.
+  void ResetAfterFork() {
+    top_.store(0, std::memory_order_relaxed);
+    bottom_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<T*>& Slot(int64_t index) { return slots_[Index(index) & (kCapacity - 1)]; }
+
+  // On cache lines of their own: thieves write `top_`, the owner `bottom_`.
+  alignas(kCacheLine) std::atomic<int64_t> top_{0};
+  alignas(kCacheLine) std::atomic<int64_t> bottom_{0};
+  alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+
+// ---- opkit/engine/impl/thread_pool.ipp
+// The thread pool's workers: how they start and leave, find work, sleep and are woken, and survive
+// a fork.
+#ifndef OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
+#define OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct alignas(kCacheLine) PoolWorker {
+  PoolWorker(ThreadPool* pool, int index) : pool(pool), index(index) {}
+
+  ThreadPool* const pool;
+  const int index;
+  uint32_t turn = 0;
+  bool running = false;  // guarded by the pool's start mutex, as is `thread`
+  pthread_t thread{};
+  WorkDeque<PoolTask, 1024> deque;
+};
+
+// Every live pool, for the fork handlers.
+struct PoolRegistry {
+  Mutex mutex;
+  ThreadPool* first = nullptr;
+  bool fork_handled = false;
+};
+inline constinit PoolRegistry g_pools;
+
+inline int DefaultThreads() {
+  constexpr int kMax = ThreadPool::kMaxThreads;
+  const char* text = std::getenv("OPKIT_NUM_THREADS");
+  if (!text || *text == '\0') return (std::min)(AvailableCpus(), kMax);
+  char* end = nullptr;
+  const long threads = std::strtol(text, &end, 10);
+  if (*end != '\0' || threads < 1 || threads > kMax) {
+    Throw(ErrorCode::kInvalidArgument,
+          "expected the environment variable OPKIT_NUM_THREADS to be a number from 1 to ", kMax,
+          ", found \"", text, "\"; correct it or unset it");
+  }
+  return static_cast<int>(threads);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, bool pin_workers)
+    : name_(std::move(name)), pin_workers_(pin_workers) {
+  SetThreads(threads);
+  detail::MutexLock lock(detail::g_pools.mutex);
+  if (!std::exchange(detail::g_pools.fork_handled, true)) HandleFork();
+  registry_next_ = std::exchange(detail::g_pools.first, this);
+}
+
+OPKIT_INLINE ThreadPool::~ThreadPool() {
+  OPKIT_ASSERT(!OwnWorker());
+  {
+    detail::MutexLock lock(detail::g_pools.mutex);
+    ThreadPool** at = &detail::g_pools.first;
+    while (*at != this) at = &(*at)->registry_next_;
+    *at = registry_next_;
+  }
+  {
+    detail::MutexLock lock(start_mutex_);  // afterwards no worker starts or retires
+    stopping_ = true;
+  }
+  idle_.WakeAll();
+  const auto drain = [this] {
+    while (RunOneTask()) {
+    }
+  };
+  if (threads() > 1) drain();
+  const int slots = slots_;
+  for (int i = 0; i < slots; ++i)
+    if (detail::PoolWorker* worker = workers_[i]; worker->running)
+      pthread_join(worker->thread, nullptr);
+  drain();
+  for (int i = 0; i < slots; ++i) delete workers_[i].load();
+}
+
+OPKIT_INLINE ThreadPool& ThreadPool::Default() {
+  static ThreadPool* const pool = [] {
+    const char* pin = std::getenv("OPKIT_PIN_THREADS");
+    return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
+  }();
+  return *pool;
+}
+
+OPKIT_INLINE void ThreadPool::SetThreads(int threads) {
+  if (threads < 1 || threads > kMaxThreads) {
+    Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
+          " for the pool \"", name_, "\", found ", threads);
+  }
+  constexpr uint64_t kSpinTicks = 12'000;
+  spin_ticks_ = threads <= detail::AvailableCpus() ? kSpinTicks : 0;
+  detail::MutexLock lock(start_mutex_);
+  threads_ = threads;
+}
+
+OPKIT_INLINE void ThreadPool::Resize(int threads) {
+  SetThreads(threads);
+  idle_.WakeAll();
+}
+
+// --- workers
+
+OPKIT_INLINE detail::PoolWorker* ThreadPool::OwnWorker() const {
+  detail::PoolWorker* worker = detail::t_pool.worker;
+  return worker && worker->pool == this ? worker : nullptr;
+}
+
+OPKIT_INLINE void ThreadPool::StartFirstWorker() {
+  if (stopping_ || StartWorker() || running_ != 0) return;
+  Throw(ErrorCode::kFailedPrecondition, "expected to start a thread of the pool \"", name_,
+        "\", but the system refused it; raise the limit on processes (ulimit -u) or on memory");
+}
+
+// False when all that should run do, or the system refuses.
+OPKIT_INLINE bool ThreadPool::StartWorker() {
+  detail::MutexLock lock(start_mutex_);
+  const int target = worker_target();
+  if (stopping_ || running_ >= target) return false;
+  for (int i = 0; i < target; ++i) {
+    detail::PoolWorker* worker = workers_[i];
+    if (!worker) {
+      worker = new detail::PoolWorker(this, i);
+      workers_[i] = worker;
+      slots_ = i + 1;
+    }
+    if (worker->running) continue;
+    const auto entry = [](void* self) -> void* {
+      auto* started = static_cast<detail::PoolWorker*>(self);
+      started->pool->WorkerMain(*started);
+      return nullptr;
+    };
+    if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
+    idle_.StartSearching();  // the new thread's first state; it waits for start_mutex_
+    worker->running = true;
+    running_.fetch_add(1);
+    return true;
+  }
+  return false;
+}
+
+// True when the calling worker was surplus and has left the pool, which may be gone from then on.
+// Its queue stays where others steal from it; the first worker never leaves.
+OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
+  detail::MutexLock lock(start_mutex_);
+  if (stopping_ || self.index < worker_target()) return false;
+  self.running = false;
+  running_.fetch_sub(1);
+  pthread_detach(self.thread);
+  detail::t_pool = {};
+  return true;
+}
+
+OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
+  {
+    detail::MutexLock lock(start_mutex_);  // StartWorker has finished with `self`
+  }
+  detail::t_pool = {this, &self};
+  detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
+  if (pin_workers_) detail::PinCurrentThread(self.index + 1);
+  bool searching = true;
+  uint64_t idle_since = 0;
+  for (;;) {
+    if (self.index >= worker_target()) [[unlikely]] {
+      if (std::exchange(searching, false)) StopSearching();
+      if (Retire(self)) return;
+    }
+    if (const Work work = FindWork(&self)) {
+      if (std::exchange(searching, false)) StopSearching();
+      Run(work);
+      if (detail::t_pool.worker != &self) return;  // this is a child, forked by the task
+      idle_since = 0;
+      continue;
+    }
+    if (stopping_) break;
+    if (!std::exchange(searching, true)) idle_.StartSearching();
+    const uint64_t now = detail::Ticks();
+    if (idle_since == 0) idle_since = now;
+    // One or a few searchers find the work as fast as all would.
+    const bool crowded = idle_.searching() > 1 + worker_target() / 2;
+    if (!crowded && now - idle_since < spin_ticks()) {
+      detail::CpuRelax();
+      continue;
+    }
+    Sleep(self);
+    idle_since = 0;
+  }
+  if (searching) StopSearching();
+}
+
+// The caller counts as searching, before and after.
+OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
+  detail::IdleThread sleeper;
+  idle_.Enlist(sleeper);
+  idle_.StopSearching();
+  if (!HasWork() && !stopping_ && self.index < worker_target())
+    sleeper.parker.Wait();
+  else if (idle_.Delist(sleeper))
+    idle_.StartSearching();
+}
+
+// --- work
+
+OPKIT_INLINE void ThreadPool::Submit(Task task) {
+  struct Record : PoolTask {
+    explicit Record(Task&& task) : PoolTask(&RunRecord), task(std::move(task)) {}
+    static void RunRecord(PoolTask* self) noexcept {
+      Record* record = static_cast<Record*>(self);
+      record->task();
+      delete record;
+    }
+    Task task;
+  };
+  RequireWorker();
+  Schedule(new Record(std::move(task)));
+}
+
+OPKIT_INLINE void ThreadPool::Schedule(PoolTask* task) {
+  RequireWorker();
+  detail::PoolWorker* worker = OwnWorker();
+  if (!worker || !worker->deque.Push(task)) injected_.Put(task);
+  NotifyWork();
+}
+
+OPKIT_INLINE bool ThreadPool::RunOneTask() {
+  PoolScope scope(*this);
+  const Work work = FindWork(OwnWorker());
+  if (work) Run(work);
+  return static_cast<bool>(work);
+}
+
+OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
+  if (!loops_.empty()) {  // loops that have begun end first
+    int wake = 0;
+    if (detail::ParallelLoop* loop = loops_.Join(&wake)) {
+      if (wake > 0) WakeForLoop(wake);
+      return {nullptr, loop};
+    }
+  }
+  if (self) {
+    // Now and then the oldest task of the shared queue or of the own one comes first, so that a
+    // worker whose tasks keep submitting tasks starves neither.
+    const uint32_t turn = ++self->turn % 64;
+    PoolTask* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
+    if (!task) task = self->deque.Pop();
+    if (task) return {task};
+  }
+  if (PoolTask* task = TakeInjected()) return {task};
+  // Acquire, here and below: pairs with the stores in StartWorker, so that a worker's record is
+  // seen whole.
+  const int slots = slots_.load(std::memory_order_acquire);
+  for (int i = 0, victim = self ? self->index : 0; i < slots; ++i, ++victim) {
+    if (victim >= slots) victim = 0;
+    detail::PoolWorker* worker = workers_[victim].load(std::memory_order_acquire);
+    if (worker == self) continue;
+    if (PoolTask* task = worker->deque.Steal()) return {task};
+  }
+  return {};
+}
+
+// For IdleList's protocol: every load is seq_cst.
+OPKIT_INLINE bool ThreadPool::HasWork() const {
+  if (!loops_.empty() || !injected_.empty()) return true;
+  const int slots = slots_;
+  for (int i = 0; i < slots; ++i)
+    if (!workers_[i].load()->deque.empty()) return true;
+  return false;
+}
+
+OPKIT_INLINE void ThreadPool::Run(Work work) {
+  if (work.loop) return loops_.Work(*work.loop);
+  auto scope = InvocationScope::Adopt(work.task->invocation);
+  work.task->run(work.task);
+}
+
+// --- waking and waiting
+
+OPKIT_INLINE void ThreadPool::NotifyWork() {
+  if (idle_.searching() != 0) return;
+  if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/true)) return;
+  // Relaxed, here and below: a hint, looked into under the mutex.
+  if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
+}
+
+// Threads that search will find the loop by themselves.
+OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
+  for (threads -= idle_.searching(); threads > 0; --threads) {
+    if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/false)) continue;
+    if (running_.load(std::memory_order_relaxed) >= worker_target() || !StartWorker()) return;
+  }
+}
+
+OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
+  if (latch.done()) return true;
+  detail::PoolWorker* const worker = OwnWorker();
+  const bool helps = worker || (timeout_ns < 0 && threads() > 1);
+  const int64_t deadline_ns = timeout_ns < 0 ? -1 : detail::MonotonicNs() + timeout_ns;
+  PoolScope scope(*this);
+  bool searching = false;
+  uint64_t idle_since = 0;
+  while (!latch.done()) {
+    if (helps) {
+      if (const Work work = FindWork(worker)) {
+        if (std::exchange(searching, false)) StopSearching();
+        Run(work);
+        idle_since = 0;
+        continue;
+      }
+    }
+    if (deadline_ns >= 0 && detail::MonotonicNs() >= deadline_ns) break;
+    const uint64_t now = detail::Ticks();
+    if (idle_since == 0) idle_since = now;
+    if (now - idle_since < spin_ticks()) {
+      detail::CpuRelax();
+      continue;
+    }
+    // Sleeps in two lists at once: the latch's, and the pool's for new work.
+    detail::IdleThread sleeper;
+    detail::LatchSleeper latch_sleeper{nullptr, &sleeper.parker};
+    if (!latch.Enlist(latch_sleeper)) break;
+    if (helps) idle_.Enlist(sleeper);
+    if (std::exchange(searching, false)) idle_.StopSearching();
+    if (!helps || !HasWork()) sleeper.parker.Wait(deadline_ns);
+    latch.Delist(latch_sleeper);
+    // Woken for work it counts as searching, and hands that on if it leaves without taking any.
+    if (helps) searching = !idle_.Delist(sleeper);
+    idle_since = 0;
+  }
+  if (searching) StopSearching();
+  return latch.done();
+}
+
+// --- loops
+
+OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain,
+                                      detail::RangeFunction body) {
+  OPKIT_ASSERT(grain > 0);
+  if (first >= last) return;
+  const int64_t chunks = (last - first - 1) / grain + 1;
+  const int64_t spare = threads() - 1;
+  const int64_t helpers = (std::min)(chunks - 1, spare);
+  if (helpers == 0) {
+    for (; last - first > grain; first += grain) body(first, first + grain);
+    return body(first, last);
+  }
+  detail::ParallelLoop loop(first, last, grain, chunks, body);
+  WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
+  loop.RunChunks(loops_.mutex());
+  loops_.Finish(loop, spin_ticks());
+}
+
+// --- fork
+
+OPKIT_INLINE void ThreadPool::HandleFork() {
+  const auto in_child = [] {
+    detail::g_pools.mutex.ResetAfterFork();
+    Latch::ForgetSleepers();
+    detail::t_pool.worker = nullptr;
+    for (ThreadPool* pool = detail::g_pools.first; pool; pool = pool->registry_next_)
+      pool->ResetAfterFork();
+  };
+  pthread_atfork([] { detail::g_pools.mutex.Lock(); }, [] { detail::g_pools.mutex.Unlock(); },
+                 in_child);
+}
+
+OPKIT_INLINE void ThreadPool::ResetAfterFork() {
+  start_mutex_.ResetAfterFork();
+  running_ = 0;
+  for (int i = 0; i < slots_; ++i) {
+    workers_[i].load()->running = false;
+    workers_[i].load()->deque.ResetAfterFork();
+  }
+  injected_.ResetAfterFork();
+  loops_.ResetAfterFork();
+  idle_.ResetAfterFork();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
+
+// ---- opkit/engine/impl/parallel_for.ipp
+// How a parallel loop chooses its chunks, and the threads that run them.
+#ifndef OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
+#define OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
+// long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
+// here; the rest of others is shared in chunks of equal work.
+inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
+  constexpr uint64_t kTellingTicks = 2'000;
+  constexpr double kWorthSharingTicks = 12'000;  // waking a sleeper takes about that long
+  constexpr double kChunkTicks = 25'000;
+  int64_t piece = 1;
+  int64_t done = 0;
+  uint64_t elapsed = 0;
+  for (uint64_t start = Ticks();;) {
+    const int64_t end = n - done > piece ? done + piece : n;
+    body(done, end);
+    if (end == n) return;
+    piece = end - done;
+    done = end;
+    const uint64_t now = Ticks();
+    elapsed = now - start;
+    if (elapsed >= kTellingTicks) break;
+    start = now;
+    if (piece <= n / 4) piece *= 4;
+  }
+  const double index_ticks = static_cast<double>(elapsed) / static_cast<double>(piece);
+  const int64_t rest = n - done;
+  if (index_ticks * static_cast<double>(rest) < kWorthSharingTicks) return body(done, n);
+  // At least four chunks a thread, so that the threads end together.
+  const int64_t most = (rest - 1) / (int64_t{4} * pool.threads()) + 1;
+  const double wanted = kChunkTicks / index_ticks;
+  const int64_t grain = wanted < 1                           ? 1
+                        : wanted > static_cast<double>(most) ? most
+                                                             : static_cast<int64_t>(wanted);
+  pool.RunLoop(done, n, grain, body);
+}
+
+OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
+  if (t_loop_runner) [[unlikely]]
+    return t_loop_runner->run(*t_loop_runner, n, grain, body);
+  ThreadPool& pool = ThreadPool::Current();
+  if (grain > 0) return pool.RunLoop(0, n, grain, body);
+  if (pool.threads() == 1 || n == 1) return body(0, n);
+  RunMeasuredLoop(pool, n, body);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
+
+// ---- opkit/op/kernel_candidates.hpp
+// KernelCandidates: the kernels of a node in the order of preference with the configurations that
+// they propose, and why others propose none. Selection picks one, memory is planned with it, and
+// CreateOperator makes it.
+#ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
+#define OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A configuration that a kernel proposes for a node, or why it has none.
+struct KernelCandidate {
+  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
+  KernelConfig config;
+  std::string dropped;  // why it cannot be chosen; empty: it can be
+  std::string backend;  // whose it is
+};
+
+// The candidates for a node, best first: the kernels of the backends that the node, the operator's
+// or the program's preference ask for, then the others by the rank of their backends, each with
+// every configuration that it proposes. A kernel without any is listed once, with the reason, and
+// so is a preferred backend that is not there. Configurations of other layouts than the standard
+// one are dropped: nothing converts to them yet. Its constructor may still refuse the node, by
+// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
+// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
+//
+//   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
+//     if (candidate.dropped.empty())
+//       return CreateOperator(def, &ws, {.kernel = candidate.kernel, .config = &candidate.config});
+OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
+    const OperatorDef& def, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs);
+
+struct SelectOptions {
+  int net_position = -1;
+  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
+  // the configuration that it proposed for them.
+  bool any_shapes = false;
+};
+
+// The operator of the first candidate that takes the node, which is stored in `chosen` where that
+// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
+// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
+// none takes it.
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
+    const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs, const SelectOptions& options = {},
+    KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
+// ---- opkit/op/invoke.hpp
+// Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
+// the same call with everything but the run done once.
+#ifndef OPKIT_OP_INVOKE_HPP_
+#define OPKIT_OP_INVOKE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct InvokeOptions {
+  std::optional<Device> device = {};  // default: that of the first input
+  std::string engine = {};            // backends to try; default: the registry's order
+  int num_outputs = -1;               // needed only where the schema leaves it open
+};
+
+// An operator ready to be called again and again: schema, kernel and attributes are settled, and
+// while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
+// kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
+// Nothing of the caller's is held between calls. A call returns when the work is done. Not
+// synchronised: one thread at a time.
+//
+//   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
+//   std::vector<Tensor> out = axpy({x, y});       // new outputs
+//   axpy.Run({x, y}, outputs);                    // into tensors of the caller's: no allocation
+class ResolvedOperator {
+ public:
+  // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
+  ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
+                   const InvokeOptions& options = {});
+  // `present[i]` false leaves optional input i out.
+  OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<bool>& present,
+                                     Arguments args, const InvokeOptions& options);
+
+  // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
+  // that inference refuses; those that the operator throws.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs);
+  std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
+    return (*this)(std::span(inputs.begin(), inputs.size()));
+  }
+  // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
+  // but for contents that the operator had begun to write.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+
+  // The operator in use. Where kernels are selected, a call with new dtypes or shapes replaces it,
+  // and with it its observers.
+  OperatorBase& op() { return *op_; }
+
+ private:
+  struct Release;
+  // An operator's own workspace: state that it keeps there is not in the next operator's way.
+  struct Place {
+    std::unique_ptr<Workspace> workspace;
+    std::vector<Tensor*> inputs;
+  };
+  Place MakePlace() const;
+  void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
+  // Takes the first candidate for the inputs as they are now.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
+
+  const OpSchema* schema_;
+  std::unique_ptr<Workspace> workspace_;
+  OperatorDef def_;
+  std::unique_ptr<OperatorBase> op_;
+  std::vector<Tensor*> inputs_;  // in the workspace; null where left out
+  std::vector<Blob*> outputs_;
+  bool checks_shapes_ = false;  // before the run, for an operator that does not
+  bool selects_ = false;        // some kernel's place depends on the inputs
+  std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
+};
+
+namespace detail {
+
+// False where an optional input is left out.
+std::vector<bool> PresentInputs(std::span<const Tensor> inputs);
+
+}  // namespace detail
+
+// Calls operator `op` once, with the default order of kernels on the device of the first input. A
+// default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
+//
+//   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
+OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
+                                             const std::vector<Tensor>& inputs, Arguments args = {},
+                                             InvokeOptions options = {});
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INVOKE_HPP_
+
+// ---- opkit/op/abi/resource_state.hpp
+// The state behind the calls of a function operator: memory it was given, operators it invoked, and
+// runs that end after their function. Read by the definitions of host_table.hpp and
+// function_body.hpp alone.
+#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A tensor with a view of it that stays in place.
+struct TensorSlot : RefCounted {
+  Tensor tensor;
+  Shape shape;
+  Dims strides;
+  OpTensor view;
+
+  // Views `viewed` as it is now.
+  void Bind(const Tensor& viewed, OpReq req) {
+    const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
+    if (changed) shape = viewed.shape();
+    if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
+    dense = viewed.is_dense();
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
+                    shape.rank(), viewed.device(), req);
+    view.Bind(&viewed);
+  }
+  bool dense = false;
+};
+
+// An operator that this operator calls, kept from call to call.
+struct InvokedOperator : RefCounted {
+  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
+                  const Arguments& arguments, const InvokeOptions& options)
+      : op(name), args(arguments), present(inputs), resolved(name, inputs, arguments, options) {}
+  std::string op;
+  Arguments args;
+  std::vector<bool> present;
+  ResolvedOperator resolved;
+};
+
+// Adds `term` to `target`, element by element; both are dense.
+inline void AddTensor(const Tensor& target, const Tensor& term) {
+  const DType dtype = target.dtype();
+  auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
+    auto* to = static_cast<T*>(target.raw_mutable_data());
+    const auto* from = static_cast<const T*>(term.raw_data());
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(to[i] + from[i]);
+  };
+  if (dtype == DType::kComplex64) {
+    add(std::type_identity<float>{}, 2 * target.numel());
+  } else if (dtype == DType::kComplex128) {
+    add(std::type_identity<double>{}, 2 * target.numel());
+  } else {
+    DispatchDType<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, float16,
+                  bfloat16, float, double>(
+        dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
+  }
+}
+// A result that is to be added to the elements of the output.
+struct Addition {
+  Tensor target, term;
+};
+
+// Memory that the function was given, and that may be in use after it has returned.
+struct RunMemory {
+  std::vector<Storage> memory;
+  std::vector<IntrusivePtr<TensorSlot>> temporaries;
+  std::vector<Addition> additions;
+
+  bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
+  void Clear() {
+    memory.clear();
+    temporaries.clear();
+    additions.clear();
+  }
+};
+
+struct ResourceState;
+// A run that goes on after its function has returned. Ends once both the function has returned and
+// its completion was signalled.
+struct DeferredRun : RefCounted {
+  IntrusivePtr<EventState> event;
+  RefCountedList kept;             // views, the operator's state, the library
+  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
+  RunMemory memory;
+  std::string op;
+  std::exception_ptr failure;  // why it was completed with a failure
+  std::atomic<bool> half{false};
+
+  // Called once by the function's end and once by the completion. Acquire and release: the second
+  // caller reads what the first wrote.
+  void Arrive() {
+    if (half.exchange(true, std::memory_order_acq_rel)) End();
+  }
+
+ private:
+  inline void End();
+};
+
+// The state of an operator that the table's functions work on in a call of it.
+struct ResourceState {
+  Device device;
+  std::string op;
+  bool asynchronous = false;
+  void* context = nullptr;
+  void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
+  Mutex mutex;  // guards `memory`, `late` and what `late` owns
+  RunMemory memory;
+  bool used = false;  // this run has something in `memory` or is deferred
+  // A run whose function has returned, until it is completed: memory allocated then belongs to it.
+  DeferredRun* late = nullptr;
+  std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  RefCountedList kept_by_work;         // until launched work has run: a library's code
+  OperatorBase* deferrable = nullptr;  // of an operator with setAsync(), while its forward runs
+  IntrusivePtr<DeferredRun> deferred;
+
+  // `add` puts something into the memory of the run.
+  template <class Add>
+  void Keep(Add add) {
+    MutexLock lock(mutex);
+    if (late) return add(late->memory);
+    used = true;
+    add(memory);
+  }
+  // Called when the function of `run` has returned: hands the memory that it was given over to the
+  // run.
+  void HandOver(DeferredRun* run) {
+    MutexLock lock(mutex);
+    run->memory = std::exchange(memory, {});
+    run->state = this;
+    used = false;
+    late = run;
+  }
+  void Ended(const DeferredRun* run) {
+    MutexLock lock(mutex);
+    if (late == run) late = nullptr;
+  }
+};
+
+inline void DeferredRun::End() {
+  try {
+    if (!failure)
+      for (const Addition& sum : memory.additions) AddTensor(sum.target, sum.term);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (state) state->Ended(this);
+  memory.Clear();
+  // Cleared first: a thread that waits for the event may run the operator again, or unload its
+  // library.
+  kept.clear();
+  event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+
+// ---- opkit/op/abi/impl/host_table.ipp
+// The functions of the host's table.
+#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
+  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
+               op.data(), static_cast<int>(text.size()), text.data());
+}
+inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+
+OPKIT_INLINE HostError& CurrentHostError() {
+  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
+  HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
+  if (!slot) slot = std::make_unique<HostError>();
+  return *slot;
+}
+
+OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
+  HostError& now = CurrentHostError();
+  now.exception = std::current_exception();
+  return DescribeException(now.failure, unknown);
+}
+
+// Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
+inline void RunInto(ResolvedOperator& resolved, std::string_view op,
+                    const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted) {
+  std::vector<Tensor> results(wanted);
+  resolved.Run(inputs, results);
+  for (size_t o = 0; o < wanted.size(); ++o) {
+    const Tensor &got = results[o], &want = wanted[o];
+    if (got.dtype() != want.dtype() || got.shape() != want.shape())
+      Throw(ErrorCode::kInvalidArgument, "invoke(\"", op, "\"): output ", o, " is ", got,
+            ", but the tensor given for it is ", want);
+    if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
+    if (!want.is_dense())
+      Throw(ErrorCode::kUnsupported, "invoke(\"", op, "\"): output ", o, ", ", want,
+            ", is strided; give it a dense tensor and copy from there");
+    const Tensor dense = got.is_dense() ? got : got.Contiguous();
+    std::memmove(want.raw_mutable_data(), dense.raw_data(), static_cast<size_t>(want.nbytes()));
+  }
+}
+
+struct OPKIT_IMAGE_LOCAL HostFunctions {
+  static ResourceState& StateOf(const opkit_call* call) {
+    return *static_cast<ResourceState*>(call->context);
+  }
+
+  // Throws the exception that was kept, if any.
+  static void RethrowKept() {
+    if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
+      std::rethrow_exception(kept);
+  }
+  // Throws the failure that a function of an operator has reported.
+  [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
+    const std::string text = std::exchange(CurrentHostError().text, {});
+    RethrowKept();
+    throw Error(CodeOfStatus(status), text);
+  }
+  [[noreturn]] OPKIT_COLD static void NotOnThisDevice(const ResourceState& state,
+                                                      const char* what) {
+    Throw(ErrorCode::kUnsupported, what, " in operator ", state.op, " is not possible on ",
+          state.device, "; issue the work on stream() yourself");
+  }
+
+  static void SetError(opkit_status, const char* text, uint64_t size) {
+    HostError& now = CurrentHostError();
+    now.text.assign(text ? text : "", text ? size : 0);
+    now.exception = nullptr;
+  }
+  static void AddError(const char* text, uint64_t size) {
+    if (text) CurrentHostError().text.append(text, size);
+  }
+  static const char* FailureText() { return CurrentHostError().failure.c_str(); }
+
+  static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      *memory = nullptr;
+      if (bytes < 0)
+        Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
+      Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
+      *memory = storage->data();
+      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
+    });
+  }
+  static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
+                                const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+        Throw(ErrorCode::kInvalidArgument, "temporary of dtype ", dtype, " and rank ", rank,
+              " in operator ", state.op);
+      auto slot = MakeIntrusive<TensorSlot>();
+      slot->tensor = Tensor(Shape(Dims(shape, static_cast<size_t>(rank))),
+                            static_cast<DType>(dtype), MemoryDevice(state.device));
+      slot->Bind(slot->tensor, OpReq::kWrite);
+      CopyView(slot->view.view(), tensor);
+      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
+    });
+  }
+  // Copies as many members as the caller's version has.
+  static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
+    const uint64_t size = to->size < sizeof from ? to->size : sizeof from;
+    std::memcpy(static_cast<void*>(to), &from, size);
+    to->size = size;
+  }
+
+  static opkit_status ParallelFor(const opkit_call*, int64_t n, int64_t grain,
+                                  opkit_status (*body)(void*, int64_t, int64_t), void* context) {
+    struct Stopped {
+      opkit_status status;
+      std::string text;
+    };
+    try {
+      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
+      ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
+        const HostErrorScope message;
+        if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
+          throw Stopped{status, CurrentHostError().text};
+      });
+      return OPKIT_OK;
+    } catch (const Stopped& stopped) {
+      HostError& now = CurrentHostError();
+      if (now.text.empty()) now.text = stopped.text;
+      now.failure = stopped.text;
+      return stopped.status;
+    } catch (...) {
+      return KeepFailure("a loop of the host's threw something that is not a std::exception");
+    }
+  }
+
+  // A function and its data as the work that a stream takes.
+  struct Launched {
+    opkit_status (*work)(void*);
+    void (*drop)(void*);
+    void* context;
+    RefCountedList kept;  // a library's code must stay while its work waits
+
+    Launched(opkit_status (*run)(void*), void (*end)(void*), void* argument)
+        : work(run), drop(end), context(argument) {}
+    Launched(Launched&& other) noexcept
+        : work(other.work),
+          drop(std::exchange(other.drop, nullptr)),
+          context(other.context),
+          kept(std::move(other.kept)) {}
+    ~Launched() {
+      if (drop) drop(context);
+    }
+    void operator()() {
+      HostErrorScope message;
+      if (const opkit_status status = work(context); status != OPKIT_OK) Rethrow(status);
+    }
+  };
+  static opkit_status Launch(const opkit_call* call, opkit_status (*work)(void*),
+                             void (*drop)(void*), void* context) {
+    Launched launched(work, drop, context);
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
+      if (!state.launch) NotOnThisDevice(state, "launch");
+      launched.kept = state.kept_by_work;
+      state.launch(state.context, std::move(launched));
+    });
+  }
+
+  static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
+    std::vector<Tensor> tensors;
+    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+      Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
+            " tensors that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_tensor& view = *opkit_tensor_at(views, i);
+      if (view.dtype == OPKIT_UNDEFINED)
+        tensors.emplace_back();
+      else
+        tensors.push_back(TensorOfView(view, static_cast<const Tensor*>(view.host)));
+    }
+    return tensors;
+  }
+  static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
+  static ResolvedOperator& Resolve(ResourceState& state, std::string_view op,
+                                   const std::vector<Tensor>& inputs, size_t num_outputs,
+                                   const Arguments& args) {
+    std::vector<bool> present = PresentInputs(inputs);
+    for (const auto& known : state.invoked)
+      if (known->op == op && known->args == args && known->present == present &&
+          static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
+        return known->resolved;
+    const InvokeOptions options{state.device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args, options);
+    if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
+    state.invoked.push_back(std::move(made));
+    return state.invoked.back()->resolved;
+  }
+  static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
+                             const opkit_tensor* inputs, uint64_t num_outputs,
+                             const opkit_tensor* outputs, uint64_t num_attrs,
+                             const opkit_attr* const* attrs) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+      Arguments args = ArgumentsOfAbi(attrs, num_attrs);
+      if (!state.asynchronous) {
+        RunInto(Resolve(state, op, ins, outs.size(), args), op, ins, outs);
+      } else if (state.launch && IsHostAccessible(state.device.type)) {
+        state.launch(state.context, [op = std::string(op), ins = std::move(ins),
+                                     outs = std::move(outs), args = std::move(args)] {
+          const InvokeOptions options{Device{}, {}, static_cast<int>(outs.size())};
+          ResolvedOperator resolved(op, PresentInputs(ins), args, options);
+          RunInto(resolved, op, ins, outs);
+        });
+      } else {
+        NotOnThisDevice(state, "invoke");
+      }
+    });
+  }
+
+  static void Log(const opkit_call* call, int32_t level, const char* text) {
+    const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
+    g_log_hook.load(std::memory_order_acquire)(
+        known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
+        text ? text : "");
+  }
+
+  static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
+  static void ScopeBegin(const opkit_call*, const char*, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(InvocationKind::kUserCode);
+  }
+  static void ScopeEnd(opkit_scope* scope) {
+    std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
+  }
+  static void CurrentIdentity(opkit_invocation* identity) {
+    const Invocation now = CurrentInvocation();
+    *identity = {now.id, now.parent, static_cast<uint64_t>(now.kind)};
+  }
+  static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
+        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)}));
+  }
+
+  static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      *completion = nullptr;
+      if (!state.deferrable)
+        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+              state.asynchronous
+                  ? ", which runs on a stream already: issue the work there"
+                  : ": only forward of an operator with .setAsync() may end later than it returns");
+      if (state.deferred)
+        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+              " is called twice in a run");
+      auto run = MakeIntrusive<DeferredRun>();
+      run->event = state.deferrable->event().state();
+      run->op = state.op;
+      state.deferred = run;
+      state.used = true;
+      *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
+    });
+  }
+  static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
+    auto* handle = reinterpret_cast<IntrusivePtr<DeferredRun>*>(completion);
+    const IntrusivePtr<DeferredRun> run = *handle;
+    delete handle;
+    if (status != OPKIT_OK)
+      run->failure = std::make_exception_ptr(
+          Error(CodeOfStatus(status), StrCat("operator ", run->op, " failed after it had returned",
+                                             text && *text ? ": " : "", text ? text : "")));
+    run->Arrive();
+  }
+
+  static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
+
+  static constexpr opkit_host kTable{sizeof(opkit_host),
+                                     nullptr,
+                                     OPKIT_ABI_MAJOR,
+                                     OPKIT_ABI_MINOR,
+                                     OPKIT_VERSION_STRING,
+                                     &SetError,
+                                     &AddError,
+                                     &FailureText,
+                                     &Alloc,
+                                     &Temporary,
+                                     &ParallelFor,
+                                     &Launch,
+                                     &Invoke,
+                                     &Log,
+                                     &ScopeBegin,
+                                     &ScopeEnd,
+                                     &CurrentIdentity,
+                                     &Adopt,
+                                     &Defer,
+                                     &Complete};
+  static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
+};
+
+OPKIT_INLINE const opkit_host& ProgramHost() {
+  if (!g_host) {
+    g_exceptions = &HostFunctions::kExceptions;
+    g_host = &HostFunctions::kTable;
+  }
+  return HostFunctions::kTable;
+}
+OPKIT_INLINE bool IsProgramHost(const opkit_host* host) { return host == &HostFunctions::kTable; }
+
+}  // namespace detail
+
+OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+
+// ---- opkit/core/impl/symbolic_shape.ipp
+// The definitions of opkit/core/symbolic_shape.hpp.
+#ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+#define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Dim Dim::Symbol(std::string name) {
+  Dim dim;
+  dim.symbol_ = std::move(name);
+  return dim;
+}
+
+OPKIT_INLINE int64_t Dim::value() const {
+  if (!is_known())
+    Throw(ErrorCode::kFailedPrecondition, "extent ", ToString(*this), " is not known yet");
+  return value_;
+}
+
+OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
+  if (!Compatible(a, b)) return std::nullopt;
+  if (a.is_known() || b.is_unknown()) return a;
+  return b.is_known() || a.is_unknown() ? b : a;
+}
+
+OPKIT_INLINE Shape SymbolicShape::ToShape() const {
+  std::vector<int64_t> values;
+  if (!has_rank_) static_cast<void>(rank());
+  for (const Dim& dim : dims_) values.push_back(dim.value());
+  return Shape(values);
+}
+
+OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicShape& a,
+                                                               const SymbolicShape& b) {
+  if (!a.has_rank_) return b;
+  if (!b.has_rank_) return a;
+  if (a.dims_.size() != b.dims_.size()) return std::nullopt;
+  std::vector<Dim> dims;
+  for (size_t i = 0; i < a.dims_.size(); ++i) {
+    auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
+    if (!dim) return std::nullopt;
+    dims.push_back(*std::move(dim));
+  }
+  return SymbolicShape(std::move(dims));
+}
+
+OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
+  const int found = axis < 0 ? axis + rank() : axis;
+  if (found < 0 || found >= rank())
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
+          rank());
+  return static_cast<size_t>(found);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+
+// ---- opkit/op/impl/operator_def.ipp
+// OperatorDef's definitions: the builder's setters and a node's spelling in messages.
+#ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
+#define OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
+                                      std::vector<std::string> outputs, Arguments args)
+    : type_(std::move(type)),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      args_(std::move(args)) {}
+OPKIT_INLINE OperatorDef::OperatorDef(const OperatorDef&) = default;
+OPKIT_INLINE OperatorDef::OperatorDef(OperatorDef&&) noexcept = default;
+OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef& other) {
+  return *this = OperatorDef(other);
+}
+OPKIT_INLINE OperatorDef& OperatorDef::operator=(OperatorDef&&) noexcept = default;
+OPKIT_INLINE OperatorDef::~OperatorDef() = default;
+
+OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
+  return inputs_.push_back(std::move(name)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
+  return outputs_.push_back(std::move(name)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
+  return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
+  return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
+  return control_inputs_.push_back(std::move(name)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
+  return args_.Set(std::move(name), std::move(value)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
+                                                detail::IntrusivePtr<const SubgraphBase> graph) {
+  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type_, " is null");
+  for (NamedSubgraph& known : subgraphs_)
+    if (known.name == name) return known.graph = std::move(graph), *this;
+  return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
+}
+OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
+  for (const NamedSubgraph& known : subgraphs_)
+    if (known.name == name) return known.graph.get();
+  return nullptr;
+}
+
+OPKIT_INLINE std::string ToString(const OperatorDef& def) {
+  auto join = [](const std::vector<std::string>& names) {
+    std::string out;
+    for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
+    return out;
+  };
+  return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (", join(def.inputs_),
+                ") -> (", join(def.outputs_), ")");
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
+
+// ---- opkit/op/impl/inference.ipp
+// InferenceContext's definitions: access to a node's values, and merging of what is known of one.
+#ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
+#define OPKIT_OP_IMPL_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
+  TensorInfo info(tensor.dtype(), tensor.shape());
+  info.device = tensor.device();
+  info.layout = tensor.layout();
+  if (as_constant) info.constant = &tensor;
+  return info;
+}
+OPKIT_INLINE std::string ToString(const TensorInfo& info) {
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape);
+}
+
+OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
+                                                std::vector<TensorInfo> inputs,
+                                                std::vector<TensorInfo> outputs)
+    : def_(def), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+  outputs_.resize(def.outputs().size());
+}
+
+namespace detail {
+
+// Adds a dtype and shape to what is known of an input or output.
+inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, int i, DType dtype,
+                   const SymbolicShape& shape) {
+  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
+  // this value with another one sees both.
+  auto merged = SymbolicShape::Merge(shape, info.shape);
+  if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def, " is ", info, ", expected dtype ",
+          dtype);
+  if (!merged)
+    Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", def, " is ", info,
+          ", but inference finds ", TensorInfo(dtype, shape));
+  info.shape = *std::move(merged);
+  if (dtype != DType::kUndefined) info.dtype = dtype;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
+  const Tensor* known = input(i).constant;
+  return known || !find_constant_ ? known : (*find_constant_)(i);
+}
+OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
+  detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
+  detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetOutputData(int i, const Tensor& data) {
+  SetOutput(i, data.dtype(), data.shape());
+  output_data_.resize(outputs_.size());
+  output_data_[detail::Index(i)] = data;
+}
+OPKIT_INLINE const Tensor* InferenceContext::output_data(int i) const {
+  const size_t at = detail::Index(i);
+  return at < output_data_.size() && output_data_[at].dtype() != DType::kUndefined
+             ? &output_data_[at]
+             : nullptr;
+}
+
+OPKIT_INLINE size_t InferenceContext::Check(int i, size_t count, const char* what) {
+  if (i < 0 || detail::Index(i) >= count)
+    Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
+  return detail::Index(i);
+}
+namespace detail {
+
+inline void Record(std::span<const TensorInfo> infos, std::vector<InferenceCache::Output>& out) {
+  out.clear();
+  for (const TensorInfo& info : infos) {
+    const bool known = info.shape.is_known();
+    out.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+  }
+}
+inline bool AreKnown(std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (!names[i].empty() && (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
+      return false;
+  return true;
+}
+
+OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers inputs,
+                                        FunctionRef<void(InferenceContext&)> infer,
+                                        FunctionRef<void()> before_data) {
+  fresh_ = data_read_ = false;
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < def.inputs().size(); ++i) {
+    const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
+  }
+  Record(infos, inputs_);
+  auto data_of = [&](int i) -> const Tensor* {
+    const Tensor* input = inputs[Index(i)];
+    if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!data_read_) before_data();
+    data_read_ = true;
+    return input;
+  };
+  InferenceContext context(def, std::move(infos));
+  context.ReadConstantsFrom(data_of);
+  infer(context);
+  Record(context.outputs(), outputs_);
+  ++version_;
+}
+OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                                      std::span<const TensorInfo> outputs) {
+  if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
+          inputs.size(), " inputs and ", outputs.size(), " outputs");
+  if (!AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
+  Record(inputs, inputs_);
+  Record(outputs, outputs_);
+  ++version_;
+  fresh_ = true;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
+
+// ---- opkit/op/impl/schema.ipp
+// OpSchema's definitions: the rules that nodes are verified against and their sentences, ready-made
+// inference, and the cost of a node.
+#ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
+#define OPKIT_OP_IMPL_SCHEMA_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
+  list_ = std::vector<int>(allowed);
+  predicate_ = {};
+}
+OPKIT_INLINE void CountRule::SetPredicate(UniqueFunction<bool(int)> allowed) {
+  list_.clear();
+  predicate_ = std::move(allowed);
+}
+OPKIT_INLINE bool CountRule::Allows(int count) const {
+  if (count < min_ || count > max_ || (predicate_ && !predicate_(count))) return false;
+  return list_.empty() || std::ranges::count(list_, count) > 0;
+}
+OPKIT_INLINE std::string CountRule::Describe() const {
+  if (!list_.empty()) return StrCat("one of ", list_);
+  if (predicate_) return "a number that its schema's function allows";
+  if (min_ == max_) return StrCat(min_);
+  if (max_ == kAny) return min_ == 0 ? "any number" : StrCat("at least ", min_);
+  return StrCat(min_, " to ", max_);
+}
+
+OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
+  return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
+}
+OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
+  const int outs = of_arguments ? of_arguments(args).second : -1;
+  return outs >= 0 ? outs : OutputsOf(num_inputs);
+}
+OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
+  auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
+  if (ins < 0) ins = inputs.fixed();
+  if (outs < 0) outs = outputs.fixed();
+  if (outs < 0 && ins >= 0) outs = OutputsOf(ins);
+  return {ins, outs};
+}
+OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def) const {
+  const int ins = static_cast<int>(def.inputs().size());
+  const int outs = static_cast<int>(def.outputs().size());
+  auto wrong = [&](const char* what, int found, const std::string& expected) {
+    return StrCat(op, " has ", found, " ", what, ", expected ", expected);
+  };
+  if (!inputs.Allows(ins)) return wrong("inputs", ins, inputs.Describe());
+  if (!outputs.Allows(outs)) return wrong("outputs", outs, outputs.Describe());
+  if (pair_allowed && !pair_allowed(ins, outs))
+    return StrCat(op, " does not take ", ins, " inputs together with ", outs, " outputs");
+  if (outputs_of_inputs && outputs_of_inputs(ins) != outs)
+    return wrong("outputs", outs, StrCat(outputs_of_inputs(ins), " for ", ins, " inputs"));
+  const auto [want_ins, want_outs] = of_arguments ? of_arguments(def.args()) : std::pair(-1, -1);
+  if (want_ins >= 0 && ins != want_ins)
+    return wrong("inputs", ins, StrCat(want_ins, " with these attributes"));
+  if (want_outs >= 0 && outs != want_outs)
+    return wrong("outputs", outs, StrCat(want_outs, " with these attributes"));
+  return {};
+}
+
+OPKIT_INLINE InplaceRules::Predicate InplaceRules::AnyOf(
+    std::initializer_list<std::pair<int, int>> pairs) {
+  return [list = std::vector<std::pair<int, int>>(pairs)](int input, int output) {
+    return std::ranges::count(list, std::pair(input, output)) > 0;
+  };
+}
+OPKIT_INLINE std::string InplaceRules::Verify(const std::string& op, const OperatorDef& def) const {
+  for (int in = 0; const std::string& input : def.inputs()) {
+    for (int out = 0; const std::string& output : def.outputs()) {
+      const bool same = !input.empty() && input == output;
+      if (same && !May(in, out))
+        return StrCat(op, " may not run in place: input ", in, " and output ", out, " are both '",
+                      output, "'");
+      if (!same && Must(in, out))
+        return StrCat(op, " must run in place: input ", in, " is '", input, "' and output ", out,
+                      " is '", output, "'");
+      ++out;
+    }
+    ++in;
+  }
+  return {};
+}
+
+OPKIT_INLINE const AttributeSchema* AttributeRules::Find(std::string_view name) const {
+  const auto found = std::ranges::find(declared, name, &AttributeSchema::name);
+  return found == declared.end() ? nullptr : &*found;
+}
+OPKIT_INLINE std::string AttributeRules::Suggest(std::string_view name) const {
+  std::vector<std::string> known;
+  for (const AttributeSchema& attribute : declared) known.push_back(attribute.name);
+  return SuggestName(name, known);
+}
+OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
+                                                const Arguments& args) const {
+  for (const AttributeSchema& attribute : declared) {
+    const Attribute* given = args.Find(attribute.name);
+    if (!given && attribute.required)
+      return StrCat(op, " needs the argument '", attribute.name, "'",
+                    attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
+    const bool empty_list = given && given->is_list() && given->size() == 0;
+    if (!given || !attribute.type || given->type() == *attribute.type || empty_list) continue;
+    std::string how_to_write;
+    if (given->type() == AttributeType::kInt && attribute.type == AttributeType::kFloat)
+      how_to_write = StrCat("; write ", *given, ".0");
+    if (given->type() == AttributeType::kInts && attribute.type == AttributeType::kFloats)
+      how_to_write = "; write its numbers as 1.0 and not as 1";
+    return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
+                  "), expected ", *attribute.type, how_to_write);
+  }
+  for (const NamedAttribute& arg : args)
+    if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
+  return {};
+}
+
+inline void InferLike(InferenceContext& context, int input, int output) {
+  context.SetOutput(output, context.input_dtype(input), context.input_shape(input));
+  context.SetInput(input, context.output(output).dtype, context.output(output).shape);
+}
+inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value) {
+  if (values.size() <= Index(i)) values.resize(Index(i) + 1);
+  values[Index(i)] = std::move(value);
+}
+inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) {
+  OpCost cost;
+  for (const TensorInfo& input : inputs) cost.bytes_read += OpSchema::Bytes(input);
+  for (const TensorInfo& output : outputs) cost.bytes_written += OpSchema::Bytes(output);
+  return cost;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OpSchema::OpSchema(std::string name, const char* file, int line, std::string signature)
+    : name_(std::move(name)), file_(file), line_(line), signature_(std::move(signature)) {}
+
+OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs) {
+  return MutatesInputs([list = std::vector<int>(inputs)](const OperatorDef&) { return list; });
+}
+OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
+  return attributes_.declared.push_back(std::move(attribute)), *this;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+  const auto found = std::ranges::find(attributes_.declared, name, &AttributeSchema::name);
+  if (found != attributes_.declared.end())
+    return found->required = false, found->default_value = std::move(value), *this;
+  problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
+                    " has no argument '", name, "' to give a default");
+  return *this;
+}
+
+OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShape() {
+  return TensorInferenceFunction([](InferenceContext& c) {
+    for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) detail::InferLike(c, i, i);
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInput(int input) {
+  return TensorInferenceFunction([input](InferenceContext& c) {
+    for (int i = 0; i < c.num_outputs(); ++i) detail::InferLike(c, input, i);
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
+  return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+    for (int i = 0; int input : inputs) detail::InferLike(c, input, i++);
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int dim) {
+  return TensorInferenceFunction([=](InferenceContext& c) {
+    const SymbolicShape& in = c.input_shape(input);
+    const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
+    if (in.has_rank() && (axis < 0 || axis >= in.rank()))
+      Throw(ErrorCode::kInvalidArgument, "input ", input, " has shape ", in, ", which has no axis ",
+            dim);
+    c.SetOutput(0, c.input_dtype(input), {in.has_rank() ? in[axis] : Dim()});
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::ScalarType(DType dtype) {
+  return TensorInferenceFunction([dtype](InferenceContext& c) {
+    for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
+  return CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                                       const std::vector<TensorInfo>& outputs) {
+    OpCost cost = detail::Traffic(inputs, outputs);
+    if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
+    return cost;
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
+                                       std::vector<DType> dtypes) {
+  detail::Describe(inputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
+  return *this;
+}
+OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc,
+                                        std::vector<DType> dtypes) {
+  detail::Describe(outputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
+  return *this;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtypes) {
+  for (auto* values : {&inputs_, &outputs_})
+    for (ValueSchema& value : *values)
+      if (value.dtypes.empty()) value.dtypes = dtypes;
+  return *this;
+}
+
+OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
+  if (!problem_.empty()) return problem_;
+  if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
+  if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
+  if (needs_subgraph_ && def.subgraphs().empty())
+    return StrCat(name_,
+                  " runs a graph that its node carries, and this node carries none; give it ",
+                  "one (OperatorDef::Subgraph)");
+  return attributes_.Verify(name_, def.args());
+}
+OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
+  if (!infer_) return;
+  if (needs_all_shapes_)
+    for (int i = 0; i < context.num_inputs(); ++i)
+      if (context.HasInput(i) && !context.input(i).shape.is_known()) return;
+  try {
+    infer_(context);
+  } catch (...) {
+    std::string inputs;
+    for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
+    detail::RethrowInContext(
+        StrCat("in shape inference of ", context.def(), " with inputs", inputs));
+  }
+}
+OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& def,
+                                                            std::vector<TensorInfo> inputs) const {
+  InferenceContext context(def, std::move(inputs));
+  Infer(context);
+  return std::move(context.outputs());
+}
+OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                   const std::vector<TensorInfo>& outputs) const {
+  return cost_ ? cost_(def, inputs, outputs) : detail::Traffic(inputs, outputs);
+}
+OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
+  if (devices_) return devices_(def);
+  return {std::vector<Device>(def.inputs().size(), def.device()),
+          std::vector<Device>(def.outputs().size(), def.device())};
+}
+
+OPKIT_INLINE uint64_t OpSchema::Elements(const TensorInfo& info) {
+  return info.shape.is_known() ? static_cast<uint64_t>(info.shape.ToShape().numel()) : 0;
+}
+OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
+  constexpr uint64_t kMost = ~uint64_t{0} >> 1;
+  uint64_t bytes = 0;
+  const auto item = static_cast<uint64_t>(ItemSize(info.dtype));
+  return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
+
+// ---- opkit/op/impl/op_registry.ipp
+// OpRegistry's definitions: the table of operators, its lookups, and the sentences for mistakes.
+#ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+#define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool HasOwnRegistries() {
+  char* volatile marker = &opkit_image_is_library;
+  return marker;
+}
+inline void CheckModes() {
+  if (ImageMixesModes()) Throw(ErrorCode::kFailedPrecondition, kMixedModes);
+}
+inline std::string SchemaPlace(const OpSchema& schema) {
+  return StrCat(schema.file(), ":", schema.line());
+}
+
+}  // namespace detail
+
+struct OpRegistry::State {
+  struct Override {
+    std::string backend, origin;
+  };
+  struct Entry {
+    OpSchema* schema = nullptr;
+    detail::IntrusivePtr<detail::RefCounted> schema_owner;
+    std::list<Kernel> kernels;
+    std::vector<std::string> problems;  // thrown at lookup, and listed
+    std::vector<std::string> listed;
+    std::list<Override> overrides;
+
+    bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
+    bool HasKernel(DeviceType device) const {
+      return std::any_of(kernels.begin(), kernels.end(),
+                         [=](const Kernel& kernel) { return kernel.device == device; });
+    }
+    void Add(std::string problem) {  // once, however many translation units see it
+      if (std::find(problems.begin(), problems.end(), problem) == problems.end())
+        problems.push_back(std::move(problem));
+    }
+  };
+
+  const Entry* Find(std::string_view op) const {
+    const auto it = ops.find(op);
+    return it == ops.end() ? nullptr : &it->second;
+  }
+  const Entry& Get(std::string_view op) const {
+    const Entry* entry = Find(op);
+    if (entry && entry->Exists()) return *entry;
+    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
+          ops.empty() ? "; nothing is: was the file that registers it linked?" : "",
+          detail::HasOwnRegistries()
+              ? "; in a library Invoke and CreateOperator know the library's own operators, "
+                "OpResource::invoke in a REGISTER_OP those of the program"
+              : "");
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : ops)
+      if (entry.Exists()) names.push_back(name);
+    return names;
+  }
+  static std::string WithoutSchema(std::string_view op, const Entry& entry) {
+    return StrCat("operator ", op, " has a kernel",
+                  entry.kernels.empty() ? "" : " (at " + entry.kernels.front().Place() + ")",
+                  " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
+  }
+
+  mutable detail::Mutex mutex;
+  std::map<std::string, Entry, std::less<>> ops;
+  // Second schemas and replaced kernels, to which pointers may have been given out.
+  detail::RefCountedList kept_schemas;
+  std::list<Kernel> kept_kernels;
+  // By operator, empty for all, and device.
+  std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;
+  bool has_overrides = false;
+  std::map<std::string, int, std::less<>> ranks;
+};
+
+OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
+OPKIT_INLINE OpRegistry::~OpRegistry() = default;
+OPKIT_INLINE OpRegistry& OpRegistry::Global() {
+  static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
+  return *registry;
+}
+
+OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file, int line,
+                                             std::string signature) {
+  auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
+  AddSchema(detail::IntrusivePtr<detail::RefCounted>(added), added->value);
+  return added->value;
+}
+OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
+                                        OpSchema& schema) {
+  detail::MutexLock lock(state_->mutex);
+  State::Entry& entry = state_->ops[schema.name()];
+  if (!entry.schema) {
+    entry.schema_owner = std::move(owner);
+    entry.schema = &schema;
+    return;
+  }
+  const OpSchema& known = *entry.schema;
+  const bool same_signature =
+      !schema.signature().empty() && schema.signature() == known.signature();
+  if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
+    entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
+                     " and at ", detail::SchemaPlace(schema), "; remove one of them"));
+  state_->kept_schemas.push_back(std::move(owner));
+}
+OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
+  detail::MutexLock lock(state_->mutex);
+  State::Entry& entry = state_->ops[kernel.op];
+  auto known = entry.kernels.begin();
+  for (; known != entry.kernels.end(); ++known) {
+    if (known->device != kernel.device || known->backend != kernel.backend) continue;
+    if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
+    if (known->priority == kernel.priority)
+      entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
+                       kernel.backend, ": at ", known->Place(), " and at ", kernel.Place(),
+                       "; remove one, or register it with another priority or backend"));
+    if (known->priority >= kernel.priority) return;
+    break;
+  }
+  entry.kernels.insert(known, std::move(kernel));
+  if (known != entry.kernels.end())
+    state_->kept_kernels.splice(state_->kept_kernels.end(), entry.kernels, known);
+}
+OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
+                                        std::string_view file_b, int line_b) {
+  auto strip = [](std::string_view path) {
+    while (path.substr(0, 2) == "./") path.remove_prefix(2);
+    return path;
+  };
+  return line_a == line_b && strip(file_a) == strip(file_b);
+}
+OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops[op].listed.push_back(std::move(text));
+}
+
+OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  const State::Entry* entry = state_->Find(op);
+  return entry ? entry->schema : nullptr;
+}
+OPKIT_INLINE const OpSchema& OpRegistry::GetSchema(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  const State::Entry& entry = state_->Get(op);
+  if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
+  if (!entry.schema) Throw(ErrorCode::kNotFound, State::WithoutSchema(op, entry));
+  return *entry.schema;
+}
+OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  std::vector<const Kernel*> out;
+  if (const State::Entry* entry = state_->Find(op))
+    for (const Kernel& kernel : entry->kernels) out.push_back(&kernel);
+  return out;
+}
+OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
+                                                                DeviceType device) const {
+  std::vector<const Kernel*> out = KernelsOf(op);
+  std::erase_if(out, [=](const Kernel* kernel) { return kernel->device != device; });
+  return out;
+}
+OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->Names();
+}
+OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> out;
+  if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
+  for (const auto& [op, entry] : state_->ops) {
+    for (const std::string& problem : entry.problems) out.push_back(problem);
+    for (const std::string& problem : entry.listed) out.push_back(problem);
+    if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
+    if (!entry.schema && !entry.kernels.empty()) out.push_back(State::WithoutSchema(op, entry));
+    if (entry.schema && entry.kernels.empty())
+      out.push_back(StrCat("operator ", op, " has a schema (at ",
+                           detail::SchemaPlace(*entry.schema),
+                           ") but no kernel; add REGISTER_CPU_OPERATOR(", op,
+                           ", …), or link the file that registers it"));
+  }
+  return out;
+}
+OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::string& backend,
+                                          const std::string& origin) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops[op].overrides.push_front({backend, origin});
+  state_->has_overrides = true;
+}
+OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
+  detail::MutexLock lock(state_->mutex);
+  for (auto row = state_->ops.begin(); row != state_->ops.end();) {
+    State::Entry& entry = row->second;
+    entry.kernels.remove_if([&](const Kernel& kernel) { return kernel.origin == origin; });
+    entry.overrides.remove_if([&](const auto& known) { return known.origin == origin; });
+    if (entry.schema && entry.schema->origin() == origin) {
+      entry.schema = nullptr;
+      entry.schema_owner = {};
+    }
+    row = entry.Exists() ? std::next(row) : state_->ops.erase(row);
+  }
+}
+OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops.erase(std::string(op));
+}
+
+OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
+  detail::MutexLock lock(state_->mutex);
+  std::set<std::string> known;
+  for (const auto& row : state_->ops)
+    for (const Kernel& kernel : row.second.kernels) {
+      if (kernel.backend == backend) return {};
+      known.insert(kernel.backend);
+    }
+  return StrCat("no backend '", backend, "' has a kernel in this program",
+                SuggestName(backend, {known.begin(), known.end()}));
+}
+OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
+  if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
+}
+OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
+  detail::MutexLock lock(state_->mutex);
+  int& known = state_->ranks.try_emplace(std::string(backend), rank).first->second;
+  known = (std::max)(known, rank);
+}
+OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
+  if (backend == kReferenceBackend) return 0;
+  detail::MutexLock lock(state_->mutex);
+  const auto known = state_->ranks.find(backend);
+  return known == state_->ranks.end() ? kUnranked : known->second;
+}
+
+OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
+  CheckPreference(device, backends);
+  detail::MutexLock lock(state_->mutex);
+  state_->preferences[{"", device}] = std::move(backends);
+}
+OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
+                                            BackendPreference backends) {
+  CheckPreference(op, device);
+  detail::MutexLock lock(state_->mutex);
+  state_->preferences[{op, device}] = std::move(backends);
+}
+OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
+                                              const BackendPreference& backends) const {
+  detail::MutexLock lock(state_->mutex);
+  bool known = backends.empty();
+  for (const auto& row : state_->ops) known |= row.second.HasKernel(device);
+  if (!known)
+    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+          ", for which no operator of this program has a kernel");
+}
+OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op, DeviceType device) const {
+  detail::MutexLock lock(state_->mutex);
+  if (!state_->Get(op).HasKernel(device))
+    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+          ", where it has no kernel");
+}
+OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
+                                                        DeviceType device) const {
+  detail::MutexLock lock(state_->mutex);
+  BackendPreference out;
+  // Nearly always empty, and asked for every operator that is created.
+  if (state_->preferences.empty() && !state_->has_overrides) return out;
+  for (const std::string_view key : {op, std::string_view()})
+    if (const auto known = state_->preferences.find({std::string(key), device});
+        known != state_->preferences.end())
+      out.insert(out.end(), known->second.begin(), known->second.end());
+  if (const State::Entry* entry = state_->Find(op))
+    for (const State::Override& known : entry->overrides) out.push_back(known.backend);
+  return out;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+
+// ---- opkit/device/impl/event.ipp
+// The definitions of opkit/device/event.hpp.
+#ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
+#define OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE bool EventState::Schedule() {
+  detail::MutexLock lock(mutex_);
+  const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
+  if (IsTerminal(now)) return false;
+  if (now == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition,
+          "the event is recorded while it is still SCHEDULED; "
+          "Finish or Reset it first");
+  status_.store(EventStatus::kScheduled, std::memory_order_release);
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
+  if (exception) exception = Shared(std::move(exception));
+  std::vector<UniqueFunction<void()>> callbacks;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
+    exception_ = std::move(exception);
+    status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
+                  std::memory_order_release);
+    callbacks.swap(callbacks_);
+    for (Waiter* waiter = waiters_; waiter;) {
+      Waiter* next = waiter->next;  // gone once it is set
+      detail::Parker::Wake(waiter->parker.Set());
+      waiter = next;
+    }
+    waiters_ = nullptr;
+  }
+  if (callbacks.empty()) return true;
+  const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
+  for (auto& callback : callbacks) callback();
+  callbacks.clear();
+  detail::MutexLock lock(mutex_);
+  callbacks_.swap(callbacks);  // its room is for the next use of this state
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Reuse() {
+  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
+  status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
+  exception_ = nullptr;
+  context_ = {};
+  private_ = false;
+  callbacks_.clear();
+  retained.clear();
+  return true;
+}
+
+OPKIT_INLINE void EventState::AddQuietCallback(UniqueFunction<void()> callback) {
+  {
+    detail::MutexLock lock(mutex_);
+    if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+OPKIT_INLINE bool EventState::Wait(Timeout timeout) {
+  if (IsTerminal(status())) return true;
+  RequestNotification();
+  Waiter self;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
+    self.next = std::exchange(waiters_, &self);
+  }
+  if (self.parker.Wait(timeout.DeadlineNs())) return true;
+  detail::MutexLock lock(mutex_);
+  for (Waiter** link = &waiters_; *link; link = &(*link)->next)
+    if (*link == &self) {
+      *link = self.next;
+      return false;
+    }
+  return true;  // completed at the last moment
+}
+
+OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception) const {
+  try {
+    std::rethrow_exception(exception);
+  } catch (Error& error) {
+    // An Error that others may read already is copied, and the copy changed; a class derived from
+    // Error would be cut by copying and stays as it is.
+    const bool others = error.is_shared();
+    if (!private_) error.SetShared();
+    if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
+    const std::string described = context_->Describe();
+    for (const std::string& line : error.context())
+      if (line == described) return exception;  // the operator itself failed while issuing
+    if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
+    Error copy = error;
+    copy.AddContext(described).SetShared();
+    return std::make_exception_ptr(std::move(copy));
+  } catch (...) {
+    if (!context_) return exception;
+    Error error = CurrentError();
+    error.AddContext(context_->Describe()).SetShared();
+    return std::make_exception_ptr(std::move(error));
+  }
+}
+
+OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
+  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+}
+
+OPKIT_INLINE void Event::SetFinished(const char* error_message) {
+  CompleteOnce(error_message
+                   ? std::make_exception_ptr(Error(ErrorCode::kOperatorFailed, error_message))
+                   : nullptr);
+}
+
+OPKIT_INLINE bool Event::Cancel() {
+  const auto state = state_;  // as in CompleteOnce
+  const bool cancelled =
+      state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
+  state->RequestNotification();  // so that the memory is let go when the device has drained
+  return cancelled;
+}
+
+OPKIT_INLINE void Event::Finish(Timeout timeout) const {
+  if (timeout.is_forever() && state_->status() == EventStatus::kInitialized)
+    Throw(ErrorCode::kFailedPrecondition,
+          "waiting for an event that was never recorded: run the "
+          "operator first, or wait with a timeout");
+  if (!state_->Wait(timeout))
+    Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
+          ToString(state_->status()), " after ", timeout.ns() / 1000, " us");
+  RethrowIfFailed();
+}
+
+OPKIT_INLINE void Event::Reset() {
+  const bool spare = spare_.use_count() == 1 && spare_->Reuse();
+  if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
+  auto next = spare ? std::move(spare_) : NewState();
+  spare_ = std::exchange(state_, std::move(next));
+  // The callbacks, the exception and the memory that the state holds go now, or with its last
+  // handle.
+  if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
+    spare_ = {};
+}
+
+OPKIT_INLINE std::string Event::ErrorMessage() const {
+  if (Query() != EventStatus::kFailed) return {};
+  try {
+    std::rethrow_exception(state_->exception());
+  } catch (...) {
+    return CurrentError().what();
+  }
+}
+
+OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
+  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
+  // runs.
+  const auto state = state_;
+  if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
+    Throw(ErrorCode::kFailedPrecondition,
+          "SetFinished on an event that is SUCCESS already; "
+          "Reset it first");
+}
+
+OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
+  // Acquire: pairs with the backend's store, so that what it set up before is seen.
+  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  return factory ? factory(device_) : MakeIntrusive<EventState>();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+// ---- opkit/base/impl/name_index.ipp
+// The definitions of opkit/base/name_index.hpp.
+#ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+#define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+inline uint32_t HashOf(std::string_view name) {
+  return static_cast<uint32_t>(std::hash<std::string_view>()(name));
+}
+
+}  // namespace detail
+
+OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
+  if (slots_.empty()) return -1;
+  return slots_[Probe(name, detail::HashOf(name))].number;
+}
+
+OPKIT_INLINE int NameIndex::Add(std::string_view name) {
+  if (names_.size() * 2 >= slots_.size()) Grow();
+  const uint32_t hash = detail::HashOf(name);
+  Slot& slot = slots_[Probe(name, hash)];
+  if (slot.number < 0) {
+    slot = {size(), hash};
+    names_.emplace_back(name);
+  }
+  return slot.number;
+}
+
+OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash & mask;
+  while (slots_[at].number >= 0 &&
+         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
+    at = (at + 1) & mask;
+  return at;
+}
+
+OPKIT_INLINE void NameIndex::Grow() {
+  const std::vector<Slot> old = std::move(slots_);
+  slots_.assign(old.empty() ? 16 : old.size() * 2, {});
+  const size_t mask = slots_.size() - 1;
+  for (const Slot& slot : old) {
+    if (slot.number < 0) continue;
+    size_t at = slot.hash & mask;
+    while (slots_[at].number >= 0) at = (at + 1) & mask;
+    slots_[at] = slot;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+
+// ---- opkit/op/impl/workspace.ipp
+// The definitions of Workspace, and Blob's errors.
+#ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
+#define OPKIT_OP_IMPL_WORKSPACE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE bool Blob::HasName(const std::type_info& type) const {
+  return type_ && *type_ == type;
+}
+OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
+  if (!type_) Throw(ErrorCode::kUninitialized, "blob '", name_, "' is read before it is written");
+  Throw(ErrorCode::kTypeMismatch, "blob '", name_, "' holds type ", type_->name(),
+        ", but is read as ", wanted, " (names as the compiler mangles them)");
+}
+
+OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == blobs_.size()) blobs_.emplace_back();
+  std::unique_ptr<Blob>& blob = blobs_[number];
+  if (!blob) blob = std::make_unique<Blob>(name);
+  return blob.get();
+}
+OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
+  if (!FindBlob(name)) return false;
+  blobs_[detail::Index(names_.Find(name))].reset();
+  return true;
+}
+OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
+  std::vector<std::string> names;
+  for (const auto& blob : blobs_)
+    if (blob) names.push_back(blob->name());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
+  if (Blob* blob = FindBlob(name)) return blob;
+  Throw(ErrorCode::kNotFound, "no blob '", name, "' in the workspace", SuggestName(name, Blobs()));
+}
+
+OPKIT_INLINE Tensor* Workspace::CreateTensor(const std::string& name) {
+  return CreateBlob(name)->GetMutable<Tensor>();
+}
+OPKIT_INLINE Tensor* Workspace::GetTensor(const std::string& name) const {
+  return const_cast<Tensor*>(&GetBlob(name)->Get<Tensor>());
+}
+OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
+  const Blob* blob = FindBlob(name);
+  return blob && blob->IsType<Tensor>();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
+
+// ---- opkit/op/impl/operator_base.ipp
+// OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
+#ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+#define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
+  if (!items_) return nullptr;
+  for (Item& item : *items_)
+    if (item.output == output) return &item.tensor;
+  return nullptr;
+}
+OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
+  if (!items_) items_ = std::make_unique<std::list<Item>>();
+  return &items_->emplace_back(Item{output, blob, std::move(tensor)}).tensor;
+}
+OPKIT_INLINE void PendingOutputs::Publish() {
+  if (!items_) return;
+  for (Item& item : *items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  items_ = {};
+}
+OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
+  if (!items_) return;
+  for (const Item& item : *items_) out.push_back(item.tensor.storage());
+}
+
+OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
+  planned_ = bytes;
+  planned_bytes_ = size;
+  planned_owner_ = std::move(owner);
+}
+OPKIT_INLINE void* ScratchMemory::TakeOwn(int64_t size, Device device) {
+  if (size == 0) return nullptr;
+  if (!own_ || own_->nbytes() < size) own_ = AllocateStorage(device, size);
+  return own_->data();
+}
+OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
+  if (own_) out.push_back(own_);
+  if (planned_owner_) out.push_back(planned_owner_);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
+    const OperatorDef& def, Workspace* ws, const KernelConfig* config) const {
+  return create_(def, ws, config);
+}
+
+OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
+  std::string out = "in operator " + ToString(def);
+  for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
+  out += ", on " + ToString(def.device());
+  if (!def.engine().empty()) out += ", engine " + def.engine();
+  if (line > 0) out += StrCat(", registered at ", file, ":", line);
+  return out;
+}
+
+OPKIT_INLINE OperatorBase::OperatorBase(const OperatorDef& def, Workspace* ws,
+                                        const KernelConfig* config)
+    : device_(def.device()),
+      memory_device_(MemoryDevice(def.device())),
+      workspace_(ws),
+      identity_(new detail::OperatorIdentity(def)) {
+  if (config) SetConfig(*config);
+  if (!ws) Throw(ErrorCode::kInvalidArgument, "operator ", def, " needs a workspace");
+  for (const std::string& name : def.inputs()) {
+    Blob* blob = name.empty() ? nullptr : ws->FindBlob(name);
+    if (!name.empty() && !blob)
+      Throw(ErrorCode::kNotFound, "operator ", def, " reads blob '", name,
+            "', which is not in the workspace", SuggestName(name, ws->Blobs()),
+            "; create it before the operator");
+    inputs_.push_back(blob);
+  }
+  for (const std::string& name : def.outputs())
+    outputs_.push_back(name.empty() ? nullptr : ws->CreateBlob(name));
+}
+OPKIT_INLINE OperatorBase::~OperatorBase() = default;
+OPKIT_INLINE void OperatorBase::Cancel() {
+  if (event_ && event_->Query() == EventStatus::kScheduled) event_->Cancel();
+}
+
+OPKIT_INLINE std::vector<Shape> OperatorBase::InputTensorShapes() const {
+  std::vector<Shape> shapes;
+  for (int i = 0; i < InputSize(); ++i)
+    shapes.push_back(HasInput(i) && InputIsType<Tensor>(i) ? Input<Tensor>(i).shape() : Shape{0});
+  return shapes;
+}
+OPKIT_INLINE Tensor* OperatorBase::OutputTensorCopyFrom(int i, const Tensor& source) {
+  Tensor* out = Output(i, source.shape(), source.dtype());
+  out->CopyFrom(source);
+  return out;
+}
+OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
+  const Blob &in = InputBlob(i), &out = *OutputBlob(o);
+  if (&in == &out) return true;
+  return in.IsType<Tensor>() && out.IsType<Tensor>() &&
+         in.Get<Tensor>().SharesMemoryWith(out.Get<Tensor>());
+}
+
+OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
+  config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
+}
+OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
+  const auto address = reinterpret_cast<uintptr_t>(bytes);
+  if (size < 0 || (!bytes && size > 0) || address % 64 != 0)
+    Throw(ErrorCode::kInvalidArgument, "SetScratch of operator ", def(), " with ", size,
+          " bytes at ", address, "; give it memory aligned to 64 bytes, or null and 0");
+  scratch_.Plan(bytes, size, std::move(owner));
+}
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
+  auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
+  identity->file = file;
+  identity->line = line;
+  identity_ = identity;
+}
+
+OPKIT_INLINE void OperatorBase::PrepareEvent() {
+  const EventStatus status = event().Query();
+  if (status == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition, "operator ", def(),
+          " is run while its last run is still SCHEDULED; Finish its event first");
+  if (IsTerminal(status)) event().Reset();
+}
+OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
+  EventState* state = event().state().get();  // it holds the callback
+  TouchedStorages(state->retained);
+  event().SetCallback([state] {
+    bool cancelled = false;
+    try {
+      if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
+    } catch (const Error& error) {
+      cancelled = error.code() == ErrorCode::kCancelled;
+    } catch (...) {
+    }
+    if (!cancelled) state->retained.clear();
+  });
+}
+OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
+  try {
+    RethrowDescribed();
+  } catch (...) {
+    if (complete_event) {
+      const auto state = event().state();  // a callback may Reset the event
+      state->Complete(std::current_exception());
+    }
+    throw;
+  }
+}
+OPKIT_INLINE void OperatorBase::RethrowDescribed() {
+  RecordLastFailedOpNetPosition();
+  pending_.Clear();
+  try {
+    throw;
+  } catch (Error& error) {
+    // An Error that came through an event belongs to the event, and other threads may be reading
+    // it: a copy gets the context. A class derived from Error would be cut by copying; it stays as
+    // it is.
+    if (typeid(error) != typeid(Error)) {
+      if (!error.is_shared()) AddContext(error);
+      throw;
+    }
+  } catch (...) {
+  }
+  Error wrapped = CurrentError();
+  AddContext(wrapped);
+  throw wrapped;
+}
+OPKIT_INLINE void OperatorBase::ReturnedFalse() {
+  Throw(ErrorCode::kOperatorFailed,
+        "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");
+}
+OPKIT_INLINE void OperatorBase::TouchedStorages(detail::RefCountedList& out) const {
+  out.clear();
+  for (const auto* blobs : {&inputs_, &outputs_})
+    for (const Blob* blob : *blobs)
+      if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
+        out.push_back(blob->Get<Tensor>().storage());
+  pending_.AppendStorages(out);
+  scratch_.AppendStorages(out);
+}
+
+OPKIT_INLINE void OperatorBase::ThrowUnbound(const std::vector<Blob*>& blobs, int i,
+                                             const char* what) const {
+  Throw(ErrorCode::kOutOfRange, what, " ", i, " was asked for, but the node has ", blobs.size(),
+        " ", what, "s",
+        detail::Index(i) >= blobs.size() ? ""
+        : &blobs == &inputs_
+            ? " and leaves that one out (by an empty name, or by an Invoke with a tensor that "
+              "has no dtype yet)"
+            : " and leaves that one out");
+}
+OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
+  Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
+}
+OPKIT_INLINE void OperatorBase::NoteArgument(std::string_view name) {
+  if (detail::t_arguments_read) detail::t_arguments_read->push_back(std::string(name));
+}
+OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
+  if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
+        "' is on ", tensor.device(), ", but the operator runs on ", device_,
+        "; copy it there first");
+}
+OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
+                                                DeviceType type) const {
+  if (!tensor.initialized() || MemoryDevice(tensor.device()).type == MemoryDevice({type, 0}).type)
+    return;
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
+        "' is on ", tensor.device(), ", but the operator reads it on ", type,
+        "; copy it there first");
+}
+OPKIT_INLINE void OperatorBase::RecordEvent(const char*) {
+  Throw(ErrorCode::kUnsupported, "operator ", def(), " has no context to record its event with");
+}
+OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
+  if (!event_disabled_) event().SetFinished(error_message);
+}
+OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_message) {
+  if (event_disabled_) return;
+  std::exception_ptr exception = std::current_exception();
+  if (!exception)
+    exception = std::make_exception_ptr(Error(
+        ErrorCode::kOperatorFailed, error_message ? error_message : "failed without a reason"));
+  event().SetFinishedWithException(std::move(exception));
+}
+OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
+  if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
+  Blob* blob = OutputBlob(o);
+  Tensor* out = blob->GetMutable<Tensor>();
+  for (const Blob* input : inputs_)
+    if (input == blob && out->initialized()) return pending_.Add(o, blob, std::move(next));
+  return &(*out = std::move(next));
+}
+OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
+                                                DType dtype, Device device) {
+  Tensor next = out;
+  if (MemoryDevice(next.device()) != device || !next.is_dense()) next = Tensor(device);
+  next.SetDevice(device);
+  next.Resize(shape, dtype);
+  if (Clobbers(o, next)) {
+    next = Tensor(device);
+    next.Resize(shape, dtype);
+  }
+  return Replace(o, std::move(next));
+}
+OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
+  Tensor* out = Output(i);
+  const Device device = MemoryDevice({type, type == device_.type ? device_.index : 0});
+  if (MemoryDevice(out->device()).type == device.type) return out;
+  return Replace(i, Tensor(device));
+}
+OPKIT_INLINE void OperatorBase::MakeEvent() {
+  if (event_disabled_)
+    Throw(ErrorCode::kFailedPrecondition, "the event of ", def(), " is disabled");
+  event_.emplace(device_);
+}
+OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
+  auto name = [&](const std::vector<Blob*>& blobs, const char* what) {
+    for (size_t i = 0; i < blobs.size(); ++i)
+      if (error.subject() && blobs[i] && blobs[i]->IsType<Tensor>() &&
+          &blobs[i]->Get<Tensor>() == error.subject())
+        error.AddContext(StrCat("while accessing ", what, " ", i, " '", blobs[i]->name(), "'"));
+  };
+  name(inputs_, "input");
+  if (error.context().empty()) name(outputs_, "output");
+  // An Error that came through an event has been described there.
+  const std::string described = Describe();
+  bool told = false;
+  for (const std::string& line : error.context()) told |= line == described;
+  if (!told) error.AddContext(described);
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i] && inputs_[i]->IsType<Tensor>())
+      error.AddContext(
+          StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+
+// ---- opkit/op/impl/create_operator.ipp
+// CreateOperator's definitions: the order of kernels, and making an operator by one of them.
+#ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
+#define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
+  const OpRegistry& registry = OpRegistry::Global();
+  BackendPreference order;
+  std::string_view engines = def.engine();
+  while (!engines.empty()) {
+    const size_t comma = (std::min)(engines.find(','), engines.size());
+    std::string_view name = engines.substr(0, comma);
+    while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
+    while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
+    if (!name.empty()) order.emplace_back(name);
+    engines.remove_prefix((std::min)(comma + 1, engines.size()));
+  }
+  if (!def.requires_engine()) {
+    for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
+      order.push_back(std::move(name));
+    order.emplace_back("DEFAULT");
+  }
+  std::replace(order.begin(), order.end(), std::string("DEFAULT"), std::string(kReferenceBackend));
+  return order;
+}
+
+OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
+  const OpRegistry& registry = OpRegistry::Global();
+  BackendPreference asked = BackendOrder(def);
+  if (by_rank && !def.requires_engine()) asked.pop_back();  // the plain one's place is its rank
+  auto place = [&](const Kernel* kernel) {
+    const auto found = std::find(asked.begin(), asked.end(), kernel->backend);
+    const bool ranked = by_rank && found == asked.end();
+    return std::pair(found - asked.begin(), ranked ? -registry.BackendRank(kernel->backend) : 0);
+  };
+  std::vector<const Kernel*> order;
+  for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
+    auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
+    order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
+  }
+  if (order.empty() && def.requires_engine()) {
+    for (const std::string& backend : asked) registry.CheckBackend(backend);
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+          " on ", def.device(), ", which has none for it");
+  }
+  return order;
+}
+
+OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refused) {
+  if (!refused.empty())
+    Throw(ErrorCode::kUnsupported, "no kernel of operator ", def, " on ", def.device(),
+          " accepts this node:", refused);
+  std::string others;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
+    others += StrCat(others.empty() ? "" : ", ", kernel->device, " (", kernel->backend, ", ",
+                     kernel->Place(), ")");
+  Throw(ErrorCode::kNotFound, "operator ", def, " has no kernel for ", def.device(), "; it has ",
+        others.empty() ? "none at all" : "kernels for " + others);
+}
+
+// Which inputs an output may share memory with: by the configuration where one was chosen, and by
+// the schema otherwise.
+inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
+                                          const KernelConfig* config) {
+  std::vector<uint64_t> masks(def.outputs().size(), 0);
+  for (int out = 0; uint64_t & mask : masks) {
+    for (int in = 0; in < static_cast<int>(def.inputs().size()) && in < 64; ++in)
+      if (config ? schema.MustInplace(in, out) : schema.CanInplace(in, out))
+        mask |= uint64_t{1} << in;
+    ++out;
+  }
+  if (config)
+    for (const auto& [in, out] : config->inplace)
+      if (in < 64) masks[Index(out)] |= uint64_t{1} << in;
+  return masks;
+}
+
+OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
+                              const KernelConfig& config) {
+  auto wrong = [&](const std::string& what) {
+    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
+          kernel.Place(), " proposes for ", def, " ", what);
+  };
+  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
+  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
+    if (found != 0 && found != expected)
+      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
+  };
+  check_layouts(config.input_layouts.size(), inputs, "inputs");
+  check_layouts(config.output_layouts.size(), outputs, "outputs");
+  for (const auto& [in, out] : config.inplace)
+    if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
+      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
+                   " inputs and ", outputs, " outputs"));
+  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+}
+
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
+                                                      const OperatorDef& def, Workspace* ws,
+                                                      const KernelConfig* config) {
+  try {
+    std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
+    if (!op) return op;
+    if (config && !op->config()) op->SetConfig(*config);
+    op->SetRegistration(kernel.file, kernel.line);
+    op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    return op;
+  } catch (...) {
+    RethrowInContext(
+        StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
+  }
+}
+
+// Removes the blobs that a failed construction left behind.
+class OutputBlobGuard {
+ public:
+  OutputBlobGuard(const OperatorDef& def, Workspace* ws) : ws_(ws) {
+    for (const std::string& name : def.outputs())
+      if (!name.empty() && !ws->HasBlob(name)) created_.push_back(name);
+  }
+  ~OutputBlobGuard() {
+    for (const std::string& name : created_) ws_->RemoveBlob(name);
+  }
+  void Keep() { created_.clear(); }
+
+ private:
+  Workspace* ws_;
+  std::vector<std::string> created_;
+};
+
+// The operator of the kernel that was chosen for the node, or of the first that takes it.
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
+                                                                const OperatorDef& def,
+                                                                Workspace* ws,
+                                                                const CreateOptions& options) {
+  if (const Kernel* kernel = options.kernel) {
+    if (kernel->op != def.type() || kernel->device != def.device().type)
+      Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel->op, " for ",
+            kernel->device, " at ", kernel->Place(), ", cannot run ", def, " on ", def.device());
+    if (options.config) CheckConfig(*kernel, def, *options.config);
+    if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
+    throw UnsupportedOperatorFeature(
+        StrCat("the creator of ", kernel->op, " at ", kernel->Place(), " returned null"));
+  }
+  std::string refused;
+  for (const Kernel* kernel : KernelOrder(def)) {
+    try {
+      if (auto op = CreateWith(*kernel, schema, def, ws, nullptr)) return op;
+      refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
+    } catch (const UnsupportedOperatorFeature& error) {
+      refused += StrCat("\n  backend ", kernel->backend, ": ", error.message());
+    }
+  }
+  ThrowNoKernel(def, refused);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
+                                                          const CreateOptions& options) {
+  try {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");
+    if (options.config && !options.kernel)
+      Throw(ErrorCode::kInvalidArgument, "CreateOperator of ", def,
+            " was given a configuration without the kernel that proposed it");
+    if (std::string why = schema.Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+    detail::OutputBlobGuard guard(def, ws);
+    auto op = detail::CreateBy(schema, def, ws, options);
+    op->set_net_position(options.net_position);
+    guard.Keep();
+    return op;
+  } catch (...) {
+    if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
+    throw;
+  }
+}
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
+                                                          int net_position) {
+  return CreateOperator(def, ws, {.net_position = net_position});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
+
+// ---- opkit/op/gradient/impl/gradient_maker.ipp
+// The definitions of GradientNames and GradientMakerBase.
+#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
+  GradientValue out;
+  out.indices = std::move(indices);
+  out.values = std::move(values);
+  return out;
+}
+OPKIT_INLINE std::string ToString(const GradientValue& value) {
+  if (value.IsEmpty()) return "(none)";
+  return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
+}
+
+struct GradientNames::Table : detail::RefCounted {
+  struct Row {
+    const std::string* value = nullptr;     // the value that this name is a gradient of
+    const std::string* gradient = nullptr;  // the gradient of this value
+    int next =
+        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
+  };
+  std::map<std::string, Row> rows;  // whose names the rows point to
+};
+OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
+OPKIT_INLINE GradientNames::~GradientNames() = default;
+OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
+  Table::Row& row = table_->rows[name];
+  if (row.value)
+    Throw(ErrorCode::kAlreadyExists, "value '", name,
+          "' has the name that was given to the gradient of '", *row.value,
+          "'; reserve the graph's names before naming gradients");
+  if (row.next == 0) row.next = 1;
+}
+OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
+                                                const std::vector<GradientValue>& g_output) {
+  auto reserve = [&](const std::string& name) {
+    if (!name.empty() && !IsGradient(name)) Reserve(name);
+  };
+  for (const std::string& name : def.inputs()) reserve(name);
+  for (const std::string& name : def.outputs()) reserve(name);
+  for (const GradientValue& value : g_output)
+    for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+}
+OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
+  Table::Row& row = table_->rows[value];
+  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
+  return *row.gradient;
+}
+OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
+  std::string name = value + suffix;
+  int& next = table_->rows[name].next;
+  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
+  Table::Row& row = table_->rows[name];
+  row.next = 1;
+  row.value = &table_->rows.try_emplace(value).first->first;
+  return name;
+}
+OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
+  const auto it = table_->rows.find(name);
+  return it == table_->rows.end() ? nullptr : it->second.value;
+}
+
+OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
+                                                  std::vector<GradientValue> g_output)
+    : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
+OPKIT_INLINE GradientMakerBase::~GradientMakerBase() = default;
+OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
+  Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
+        " must override GetGradientDefs() or Get()");
+}
+OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
+  return {GetGradientDefs(), g_input_};  // in this order
+}
+
+OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
+  std::string& name = Gradient(i, false).dense;
+  if (!name.empty()) return name;
+  const auto here = def_.inputs().begin() + i;
+  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
+  if (!repeated) name = Names().Of(*here);
+  // In place, the value's gradient may be the very one that comes in.
+  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
+    name = Names().Fresh(*here);
+  return name;
+}
+OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
+  return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
+}
+OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
+  if (!names_) {
+    names_ = &own_names_;
+    names_->ReserveNamesOf(def_, g_output_);
+  }
+  return *names_;
+}
+OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
+    const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
+    const std::vector<std::string>& outputs, Arguments args) {
+  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
+}
+
+OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
+  if (i < 0 || detail::Index(i) >= count)
+    Throw(ErrorCode::kOutOfRange, "the gradient maker of ", def_, " asks for ", what, " ", i,
+          " of ", count);
+  return detail::Index(i);
+}
+OPKIT_INLINE const GradientValue& GradientMakerBase::Given(int i, bool sparse) const {
+  const GradientValue& value = GradOut(i);
+  if (sparse ? value.IsSparse() : value.IsDense()) return value;
+  Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_, " needs a ",
+        sparse ? "sparse" : "dense", " gradient of output ", i, " '", O(i), "', but ",
+        value.IsEmpty() ? "none was given" : "was given " + ToString(value));
+}
+OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
+  GradientValue& value = g_input_[Check(i, g_input_.size(), "input")];
+  if (sparse ? value.IsDense() : value.IsSparse())
+    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_,
+          " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
+  return value;
+}
+OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
+                                                          const char* suffix) {
+  std::string& name = Gradient(i, true).*part;
+  if (name.empty()) name = Names().Fresh(I(i), suffix);
+  return name;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+
+// ---- opkit/op/impl/registration.ipp
+// The definitions of the functions that registration macros call.
+#ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
+#define OPKIT_OP_IMPL_REGISTRATION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
+                                 RegistrationPriority priority, const char* file, int line,
+                                 OperatorCreator create, KernelProposer propose) noexcept {
+  return Registered([&] {
+    const bool plain = std::string_view(backend) == "DEFAULT" || !*backend;
+    Kernel kernel;
+    kernel.op = op;
+    kernel.device = device;
+    if (!plain) kernel.backend = backend;
+    kernel.priority = priority;
+    kernel.file = file;
+    kernel.line = line;
+    kernel.create = std::move(create);
+    kernel.propose = std::move(propose);
+    OpRegistry::Global().AddKernel(std::move(kernel));
+  });
+}
+OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
+                                   RegistrationPriority priority, const char* file, int line,
+                                   CreateFunction create) noexcept {
+  return RegisterKernel(op, device, backend, priority, file, line, create);
+}
+OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
+
+// ---- opkit/op/gradient/impl/gradient.ipp
+// The definitions of GradientRegistry and GetGradientForOp.
+#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct GradientRegistry::State {
+  detail::Mutex mutex;
+  std::map<std::string, GradientRegistration> gradients;
+};
+OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
+OPKIT_INLINE GradientRegistry::~GradientRegistry() = default;
+OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
+  static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
+  return *registry;
+}
+OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
+  detail::MutexLock lock(state_->mutex);
+  const auto [it, added] = state_->gradients.try_emplace(op, std::move(registration));
+  GradientRegistration& known = it->second;
+  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
+    return;
+  known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
+                         registration.Place(), "; remove one of them");
+  OpRegistry::Global().AddProblem(op, known.problem);
+}
+OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  const auto it = state_->gradients.find(op);
+  return it == state_->gradients.end() ? nullptr : &it->second;
+}
+OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->gradients.erase(op);
+}
+
+OPKIT_INLINE bool HasGradient(const std::string& op) {
+  const GradientRegistration* found = GradientRegistry::Global().Find(op);
+  return found && found->kind == GradientKind::kMaker;
+}
+
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output,
+                                              GradientNames& names) {
+  const std::string& op = def.type();
+  GradientRegistration* registration = GradientRegistry::Global().Find(op);
+  if (!registration) {
+    static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
+    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
+          ", Maker), or NO_GRADIENT(", op,
+          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET");
+  }
+  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
+  if (registration->kind == GradientKind::kShouldNot)
+    Throw(ErrorCode::kUnsupported, "operator ", def,
+          " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
+          "); stop the gradient before it reaches this node");
+  if (registration->kind == GradientKind::kNotImplemented)
+    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
+          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
+          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an empty GradientValue where none "
+          "flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(op))
+    if (std::string why = schema->Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+  if (registration->kind == GradientKind::kNone)
+    return {{}, std::vector<GradientValue>(def.inputs().size())};
+  names.ReserveNamesOf(def, g_output);
+  try {
+    GradientOpsMeta meta = registration->make(def, g_output, names);
+    if (meta.g_input.size() != def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
+            def.inputs().size(), " inputs");
+    return meta;
+  } catch (...) {
+    detail::RethrowInContext(
+        StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
+  }
+}
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output) {
+  GradientNames names;
+  return GetGradientForOp(def, g_output, names);
+}
+
+namespace detail {
+
+OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
+                                              GradientNames& names) {
+  maker.UseNames(&names);
+  GradientOpsMeta meta = maker.Get();
+  for (OperatorDef& op : meta.ops) {
+    op.IsGradientOp(true);
+    if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (!maker.CopyArguments()) continue;
+    for (const NamedAttribute& arg : def.args())
+      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
+  }
+  return meta;
+}
+OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
+                                   GradientRegistration::Make make, const char* file,
+                                   int line) noexcept {
+  return Registered([&] {
+    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+  });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+
+// ---- opkit/graph/impl/graph.ipp
+// Graph's definitions: building and rewriting, and the index from names to the inputs, constants
+// and nodes that make them.
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
+  return std::find(def.inputs().begin(), def.inputs().end(), name) != def.inputs().end();
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape shape,
+                                    Device device) {
+  Declare(name, ValueSource::kInput, inputs_.size());
+  GraphInput input{std::move(name), TensorInfo(dtype, std::move(shape))};
+  input.info.device = device;
+  inputs_.push_back(std::move(input));
+  return *this;
+}
+
+OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
+  if (!value.initialized())
+    Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
+  Declare(name, ValueSource::kConstant, constants_.size());
+  constants_.push_back({std::move(name), std::move(value)});
+  return *this;
+}
+
+OPKIT_INLINE Graph& Graph::AddOutput(std::string name) {
+  if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
+  if (IsOutput(name))
+    Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
+  DeclarationOf(name).is_output = true;
+  outputs_.push_back(std::move(name));
+  return *this;
+}
+
+OPKIT_INLINE std::string Graph::FreshName(const std::string& hint) const {
+  std::string name = hint;
+  for (int n = 1; HasValue(name) || IsOutput(name); ++n) name = StrCat(hint, "_", n);
+  return name;
+}
+
+OPKIT_INLINE int Graph::InsertNode(int before, OperatorDef def) {
+  if (before < 0 || before > num_nodes())
+    Throw(ErrorCode::kOutOfRange, "cannot insert a node before ", before, " of ", num_nodes());
+  if (def.type().empty()) Throw(ErrorCode::kInvalidArgument, "a node needs an operator");
+  CheckOutputs(def, -1);
+  nodes_.insert(nodes_.begin() + before, std::move(def));
+  if (before + 1 == num_nodes())
+    DeclareOutputs(detail::Index(before));
+  else
+    DeclareAll();
+  return before;
+}
+
+OPKIT_INLINE void Graph::ReplaceNode(int i, OperatorDef def) {
+  const size_t at = CheckIndex(i);
+  CheckOutputs(def, i);
+  nodes_[at] = std::move(def);
+  DeclareAll();
+}
+
+OPKIT_INLINE void Graph::RemoveNode(int i) {
+  nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(CheckIndex(i)));
+  DeclareAll();
+}
+
+OPKIT_INLINE void Graph::RemoveNodes(const std::vector<char>& removed) {
+  if (removed.size() != nodes_.size())
+    Throw(ErrorCode::kInvalidArgument, "RemoveNodes needs a flag for each of ", num_nodes(),
+          " nodes, found ", removed.size());
+  size_t i = 0;
+  std::erase_if(nodes_, [&](const OperatorDef&) { return removed[i++] != 0; });
+  DeclareAll();
+}
+
+OPKIT_INLINE void Graph::ReplaceUses(const std::string& from, const std::string& to) {
+  for (OperatorDef& def : nodes_)
+    std::replace(def.mutable_inputs().begin(), def.mutable_inputs().end(), from, to);
+}
+
+OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
+  const Declaration* found = Find(name, ValueSource::kConstant);
+  if (!found) return false;
+  constants_.erase(constants_.begin() + found->index);
+  DeclareAll();
+  return true;
+}
+
+OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
+  if (!IsOutput(name)) return false;
+  declared_[detail::Index(names_.Find(name))].is_output = false;
+  return std::erase(outputs_, name) > 0;
+}
+
+OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, size_t index) {
+  if (name.empty())
+    Throw(ErrorCode::kInvalidArgument, source == ValueSource::kInput ? "an input" : "a constant",
+          " of a graph needs a name");
+  if (const Declaration* found = Find(name)) ThrowMadeTwice(name, *found, "");
+  Set(name, source, index);
+}
+
+OPKIT_INLINE void Graph::Set(const std::string& name, ValueSource source, size_t index) {
+  Declaration& declaration = DeclarationOf(name);
+  declaration.source = source;
+  declaration.index = static_cast<int>(index);
+}
+
+OPKIT_INLINE Graph::Declaration& Graph::DeclarationOf(const std::string& name) {
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == declared_.size()) declared_.emplace_back();
+  return declared_[number];
+}
+
+OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) const {
+  const std::vector<std::string>& outputs = def.outputs();
+  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
+    if (output->empty()) continue;
+    if (std::find(outputs.begin(), output, *output) != output)
+      Throw(ErrorCode::kAlreadyExists, "node ", ToString(def), " makes '", *output, "' twice");
+    const Declaration* found = Find(*output);
+    if (!found || detail::Reads(def, *output)) continue;
+    if (found->source == ValueSource::kNode && found->index == replaced) continue;
+    ThrowMadeTwice(*output, *found, ToString(def));
+  }
+}
+
+OPKIT_INLINE void Graph::DeclareOutputs(size_t node) {
+  for (const std::string& name : nodes_[node].outputs())
+    if (!name.empty() && !detail::Reads(nodes_[node], name)) Set(name, ValueSource::kNode, node);
+}
+
+OPKIT_INLINE void Graph::DeclareAll() {
+  names_ = NameIndex();
+  declared_.clear();
+  for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
+  for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);
+  for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
+  for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
+}
+
+OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
+                                                   const Declaration& first,
+                                                   const std::string& second) const {
+  Throw(ErrorCode::kAlreadyExists, "value '", name, "' is made ",
+        first.source == ValueSource::kInput      ? "by an input of the graph"
+        : first.source == ValueSource::kConstant ? "by a constant"
+                                                 : "by node " + ToString(node(first.index)),
+        " already", second.empty() ? "" : " and again by node " + second,
+        "; give one of them another name");
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
+
+// ---- opkit/graph/impl/graph_view.ipp
+// GraphView's definitions: numbering the values, the edges between nodes, and a topological order
+// of them.
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
+                                   FunctionRef<void(const std::string&)> visit) {
+  for (const std::string& output : def.outputs())
+    if (!output.empty() && Reads(def, output)) visit(output);
+  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema) return;
+  for (const int i : schema->MutatedInputs(def))
+    if (i >= 0 && Index(i) < def.inputs().size() && !def.inputs()[Index(i)].empty())
+      visit(def.inputs()[Index(i)]);
+}
+
+[[noreturn]] OPKIT_COLD inline void ThrowCycle(const Graph& graph, const std::vector<int>& cycle) {
+  std::string path;
+  for (int node : cycle) path += ToString(graph.node(node)) + "  ->  ";
+  Throw(ErrorCode::kInvalidArgument, "the graph has a cycle: ", path,
+        ToString(graph.node(cycle.front())));
+}
+
+// Collects the edges of a view whose values, consumers and rewrites are known.
+class EdgeCollector {
+ public:
+  explicit EdgeCollector(const GraphView& view) : view_(view) {}
+
+  std::vector<GraphView::Edge> Collect() && {
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      for (int value : view_.inputs(node))
+        if (value >= 0) Add(view_.producer(value), node);
+      for (const std::string& name : Node(node).control_inputs()) AddControl(name, node);
+    }
+    for (const GraphView::Rewrite& rewrite : view_.rewrites()) AddRewrite(rewrite);
+    std::sort(edges_.begin(), edges_.end(), [](const auto& a, const auto& b) {
+      return a.to != b.to ? a.to < b.to : a.from < b.from;
+    });
+    edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
+    return std::move(edges_);
+  }
+
+ private:
+  const OperatorDef& Node(int node) const { return view_.graph().node(node); }
+  void Add(int from, int to) {
+    if (from >= 0 && from != to) edges_.push_back({from, to});
+  }
+  void IndexNames() {
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      const size_t number = Index(names_.Add(Node(node).name()));
+      if (number == named_.size()) named_.emplace_back();
+      named_[number].push_back(node);
+    }
+  }
+  void AddControl(const std::string& name, int node) {
+    if (named_.empty()) IndexNames();
+    const int number = names_.Find(name);
+    if (number < 0)
+      Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
+            "', but no node has that name");
+    const std::vector<int>& named = named_[Index(number)];
+    if (named.size() > 1)
+      Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
+            "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
+            ToString(Node(named[1])), "; rename one");
+    if (named[0] == node) ThrowCycle(view_.graph(), {node});
+    Add(named[0], node);
+  }
+  // Every access to a rewritten value waits for the last writer before it, and every writer for the
+  // readers since then.
+  void AddRewrite(const GraphView::Rewrite& rewrite) {
+    const int value = rewrite.value, made = view_.producer(value);
+    if (view_.IsConstant(value))
+      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(rewrite.node)), " writes to '",
+            view_.name(value), "', which is a constant; make it an input of the graph");
+    if (made > rewrite.node)
+      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(rewrite.node)), " rewrites '",
+            view_.name(value), "' and was added before the node that makes it");
+    int writer = made;
+    for (const GraphView::Rewrite& other : view_.rewrites())
+      if (other.value == value && other.node < rewrite.node)
+        writer = (std::max)(writer, other.node);
+    Add(writer, rewrite.node);
+    for (int reader : view_.consumers(value)) {
+      if (reader > rewrite.node) Add(rewrite.node, reader);
+      const bool reads_this = reader > writer || writer == made;
+      if (reader < rewrite.node && reads_this) Add(reader, rewrite.node);
+    }
+  }
+
+  const GraphView& view_;
+  std::vector<GraphView::Edge> edges_;
+  NameIndex names_;                      // node names; filled for the first control input
+  std::vector<std::vector<int>> named_;  // the nodes of each name
+};
+
+// A cycle among the nodes that still wait, in the order they would have to run. Every such node has
+// a predecessor that still waits, so a walk backwards meets itself.
+inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
+  std::vector<int> before(waits.size(), -1), path;
+  std::vector<char> met(waits.size(), 0);
+  int node = -1;
+  for (const GraphView::Edge& edge : view.edges())
+    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
+      before[Index(node = edge.to)] = edge.from;
+  for (; !met[Index(node)]; node = before[Index(node)]) {
+    met[Index(node)] = 1;
+    path.push_back(node);
+  }
+  return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
+}
+
+// Kahn's algorithm, always taking the ready node that was added first.
+inline std::vector<int> SortNodes(const GraphView& view) {
+  std::vector<int> order;
+  if (std::all_of(view.edges().begin(), view.edges().end(),
+                  [](const GraphView::Edge& edge) { return edge.from < edge.to; })) {
+    for (int node = 0; node < view.num_nodes(); ++node) order.push_back(node);
+    return order;
+  }
+  std::vector<std::vector<int>> after(Index(view.num_nodes()));
+  std::vector<int> waits(after.size(), 0);
+  for (const GraphView::Edge& edge : view.edges()) {
+    after[Index(edge.from)].push_back(edge.to);
+    ++waits[Index(edge.to)];
+  }
+  std::vector<int> ready;  // a heap with the least node on top
+  const auto later = [](int a, int b) { return a > b; };
+  const auto push_ready = [&](int node) {
+    if (waits[Index(node)] > 0) return;
+    ready.push_back(node);
+    std::push_heap(ready.begin(), ready.end(), later);
+  };
+  for (int node = 0; node < view.num_nodes(); ++node) push_ready(node);
+  while (!ready.empty()) {
+    std::pop_heap(ready.begin(), ready.end(), later);
+    order.push_back(ready.back());
+    ready.pop_back();
+    for (int next : after[Index(order.back())]) {
+      --waits[Index(next)];
+      push_ready(next);
+    }
+  }
+  if (order.size() < after.size()) ThrowCycle(view.graph(), FindCycle(view, waits));
+  return order;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
+  for (const GraphInput& input : graph.inputs()) names_.Add(input.name);
+  for (const GraphConstant& constant : graph.constants()) names_.Add(constant.name);
+  for (const OperatorDef& def : graph.nodes())
+    for (const std::string& name : def.outputs())
+      if (!name.empty()) names_.Add(name);
+  producers_.assign(detail::Index(num_values()), -1);
+  is_output_.assign(producers_.size(), 0);
+  is_rewritten_.assign(producers_.size(), 0);
+  for (int i = 0; i < graph.num_nodes(); ++i) AddNode(i);
+  offsets_.push_back(static_cast<int>(values_.size()));
+  for (const Rewrite& rewrite : rewrites_)
+    if (!IsInput(rewrite.value) && !IsConstant(rewrite.value) && producer(rewrite.value) < 0)
+      Throw(ErrorCode::kNotFound, "node ", ToString(graph.node(rewrite.node)), " rewrites '",
+            name(rewrite.value), "', which no input, constant or other node makes");
+  for (const std::string& name : graph.outputs()) {
+    if (FindValue(name) < 0)
+      Throw(ErrorCode::kNotFound, "output '", name,
+            "' of the graph is made by no input, constant or node",
+            SuggestName(name, names_.names()));
+    outputs_.push_back(FindValue(name));
+    is_output_[detail::Index(outputs_.back())] = 1;
+  }
+  IndexConsumers();
+  edges_ = detail::EdgeCollector(*this).Collect();
+  order_ = detail::SortNodes(*this);
+}
+
+OPKIT_INLINE size_t GraphView::FirstEdgeTo(int node) const {
+  const auto first = std::partition_point(edges_.begin(), edges_.end(),
+                                          [=](const Edge& edge) { return edge.to < node; });
+  return detail::Index(first - edges_.begin());
+}
+
+OPKIT_INLINE void GraphView::AddNode(int node) {
+  const OperatorDef& def = graph_->node(node);
+  offsets_.push_back(static_cast<int>(values_.size()));
+  for (const std::string& name : def.inputs()) {
+    const int value = name.empty() ? -1 : FindValue(name);
+    if (!name.empty() && value < 0)
+      Throw(ErrorCode::kNotFound, "node ", ToString(def), " reads '", name,
+            "', which no input, constant or node makes", SuggestName(name, names_.names()));
+    values_.push_back(value);
+  }
+  const auto add_rewrite = [&](const std::string& name) {
+    rewrites_.push_back({FindValue(name), node});
+    is_rewritten_[detail::Index(rewrites_.back().value)] = 1;
+  };
+  for (const std::string& name : def.outputs()) {
+    values_.push_back(name.empty() ? -1 : FindValue(name));
+    if (name.empty()) continue;
+    if (graph_->Producer(name) == node)
+      producers_[detail::Index(values_.back())] = node;
+    else if (!detail::Reads(def, name))  // ReplaceUses renamed the input of a rewriting node
+      add_rewrite(name);
+  }
+  detail::ForEachRewritten(def, add_rewrite);
+}
+
+// A counting sort of (value, node) pairs by value.
+OPKIT_INLINE void GraphView::IndexConsumers() {
+  const auto for_each_use = [&](auto&& f) {
+    for (int node = 0; node < num_nodes(); ++node) {
+      const std::span<const int> ins = inputs(node);
+      for (auto value = ins.begin(); value != ins.end(); ++value)
+        if (*value >= 0 && std::find(ins.begin(), value, *value) == value)
+          f(detail::Index(*value), node);
+    }
+  };
+  first_consumer_.assign(detail::Index(num_values()) + 1, 0);
+  for_each_use([&](size_t value, int) { ++first_consumer_[value + 1]; });
+  for (size_t v = 1; v < first_consumer_.size(); ++v) first_consumer_[v] += first_consumer_[v - 1];
+  consumers_.resize(detail::Index(first_consumer_.back()));
+  std::vector<int> next(first_consumer_);
+  for_each_use([&](size_t value, int node) { consumers_[detail::Index(next[value]++)] = node; });
+}
+
+OPKIT_INLINE void Check(const Graph& graph) {
+  for (const OperatorDef& def : graph.nodes()) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    if (std::string why = schema.Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in node ", ToString(def));
+  }
+  const GraphView view(graph);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
+
+// ---- opkit/graph/impl/subgraph.ipp
+// Subgraphs' definitions: the box in which a node carries a graph, and the comparison of graphs and
+// nodes to the bit.
+#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
+inline bool SameBits(const Attribute& a, const Attribute& b) {
+  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  const auto bits = [](const Attribute& attribute) {
+    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
+    return std::vector<double>{attribute.Get<double>()};
+  };
+  const std::vector<double> x = bits(a), y = bits(b);
+  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
+      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
+    return false;
+  for (const NamedAttribute& arg : a.args()) {  // in any order
+    const Attribute* other = b.args().Find(arg.name);
+    if (!other || !SameBits(arg.value, *other)) return false;
+  }
+  for (const NamedSubgraph& item : a.subgraphs()) {
+    const SubgraphBase* other = b.FindSubgraph(item.name);
+    if (!other || !item.graph->Equals(*other)) return false;
+  }
+  return true;
+}
+
+class OPKIT_EXPORT GraphInNode final : public SubgraphBase {
+ public:
+  explicit GraphInNode(Graph contents) : graph(std::move(contents)) {}
+  bool Equals(const SubgraphBase& other) const override {
+    const Graph* inner = GraphOf(other);
+    return inner && SameGraph(graph, *inner);
+  }
+  std::string Describe() const override {
+    std::vector<std::string> inputs;
+    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
+  }
+  const Graph graph;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
+  const auto same = [](const auto& x, const auto& y, auto&& equal) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+  };
+  return a.outputs() == b.outputs() &&
+         same(a.inputs(), b.inputs(),
+              [](const GraphInput& x, const GraphInput& y) {
+                return x.name == y.name && x.info.dtype == y.info.dtype &&
+                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+              }) &&
+         same(a.constants(), b.constants(),
+              [](const GraphConstant& x, const GraphConstant& y) {
+                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
+              }) &&
+         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
+           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
+                  detail::SameOperation(x, y);
+         });
+}
+
+OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
+}
+
+OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
+  const auto* box = dynamic_cast<const detail::GraphInNode*>(&subgraph);
+  return box ? &box->graph : nullptr;
+}
+
+OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
+  const SubgraphBase* found = def.FindSubgraph(name);
+  return found ? GraphOf(*found) : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+
+// ---- opkit/op/impl/kernel_candidates.ipp
+// The definitions of opkit/op/kernel_candidates.hpp.
+#ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
+#define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Which layout of the configuration is not there; empty where all are standard.
+inline std::string UnmetLayout(const KernelConfig& config) {
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
+    for (size_t i = 0; i < layouts->size(); ++i)
+      if (!(*layouts)[i].is_standard())
+        return StrCat("it proposes ", ToString((*layouts)[i]), " for ",
+                      layouts == &config.input_layouts ? "input " : "output ", i,
+                      ", and nothing converts between it and the standard layout");
+  return {};
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
+                                                           std::span<const TensorInfo> inputs,
+                                                           std::span<const TensorInfo> outputs) {
+  const OpRegistry& registry = OpRegistry::Global();
+  const OpSchema& schema = registry.GetSchema(def.type());
+  std::vector<KernelCandidate> out;
+  const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
+  for (const std::string& backend : detail::BackendOrder(def)) {
+    if (backend == kReferenceBackend) continue;
+    if (std::string why = registry.WhyNoBackend(backend); !why.empty())
+      out.push_back({nullptr, {}, std::move(why), backend});
+  }
+  for (const Kernel* kernel : kernels) {
+    if (!kernel->propose) {
+      KernelCandidate& plain = out.emplace_back();
+      plain.kernel = kernel;
+      plain.backend = kernel->backend;
+      for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
+        for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
+          if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
+      continue;
+    }
+    std::string dropped = "it proposes no configuration for this node";
+    try {
+      for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
+        detail::CheckConfig(*kernel, def, config);
+        out.push_back({kernel, std::move(config), {}, kernel->backend});
+        out.back().dropped = detail::UnmetLayout(out.back().config);
+        dropped.clear();
+      }
+    } catch (const UnsupportedOperatorFeature& error) {
+      dropped = error.message();
+    } catch (...) {
+      detail::RethrowInContext(StrCat("in the proposal for operator ", def,
+                                      " of the kernel registered at ", kernel->Place()));
+    }
+    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped), kernel->backend});
+  }
+  if (kernels.empty()) detail::ThrowNoKernel(def, {});
+  return out;
+}
+
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
+                                                          std::span<const TensorInfo> inputs,
+                                                          std::span<const TensorInfo> outputs,
+                                                          const SelectOptions& options,
+                                                          KernelCandidate* chosen,
+                                                          std::string* passed_over) try {
+  std::string refused;
+  for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
+    if (candidate.dropped.empty()) {
+      try {
+        auto op = CreateOperator(def, ws,
+                                 {.kernel = candidate.kernel,
+                                  .config = options.any_shapes ? nullptr : &candidate.config,
+                                  .net_position = options.net_position});
+        if (chosen) *chosen = std::move(candidate);
+        if (passed_over) *passed_over = std::move(refused);
+        return op;
+      } catch (const UnsupportedOperatorFeature& error) {
+        candidate.dropped = error.message();
+      }
+    }
+    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
+  }
+  detail::ThrowNoKernel(def, refused);
+} catch (...) {
+  if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
+  throw;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
+
+// ---- opkit/op/impl/invoke.ipp
+// The definitions of ResolvedOperator and Invoke.
+#ifndef OPKIT_OP_IMPL_INVOKE_IPP_
+#define OPKIT_OP_IMPL_INVOKE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
+struct ResolvedOperator::Release {
+  ResolvedOperator& self;
+  ~Release() {
+    for (Tensor* input : self.inputs_)
+      if (input) const Tensor dropped = std::move(*input);
+    for (Blob* output : self.outputs_)
+      if (output->IsType<Tensor>()) const Tensor dropped = std::move(*output->GetMutable<Tensor>());
+  }
+};
+
+namespace detail {
+
+inline std::vector<bool> AllPresent(const std::string& op, int num_inputs) {
+  if (num_inputs < 0)
+    Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
+  return std::vector<bool>(Index(num_inputs), true);
+}
+OPKIT_INLINE std::vector<bool> PresentInputs(std::span<const Tensor> inputs) {
+  std::vector<bool> present;
+  for (const Tensor& input : inputs) present.push_back(input.dtype() != DType::kUndefined);
+  return present;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_inputs,
+                                                Arguments args, const InvokeOptions& options)
+    : ResolvedOperator(op, detail::AllPresent(op, num_inputs), std::move(args), options) {}
+OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
+                                                const std::vector<bool>& present, Arguments args,
+                                                const InvokeOptions& options)
+    : schema_(&OpRegistry::Global().GetSchema(op)) {
+  def_ = OperatorDef(op, {}, {}, std::move(args));
+  def_.Device(options.device.value_or(Device{})).Engine(options.engine);
+  for (size_t i = 0; i < present.size(); ++i)
+    def_.Input(present[i] ? StrCat("input ", i) : std::string());
+  int num_outputs = options.num_outputs;
+  if (num_outputs < 0)
+    num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
+  if (num_outputs < 0)
+    Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
+          " outputs; say how many with InvokeOptions::num_outputs",
+          schema_->has_arity_function()
+              ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
+              : "");
+  for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
+  Place place = MakePlace();
+  auto made = CreateOperator(def_, place.workspace.get());
+  SetOperator(std::move(made), std::move(place));
+  for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
+    selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
+  if (selects_) selected_for_.resize(inputs_.size());
+}
+
+OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
+  std::vector<Tensor> results(outputs_.size());
+  Run(inputs, results);
+  return results;
+}
+OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
+          inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
+          inputs.size(), " and ", outputs.size());
+  const Release release{*this};
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs_[i]) *inputs_[i] = inputs[i];
+  if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
+    Select();
+  if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
+    op_->inference().Infer(
+        def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
+    op_->inference().Keep();
+  }
+  for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
+  op_->Run();
+  for (const Blob* output : outputs_) {
+    if (!output->IsType<Tensor>()) [[unlikely]]
+      Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+            " is not a tensor; run it in a workspace to get it");
+    if (!output->Get<Tensor>().initialized()) [[unlikely]]
+      Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+            output->name(), "'; get it with Output(i, shape, dtype) and write to it");
+  }
+  for (size_t o = 0; o < outputs.size(); ++o)
+    outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
+}
+
+OPKIT_INLINE ResolvedOperator::Place ResolvedOperator::MakePlace() const {
+  Place place{std::make_unique<Workspace>(), {}};
+  for (const std::string& name : def_.inputs())
+    place.inputs.push_back(name.empty() ? nullptr : place.workspace->CreateTensor(name));
+  return place;
+}
+OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op, Place place) {
+  std::vector<Blob*> outputs;
+  for (const std::string& name : def_.outputs()) outputs.push_back(place.workspace->GetBlob(name));
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i]) *place.inputs[i] = std::move(*inputs_[i]);
+  op_ = std::move(op);
+  workspace_ = std::move(place.workspace);
+  inputs_ = std::move(place.inputs);
+  outputs_ = std::move(outputs);
+  checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
+}
+OPKIT_INLINE void ResolvedOperator::Select() {
+  std::vector<TensorInfo> infos;
+  for (const Tensor* input : inputs_)
+    infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
+  const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
+  Place place = MakePlace();
+  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs);
+  SetOperator(std::move(op), std::move(place));
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
+}
+
+OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
+                                        Arguments args, InvokeOptions options) {
+  const std::vector<bool> present = detail::PresentInputs(inputs);
+  for (size_t i = 0; i < inputs.size() && !options.device; ++i)
+    if (present[i]) options.device = inputs[i].device();
+  return ResolvedOperator(op, present, std::move(args), options)(std::span(inputs));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_INVOKE_IPP_
+
+#endif  // OPKIT_DEFINITIONS
+
+#endif  // OPKIT_SINGLE_INCLUDE_OP_HPP_
