@@ -2136,6 +2136,13 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
 
 namespace opkit::inline OPKIT_ABI {
 
+// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
+// that there is nothing to infer yet, and is no Error of Compile.
+class OPKIT_EXPORT NotKnownYet : public Error {
+ public:
+  explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
+};
+
 // One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
 class Dim {
  public:
@@ -2171,6 +2178,33 @@ class Dim {
 
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
+// What is computed of extents, `x[1] - w[0] + 1`: a number, negative ones too, or unknown where one
+// of them is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
+// one.
+class DimExpr {
+ public:
+  DimExpr(int64_t value) : value_(value) {}
+  DimExpr(const Dim& dim) {
+    if (dim.is_known()) value_ = dim.value();
+  }
+  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
+
+  // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
+  // 0.
+  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
+  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
+  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
+  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
+
+ private:
+  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
+  std::optional<int64_t> value_;
+};
+DimExpr operator+(const DimExpr& a, const DimExpr& b);
+DimExpr operator-(const DimExpr& a, const DimExpr& b);
+DimExpr operator*(const DimExpr& a, const DimExpr& b);
+DimExpr operator/(const DimExpr& a, const DimExpr& b);
+
 // Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
 class SymbolicShape {
  public:
@@ -2185,7 +2219,7 @@ class SymbolicShape {
 
   bool has_rank() const { return has_rank_; }
   int rank() const {
-    if (!has_rank_) Throw(ErrorCode::kFailedPrecondition, "the rank is not known yet");
+    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
     return static_cast<int>(dims_.size());
   }
   bool is_known() const {
@@ -13080,8 +13114,7 @@ OPKIT_INLINE Dim Dim::Symbol(std::string name) {
 }
 
 OPKIT_INLINE int64_t Dim::value() const {
-  if (!is_known())
-    Throw(ErrorCode::kFailedPrecondition, "extent ", ToString(*this), " is not known yet");
+  if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
   return value_;
 }
 
@@ -13089,6 +13122,24 @@ OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
   if (!Compatible(a, b)) return std::nullopt;
   if (a.is_known() || b.is_unknown()) return a;
   return b.is_known() || a.is_unknown() ? b : a;
+}
+
+OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
+  DimExpr out = Dim();
+  if (!a.value_ || !b.value_) return out;
+  int64_t x = *a.value_, y = *b.value_, result = 0;
+  if (op == '/' && y == 0)
+    Throw(ErrorCode::kInvalidArgument, "an extent is computed as ", x, " / 0");
+  const bool overflows = op == '+'   ? __builtin_add_overflow(x, y, &result)
+                         : op == '-' ? __builtin_sub_overflow(x, y, &result)
+                         : op == '*' ? __builtin_mul_overflow(x, y, &result)
+                         : y == -1   ? __builtin_sub_overflow(int64_t{0}, x, &result)
+                                     : (result = x / y, false);
+  if (overflows)
+    Throw(ErrorCode::kOutOfRange, "an extent is computed as ", x, " ", op, " ", y,
+          ", which is past int64");
+  out.value_ = result;
+  return out;
 }
 
 OPKIT_INLINE Shape SymbolicShape::ToShape() const {
@@ -16862,15 +16913,15 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < def.inputs().size(); ++i) {
     const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
-    if (input && !input->initialized())
-      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[i], "' is ",
-            input->Describe(), ": nothing was written to it");
     infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
   }
   Record(infos, inputs_);
   auto data_of = [&](int i) -> const Tensor* {
     const Tensor* input = inputs[Index(i)];
     if (!input || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!input->initialized())
+      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
+            input->Describe(), ": nothing was written to it");
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -17122,16 +17173,22 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   if (!infer_) return;
-  if (needs_all_shapes_)
-    for (int i = 0; i < context.num_inputs(); ++i)
-      if (context.HasInput(i) && !context.input(i).shape.is_known()) return;
-  try {
-    infer_(context);
-  } catch (...) {
+  bool known = true;
+  for (int i = 0; i < context.num_inputs(); ++i)
+    known &= !context.HasInput(i) || context.input(i).shape.is_known();
+  if (needs_all_shapes_ && !known) return;
+  const auto fail = [&] {
     std::string inputs;
     for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
     detail::RethrowInContext(
         StrCat("in shape inference of ", context.def(), " with inputs", inputs));
+  };
+  try {
+    infer_(context);
+  } catch (const NotKnownYet&) {
+    if (known) fail();  // else there is nothing to infer yet
+  } catch (...) {
+    fail();
   }
 }
 OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& def,

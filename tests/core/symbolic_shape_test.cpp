@@ -32,6 +32,20 @@ TEST_CASE("an extent is a number, a symbol or unknown") {
   CHECK(ToString(Dim(3)) + ToString(Sym("N")) + ToString(Dim()) == "3N?");
 }
 
+TEST_CASE("extents are computed with: numbers where all are, else unknown") {
+  const SymbolicShape x{Sym("N"), 28}, w{5, 3};
+  CHECK(SymbolicShape{x[0], x[1] - w[0] + 1} == SymbolicShape{Sym("N"), 24});
+  CHECK(Dim(x[1] * 2 / w[1]) == Dim(18));
+  CHECK(Dim(w[1] - w[0] + 2) == Dim(0));  // what is between may be negative
+  CHECK(Dim(x[0] + 1).is_unknown());
+  CHECK(Dim(2 * Dim()).is_unknown());
+  CHECK(ErrorOf([&] { Dim(w[1] - w[0]); }).message() == "extent -2 is negative");
+  CHECK(ErrorOf([&] { Dim(w[1] / 0); }).message() == "an extent is computed as 3 / 0");
+  const auto past = ErrorOf([&] { Dim(w[0] * INT64_MAX); });
+  CHECK(past.code() == ErrorCode::kOutOfRange);
+  CHECK(past.message() == "an extent is computed as 5 * 9223372036854775807, which is past int64");
+}
+
 TEST_CASE("a negative extent, and the value of one that is not known, are errors") {
   const auto negative = ErrorOf([] { Dim(-1); });
   CHECK(negative.code() == ErrorCode::kInvalidArgument);

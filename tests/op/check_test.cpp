@@ -147,16 +147,33 @@ constexpr auto kToDouble = [](auto& op) {
 SCHEMA_OF_ONE(BadDType);
 REGISTER_CPU_OPERATOR(BadDType, LambdaOp<kToDouble>);
 
-constexpr auto kNeedsNumbers = [](InferenceContext& c) {
-  c.SetOutput(0, c.input_dtype(0), Shape{c.input_shape(0).ToShape().numel()});
-};
+template <bool kNeedsNumbers, bool kNeedsRank>
+void InferFlat(InferenceContext& c) {
+  const auto& shape = c.input_shape(0);
+  if (kNeedsNumbers) OPKIT_ENFORCE(shape.is_known(), "");
+  if (kNeedsRank) OPKIT_ENFORCE(shape.has_rank(), "");
+  c.SetOutput(0, c.input_dtype(0), Shape{shape.ToShape().numel()});
+}
 constexpr auto kFlatten = [](auto& op) {
   const float* x = In(op);
   float* y = op.Output(0, Shape{Count(op)}, DType::kFloat32)->template mutable_data<float>();
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
 };
-OPERATOR_SCHEMA(BadSymbolic).NumInputs(1).NumOutputs(1).TensorInferenceFunction(kNeedsNumbers);
+OPERATOR_SCHEMA(BadSymbolic)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction(InferFlat<true, true>);
 REGISTER_CPU_OPERATOR(BadSymbolic, LambdaOp<kFlatten>);
+OPERATOR_SCHEMA(BadUnknownRank)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction(InferFlat<false, true>);
+REGISTER_CPU_OPERATOR(BadUnknownRank, LambdaOp<kFlatten>);
+OPERATOR_SCHEMA(AsksForExtents)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction(InferFlat<false, false>);
+REGISTER_CPU_OPERATOR(AsksForExtents, LambdaOp<kFlatten>);
 
 constexpr auto kCounts = [](auto& op) {
   static int64_t runs = 0;
@@ -293,8 +310,11 @@ TEST_CASE("a kernel whose shape or dtype is not the inferred one is blamed") {
          {"output 0 'z': inference says float32[2, 3], the kernel wrote float32[3, 2]"});
   Expect("BadDType",
          {"output 0 'output0': inference says float32[2, 3], the kernel wrote float64[2, 3]"});
-  Expect("BadSymbolic", {"inference fails on symbolic extents (ask is_known(), or declare "
-                         "NeedsAllInputShapes): extent N0_0 is not known yet"});
+  Expect("BadSymbolic", {"inference fails on symbolic extents: expected shape.is_known()"});
+  Expect("BadUnknownRank",
+         {"inference fails on shapes of unknown rank: expected shape.has_rank()"});
+  CheckReport asks = CheckOperator("AsksForExtents");
+  CHECK_MESSAGE(asks.ok(), asks);
   Expect("BadClaim", {"its schema claims float64, but it refuses that: tensor float64[2, 3]"});
   Expect("BadEmpty",
          {"it refuses inputs that its inference accepts: expected op.Input(0).numel() > 0 "});

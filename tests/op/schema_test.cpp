@@ -316,6 +316,25 @@ TEST_CASE("inference: NeedsAllInputShapes is not called before all are known") {
         Infos{"?[rank unknown]"});
 }
 
+TEST_CASE("inference: one that asks for what is not known yet has nothing to say yet") {
+  for (const auto& infer :
+       {+[](InferenceContext& c) { c.SetOutput(0, c.input_dtype(0), {c.input_shape(0).rank()}); },
+        +[](InferenceContext& c) {
+          c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[0].value()});
+        }}) {
+    OpSchema schema = Schema();
+    schema.TensorInferenceFunction(infer);
+    CHECK(Inferred(schema, Node(1, 1), {TensorInfo(DType::kFloat32, SymbolicShape())}) ==
+          Infos{"?[rank unknown]"});
+    CHECK(Inferred(schema, Node(1, 1), {kFloat23}) == Infos{"float32[2]"});
+  }
+  // Where everything is known it is the author's mistake.
+  OpSchema wrong = Schema();
+  wrong.TensorInferenceFunction([](InferenceContext& c) { c.output(0).shape.rank(); });
+  CHECK(Contains(ErrorOf([&] { Inferred(wrong, Node(1, 1), {kFloat23}); }).what(),
+                 "the rank is not known yet\n  in shape inference of Op"));
+}
+
 TEST_CASE("inference: what is known of an output flows back to an identical input") {
   const OperatorDef def = Node(1, 1);
   OpSchema schema = Schema();

@@ -9,6 +9,13 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
+// that there is nothing to infer yet, and is no Error of Compile.
+class OPKIT_EXPORT NotKnownYet : public Error {
+ public:
+  explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
+};
+
 // One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
 class Dim {
  public:
@@ -44,6 +51,33 @@ class Dim {
 
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
+// What is computed of extents, `x[1] - w[0] + 1`: a number, negative ones too, or unknown where one
+// of them is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
+// one.
+class DimExpr {
+ public:
+  DimExpr(int64_t value) : value_(value) {}
+  DimExpr(const Dim& dim) {
+    if (dim.is_known()) value_ = dim.value();
+  }
+  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
+
+  // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
+  // 0.
+  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
+  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
+  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
+  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
+
+ private:
+  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
+  std::optional<int64_t> value_;
+};
+DimExpr operator+(const DimExpr& a, const DimExpr& b);
+DimExpr operator-(const DimExpr& a, const DimExpr& b);
+DimExpr operator*(const DimExpr& a, const DimExpr& b);
+DimExpr operator/(const DimExpr& a, const DimExpr& b);
+
 // Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
 class SymbolicShape {
  public:
@@ -58,7 +92,7 @@ class SymbolicShape {
 
   bool has_rank() const { return has_rank_; }
   int rank() const {
-    if (!has_rank_) Throw(ErrorCode::kFailedPrecondition, "the rank is not known yet");
+    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
     return static_cast<int>(dims_.size());
   }
   bool is_known() const {

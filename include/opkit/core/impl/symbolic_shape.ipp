@@ -13,8 +13,7 @@ OPKIT_INLINE Dim Dim::Symbol(std::string name) {
 }
 
 OPKIT_INLINE int64_t Dim::value() const {
-  if (!is_known())
-    Throw(ErrorCode::kFailedPrecondition, "extent ", ToString(*this), " is not known yet");
+  if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
   return value_;
 }
 
@@ -22,6 +21,24 @@ OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
   if (!Compatible(a, b)) return std::nullopt;
   if (a.is_known() || b.is_unknown()) return a;
   return b.is_known() || a.is_unknown() ? b : a;
+}
+
+OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
+  DimExpr out = Dim();
+  if (!a.value_ || !b.value_) return out;
+  int64_t x = *a.value_, y = *b.value_, result = 0;
+  if (op == '/' && y == 0)
+    Throw(ErrorCode::kInvalidArgument, "an extent is computed as ", x, " / 0");
+  const bool overflows = op == '+'   ? __builtin_add_overflow(x, y, &result)
+                         : op == '-' ? __builtin_sub_overflow(x, y, &result)
+                         : op == '*' ? __builtin_mul_overflow(x, y, &result)
+                         : y == -1   ? __builtin_sub_overflow(int64_t{0}, x, &result)
+                                     : (result = x / y, false);
+  if (overflows)
+    Throw(ErrorCode::kOutOfRange, "an extent is computed as ", x, " ", op, " ", y,
+          ", which is past int64");
+  out.value_ = result;
+  return out;
 }
 
 OPKIT_INLINE Shape SymbolicShape::ToShape() const {

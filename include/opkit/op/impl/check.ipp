@@ -12,13 +12,16 @@ namespace detail {
 
 // Inference: the dtypes and shapes that a schema infers are those that a kernel writes.
 
-// The dtypes and shapes of the inputs in use; with `symbolic` their extents are symbols.
-inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, bool symbolic) {
+// The dtypes of the inputs in use and what inference knows of their shapes: all, or with symbols
+// for the extents, or nothing.
+enum class Known { kAll, kSymbols, kNothing };
+inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, Known known) {
   std::vector<TensorInfo> out;
   for (size_t i = 0; i < session.tested->inputs.size(); ++i) {
     const Tensor& input = session.tested->inputs[i];
-    TensorInfo info = TensorInfo::Of(input, !symbolic && input.initialized());
-    for (int axis = 0; symbolic && axis < input.rank(); ++axis)
+    TensorInfo info = TensorInfo::Of(input, known == Known::kAll && input.initialized());
+    if (known == Known::kNothing) info.shape = {};
+    for (int axis = 0; known == Known::kSymbols && axis < input.rank(); ++axis)
       info.shape[axis] = Sym(StrCat("N", i, "_", axis));
     out.push_back(std::move(info));
   }
@@ -28,7 +31,7 @@ inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, bool 
 inline bool InferenceAccepts(const CheckSession& session) {
   if (!session.schema.has_inference()) return false;
   try {
-    session.schema.InferOutputs(session.def, InferredInputs(session, false));
+    session.schema.InferOutputs(session.def, InferredInputs(session, Known::kAll));
     return true;
   } catch (...) {
     return false;
@@ -36,18 +39,19 @@ inline bool InferenceAccepts(const CheckSession& session) {
 }
 inline void CheckInference(CheckSession& session, const std::vector<Tensor>& outputs) {
   if (!session.schema.has_inference()) return;
-  for (const bool symbolic : {false, true}) {
+  for (const Known known : {Known::kAll, Known::kSymbols, Known::kNothing}) {
     std::vector<TensorInfo> infos;
     try {
-      infos = session.schema.InferOutputs(session.def, InferredInputs(session, symbolic));
-      if (!symbolic)
-        static_cast<void>(session.schema.Cost(session.def, InferredInputs(session, false), infos));
+      const std::vector<TensorInfo> inputs = InferredInputs(session, known);
+      infos = session.schema.InferOutputs(session.def, inputs);
+      if (known == Known::kAll) static_cast<void>(session.schema.Cost(session.def, inputs, infos));
     } catch (...) {
-      session.Find("inference",
-                   StrCat(symbolic ? "inference fails on symbolic extents (ask is_known(), or "
-                                     "declare NeedsAllInputShapes): "
-                                   : "inference or cost fails on inputs that the kernel runs: ",
-                          CurrentError().message()));
+      session.Find(
+          "inference",
+          StrCat(known == Known::kAll ? "inference or cost fails on inputs that the kernel runs: "
+                 : known == Known::kSymbols ? "inference fails on symbolic extents: "
+                                            : "inference fails on shapes of unknown rank: ",
+                 CurrentError().message()));
       return;
     }
     for (size_t o = 0; o < outputs.size() && o < infos.size(); ++o) {

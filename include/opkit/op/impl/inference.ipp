@@ -96,15 +96,15 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < def.inputs().size(); ++i) {
     const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
-    if (input && !input->initialized())
-      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[i], "' is ",
-            input->Describe(), ": nothing was written to it");
     infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
   }
   Record(infos, inputs_);
   auto data_of = [&](int i) -> const Tensor* {
     const Tensor* input = inputs[Index(i)];
     if (!input || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!input->initialized())
+      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
+            input->Describe(), ": nothing was written to it");
     if (!data_read_) before_data();
     data_read_ = true;
     return input;

@@ -217,16 +217,22 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   if (!infer_) return;
-  if (needs_all_shapes_)
-    for (int i = 0; i < context.num_inputs(); ++i)
-      if (context.HasInput(i) && !context.input(i).shape.is_known()) return;
-  try {
-    infer_(context);
-  } catch (...) {
+  bool known = true;
+  for (int i = 0; i < context.num_inputs(); ++i)
+    known &= !context.HasInput(i) || context.input(i).shape.is_known();
+  if (needs_all_shapes_ && !known) return;
+  const auto fail = [&] {
     std::string inputs;
     for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
     detail::RethrowInContext(
         StrCat("in shape inference of ", context.def(), " with inputs", inputs));
+  };
+  try {
+    infer_(context);
+  } catch (const NotKnownYet&) {
+    if (known) fail();  // else there is nothing to infer yet
+  } catch (...) {
+    fail();
   }
 }
 OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& def,
