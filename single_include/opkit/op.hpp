@@ -6130,8 +6130,8 @@ struct CopyTable {
   Route* routes = nullptr;  // in the order of their registration; kept for ever
 };
 inline CopyTable& Copies() {
-  static auto* table = new CopyTable;
-  return *table;
+  static constinit CopyTable table;
+  return table;
 }
 
 inline void CopyHost(void* target, Device, const void* source, Device, int64_t nbytes, void*) {
@@ -6300,12 +6300,12 @@ class CPUStream {
 };
 
 namespace detail {
-OPKIT_IMAGE_LOCAL inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
+inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 }  // namespace detail
 
 // While it lives, the calling thread issues its work for CPU streams on this one, whatever stream
 // id operators run with.
-class OPKIT_IMAGE_LOCAL CPUStreamScope {
+class CPUStreamScope {
  public:
   explicit CPUStreamScope(CPUStream& stream)
       : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
@@ -10146,7 +10146,7 @@ struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
   void (*finalize)() = nullptr;  // the function that the author gave
-  bool ended = false;
+  bool described = false;  // to a host that has taken the library and not yet ended it
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -10161,7 +10161,7 @@ inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
   if (threads.finalize) threads.finalize();
   delete threads.pool.exchange(nullptr);
-  threads.ended = true;
+  threads.described = false;
 }
 // Runs this image's loops on the host's threads.
 struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
@@ -10372,7 +10372,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 // they are freed: nothing of the library is in use then.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
-    if (!g_export_threads.ended) return;
+    if (g_export_threads.described) return;
     delete &GradientRegistry::Global();
     delete &OpRegistry::Global();
   }
@@ -10685,6 +10685,7 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators())
     records.push_back(ReadSchema(OpRegistry::Global().GetSchema(name)));
+  g_export_threads.described = true;
 }
 
 }  // namespace detail

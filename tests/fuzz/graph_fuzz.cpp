@@ -61,7 +61,8 @@ const std::vector<const OpSchema*>& Schemas() {
     std::vector<const OpSchema*> out;
     for (const std::string& op : RegisteredOperators()) {
       const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-      if (!schema.runs_may_differ() && !schema.needs_subgraph()) out.push_back(&schema);
+      if (!schema.runs_may_differ() && !schema.needs_subgraph() && !schema.is_private())
+        out.push_back(&schema);
     }
     return out;
   }();

@@ -32,8 +32,8 @@ struct CopyTable {
   Route* routes = nullptr;  // in the order of their registration; kept for ever
 };
 inline CopyTable& Copies() {
-  static auto* table = new CopyTable;
-  return *table;
+  static constinit CopyTable table;
+  return table;
 }
 
 inline void CopyHost(void* target, Device, const void* source, Device, int64_t nbytes, void*) {

@@ -110,12 +110,12 @@ class CPUStream {
 };
 
 namespace detail {
-OPKIT_IMAGE_LOCAL inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
+inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 }  // namespace detail
 
 // While it lives, the calling thread issues its work for CPU streams on this one, whatever stream
 // id operators run with.
-class OPKIT_IMAGE_LOCAL CPUStreamScope {
+class CPUStreamScope {
  public:
   explicit CPUStreamScope(CPUStream& stream)
       : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}

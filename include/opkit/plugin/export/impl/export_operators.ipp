@@ -27,7 +27,7 @@ struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
   void (*finalize)() = nullptr;  // the function that the author gave
-  bool ended = false;
+  bool described = false;  // to a host that has taken the library and not yet ended it
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -42,7 +42,7 @@ inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
   if (threads.finalize) threads.finalize();
   delete threads.pool.exchange(nullptr);
-  threads.ended = true;
+  threads.described = false;
 }
 // Runs this image's loops on the host's threads.
 struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
@@ -253,7 +253,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 // they are freed: nothing of the library is in use then.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
-    if (!g_export_threads.ended) return;
+    if (g_export_threads.described) return;
     delete &GradientRegistry::Global();
     delete &OpRegistry::Global();
   }
@@ -566,6 +566,7 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators())
     records.push_back(ReadSchema(OpRegistry::Global().GetSchema(name)));
+  g_export_threads.described = true;
 }
 
 }  // namespace detail
