@@ -27,7 +27,7 @@ struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
   void (*finalize)() = nullptr;  // the function that the author gave
-  bool described = false;  // to a host that has taken the library and not yet ended it
+  bool described = false;        // to a host that has taken the library and not yet ended it
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
