@@ -1,4 +1,4 @@
-// A frozen graph of 10,000 tasks of some 250 ns, on two threads, while a thread that spins takes a
+// A frozen graph of 10,000 tasks of some 35 ns, on two threads, while a thread that spins takes a
 // core and gives it back: runs in the mode that is chosen by measurement against those in each
 // fixed mode. Names are Contender/cores; times are the mean of a run, from the 100th after the
 // change on.
