@@ -2763,9 +2763,9 @@ namespace detail {
 
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// What this thread issues on streams while the scope lives belongs together: a failure of it
-// concerns the rest of it and its event, not what other threads issue on the same stream in
-// between. Inside another scope it is that one's.
+// Joins the work that this thread issues on streams while the scope lives: a failure of one piece
+// concerns the others and their event, not the work that other threads issue on the same stream in
+// between. Inside another scope the work belongs to that one.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
@@ -6374,7 +6374,7 @@ namespace opkit::inline OPKIT_ABI {
 // are switched to.
 using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
 
-// One line in the header of a device with native streams. Thread-safe.
+// Registers a device with native streams, by one line in its header. Thread-safe.
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
 //   &IssueOnNpuStream);
 OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
@@ -7314,8 +7314,8 @@ class Dim {
 
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
-// What is computed of extents, `x[1] - w[0] + 1`: a number, negative ones too, or unknown where one
-// of them is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
+// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
+// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
 // one.
 class DimExpr {
  public:

@@ -2178,8 +2178,8 @@ class Dim {
 
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
-// What is computed of extents, `x[1] - w[0] + 1`: a number, negative ones too, or unknown where one
-// of them is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
+// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
+// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
 // one.
 class DimExpr {
  public:
@@ -2836,9 +2836,9 @@ namespace detail {
 
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// What this thread issues on streams while the scope lives belongs together: a failure of it
-// concerns the rest of it and its event, not what other threads issue on the same stream in
-// between. Inside another scope it is that one's.
+// Joins the work that this thread issues on streams while the scope lives: a failure of one piece
+// concerns the others and their event, not the work that other threads issue on the same stream in
+// between. Inside another scope the work belongs to that one.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
@@ -9841,12 +9841,11 @@ class TypedExtents {
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const {
-    const int found = axis < 0 ? axis + rank_ : axis;
-#ifndef OPKIT_DEVICE_PASS
-    if (found < 0 || found >= rank_) [[unlikely]]
-      static_cast<void>(shape().Axis(axis));
+#ifdef OPKIT_DEVICE_PASS
+    return dims_[axis < 0 ? axis + rank_ : axis];
+#else
+    return dims_[CheckedIndex(axis, dims_, rank_)];
 #endif
-    return dims_[found];
   }
   Shape shape() const { return Shape(dims_, Index(rank_)); }
 
@@ -18335,7 +18334,7 @@ namespace opkit::inline OPKIT_ABI {
 // are switched to.
 using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
 
-// One line in the header of a device with native streams. Thread-safe.
+// Registers a device with native streams, by one line in its header. Thread-safe.
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
 //   &IssueOnNpuStream);
 OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
@@ -23170,7 +23169,7 @@ class BoundPlan final : public RefCounted {
         current_.kind = outer_.id != 0 ? InvocationKind::kSubOperator : step.kind;
         if (!step.direct) [[unlikely]] {
           current_ = outer_;
-          return plan_.RunThere(i, step);
+          return plan_.RunScoped(i, step);
         }
         step.op->RunDirectly();
         if (step.op->HasTakenOutputs()) plan_.CheckPlaces(step);
@@ -23198,7 +23197,7 @@ class BoundPlan final : public RefCounted {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
-    const InferenceCache::Output* inferred;  // null where the operator makes what it infers
+    int inferred;  // place in inferred_; -1 where nothing is known, or the operator infers itself
     int value;
     bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
   };
@@ -23222,7 +23221,8 @@ class BoundPlan final : public RefCounted {
     specialization_->SetMode(replay_.ExplainMode());
   }
 
-  NodeState RunThere(int i, const Step& step) {
+  // Runs an operator that opens its own invocation.
+  NodeState RunScoped(int i, const Step& step) {
     if (step.asynchronous) return Issue(i, step);
     step.op->Run();
     CheckPlaces(step);
@@ -23279,16 +23279,17 @@ class BoundPlan final : public RefCounted {
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
     for (const Place* place = places_.data() + step.first_place; place != end; ++place) {
-      if (place->inferred) CheckInferred(step, *place);
+      if (place->inferred >= 0) CheckInferred(step, *place);
       if (!IsInPlace(*place)) [[unlikely]]
         MoveOut(step, *place);
     }
   }
-  static void CheckInferred(const Step& step, const Place& place) {
+  void CheckInferred(const Step& step, const Place& place) const {
     if (!place.blob->IsType<Tensor>()) return;
     const Tensor& made = place.blob->Get<Tensor>();
-    if (!place.inferred->Allows(made) && made.initialized()) [[unlikely]]
-      ThrowContradicts(step.op->def(), place.blob->name(), made, place.inferred->info());
+    const InferenceCache::Output& inferred = inferred_[Index(place.inferred)];
+    if (!inferred.Allows(made) && made.initialized()) [[unlikely]]
+      ThrowContradicts(step.op->def(), place.blob->name(), made, inferred.info());
   }
   bool IsInPlace(const Place& place) const {
     const Blob& blob = *place.blob;
@@ -23348,10 +23349,6 @@ class BoundPlan final : public RefCounted {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
-    size_t checked = 0;
-    for (int node = 0; node < view_.num_nodes(); ++node)
-      if (!nodes_->op(node).InfersOutputs()) checked += view_.outputs(node).size();
-    inferred_.reserve(checked);
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
@@ -23367,19 +23364,19 @@ class BoundPlan final : public RefCounted {
       for (int value : view_.outputs(node))
         if (value >= 0)
           places_.push_back({&nodes_->blob(value), nullptr, 0,
-                             step.op->InfersOutputs() ? nullptr : InferredOf(value), value,
+                             step.op->InfersOutputs() ? -1 : AddInferred(value), value,
                              reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
   }
-  const InferenceCache::Output* InferredOf(int value) {
+  int AddInferred(int value) {
     const TensorInfo& info = specialization_->types()[value];
     const bool known = info.shape.is_known();
-    if (!known && info.dtype == DType::kUndefined) return nullptr;
-    return &inferred_.emplace_back(
-        InferenceCache::Output{info.dtype, known, known ? info.shape.ToShape() : Shape()});
+    if (!known && info.dtype == DType::kUndefined) return -1;
+    inferred_.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+    return static_cast<int>(inferred_.size()) - 1;
   }
   // Lists the early edges by their targets, which wait for the event on the device.
   void MakeWaits() {
@@ -23436,7 +23433,7 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<InferenceCache::Output> inferred_;  // that places point to
+  std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
   std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;

@@ -51,8 +51,8 @@ class Dim {
 
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
-// What is computed of extents, `x[1] - w[0] + 1`: a number, negative ones too, or unknown where one
-// of them is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
+// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
+// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
 // one.
 class DimExpr {
  public:

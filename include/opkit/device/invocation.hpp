@@ -87,9 +87,9 @@ namespace detail {
 
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// What this thread issues on streams while the scope lives belongs together: a failure of it
-// concerns the rest of it and its event, not what other threads issue on the same stream in
-// between. Inside another scope it is that one's.
+// Joins the work that this thread issues on streams while the scope lives: a failure of one piece
+// concerns the others and their event, not the work that other threads issue on the same stream in
+// between. Inside another scope the work belongs to that one.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {

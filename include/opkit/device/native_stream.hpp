@@ -15,7 +15,7 @@ namespace opkit::inline OPKIT_ABI {
 // are switched to.
 using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
 
-// One line in the header of a device with native streams. Thread-safe.
+// Registers a device with native streams, by one line in its header. Thread-safe.
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
 //   &IssueOnNpuStream);
 OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);

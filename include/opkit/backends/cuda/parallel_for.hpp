@@ -72,7 +72,7 @@ void ParallelFor(CUDAContext& context, int64_t n, F f, int64_t /*grain*/ = kAuto
   detail::LaunchLoop(context.device().index, context.cuda_stream(), n, f);
 }
 
-// What OpResource::parallel_for does with an OPKIT_DEVICE lambda, in a function for "gpu".
+// Issues the body of OpResource::parallel_for, an OPKIT_DEVICE lambda, in a function for "gpu".
 template <class F>
   requires(__nv_is_extended_device_lambda_closure_type(F))
 void IssueDeviceLoop(const OpResource& resource, int64_t n, F f) {

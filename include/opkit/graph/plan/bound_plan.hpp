@@ -90,7 +90,7 @@ class BoundPlan final : public RefCounted {
         current_.kind = outer_.id != 0 ? InvocationKind::kSubOperator : step.kind;
         if (!step.direct) [[unlikely]] {
           current_ = outer_;
-          return plan_.RunThere(i, step);
+          return plan_.RunScoped(i, step);
         }
         step.op->RunDirectly();
         if (step.op->HasTakenOutputs()) plan_.CheckPlaces(step);
@@ -118,7 +118,7 @@ class BoundPlan final : public RefCounted {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
-    const InferenceCache::Output* inferred;  // null where the operator makes what it infers
+    int inferred;  // place in inferred_; -1 where nothing is known, or the operator infers itself
     int value;
     bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
   };
@@ -142,7 +142,8 @@ class BoundPlan final : public RefCounted {
     specialization_->SetMode(replay_.ExplainMode());
   }
 
-  NodeState RunThere(int i, const Step& step) {
+  // Runs an operator that opens its own invocation.
+  NodeState RunScoped(int i, const Step& step) {
     if (step.asynchronous) return Issue(i, step);
     step.op->Run();
     CheckPlaces(step);
@@ -199,16 +200,17 @@ class BoundPlan final : public RefCounted {
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
     for (const Place* place = places_.data() + step.first_place; place != end; ++place) {
-      if (place->inferred) CheckInferred(step, *place);
+      if (place->inferred >= 0) CheckInferred(step, *place);
       if (!IsInPlace(*place)) [[unlikely]]
         MoveOut(step, *place);
     }
   }
-  static void CheckInferred(const Step& step, const Place& place) {
+  void CheckInferred(const Step& step, const Place& place) const {
     if (!place.blob->IsType<Tensor>()) return;
     const Tensor& made = place.blob->Get<Tensor>();
-    if (!place.inferred->Allows(made) && made.initialized()) [[unlikely]]
-      ThrowContradicts(step.op->def(), place.blob->name(), made, place.inferred->info());
+    const InferenceCache::Output& inferred = inferred_[Index(place.inferred)];
+    if (!inferred.Allows(made) && made.initialized()) [[unlikely]]
+      ThrowContradicts(step.op->def(), place.blob->name(), made, inferred.info());
   }
   bool IsInPlace(const Place& place) const {
     const Blob& blob = *place.blob;
@@ -268,10 +270,6 @@ class BoundPlan final : public RefCounted {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
-    size_t checked = 0;
-    for (int node = 0; node < view_.num_nodes(); ++node)
-      if (!nodes_->op(node).InfersOutputs()) checked += view_.outputs(node).size();
-    inferred_.reserve(checked);
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
@@ -287,19 +285,19 @@ class BoundPlan final : public RefCounted {
       for (int value : view_.outputs(node))
         if (value >= 0)
           places_.push_back({&nodes_->blob(value), nullptr, 0,
-                             step.op->InfersOutputs() ? nullptr : InferredOf(value), value,
+                             step.op->InfersOutputs() ? -1 : AddInferred(value), value,
                              reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
   }
-  const InferenceCache::Output* InferredOf(int value) {
+  int AddInferred(int value) {
     const TensorInfo& info = specialization_->types()[value];
     const bool known = info.shape.is_known();
-    if (!known && info.dtype == DType::kUndefined) return nullptr;
-    return &inferred_.emplace_back(
-        InferenceCache::Output{info.dtype, known, known ? info.shape.ToShape() : Shape()});
+    if (!known && info.dtype == DType::kUndefined) return -1;
+    inferred_.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+    return static_cast<int>(inferred_.size()) - 1;
   }
   // Lists the early edges by their targets, which wait for the event on the device.
   void MakeWaits() {
@@ -356,7 +354,7 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<InferenceCache::Output> inferred_;  // that places point to
+  std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
   std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;

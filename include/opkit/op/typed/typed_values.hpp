@@ -19,12 +19,11 @@ class TypedExtents {
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const {
-    const int found = axis < 0 ? axis + rank_ : axis;
-#ifndef OPKIT_DEVICE_PASS
-    if (found < 0 || found >= rank_) [[unlikely]]
-      static_cast<void>(shape().Axis(axis));
+#ifdef OPKIT_DEVICE_PASS
+    return dims_[axis < 0 ? axis + rank_ : axis];
+#else
+    return dims_[CheckedIndex(axis, dims_, rank_)];
 #endif
-    return dims_[found];
   }
   Shape shape() const { return Shape(dims_, Index(rank_)); }
 
