@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <opkit/graph/dot.hpp>
 #include <opkit/graph/draw_plan.hpp>
-#include <opkit/interop/output_file.hpp>
+#include <opkit/base/output_file.hpp>
 
 namespace demo {
 namespace {

@@ -310,11 +310,10 @@ class OperatorBase : public Observable<OperatorBase> {
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
+  // What a profile calls its runs.
+  OPKIT_COLD SpanNames span_names() const;
 
  protected:
-  InvocationKind NextInvocationKind() const {
-    return CurrentInvocation().id != 0 ? InvocationKind::kSubOperator : invocation_kind_;
-  }
   // Operators of loaded libraries and functions call it, so that their work is attributed as
   // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
@@ -402,6 +401,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
+  mutable SpanNames span_names_;  // once they were asked for
 };
 
 }  // namespace opkit

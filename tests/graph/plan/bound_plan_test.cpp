@@ -116,7 +116,7 @@ TEST_CASE("each operator of a run has an invocation of its own under the run's c
       const InvocationScope scope(InvocationKind::kUserCode);
       const Invocation caller = CurrentInvocation();
       exec.Run({{"X", x}});
-      record(caller.id, InvocationKind::kSubOperator);
+      record(caller.id, InvocationKind::kOperator);
       CHECK(CurrentInvocation() == caller);
       ids.insert(caller.id);
     }

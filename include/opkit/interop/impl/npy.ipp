@@ -8,7 +8,7 @@
 
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/npy.hpp"
-#include "opkit/interop/output_file.hpp"
+#include "opkit/base/output_file.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
