@@ -3,6 +3,7 @@
 #include "opkit/base/impl/error.ipp"
 #include "opkit/base/impl/interned_names.ipp"
 #include "opkit/base/impl/name_index.ipp"
+#include "opkit/base/impl/output_file.ipp"
 #include "opkit/base/impl/platform.ipp"
 #include "opkit/base/impl/strings.ipp"
 #include "opkit/base/impl/suggest.ipp"

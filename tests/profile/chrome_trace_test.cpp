@@ -111,12 +111,15 @@ TEST_CASE("what goes on after its span is an asynchronous pair, a push an arrow 
 TEST_CASE("any bytes of a name make a trace that is valid JSON") {
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
-  const std::string names[] = {all, "\"quoted\\\"", "\xed\xa0\x80 surrogate", "\xf0\x9f\x98\x80",
-                               "\xe2\x82", "\xc0\x80", "\xf4\x90\x80\x80", std::string("a\0b", 3)};
+  const std::string names[] = {
+      all,        "\"quoted\\\"", "\xed\xa0\x80 surrogate", "\xf0\x9f\x98\x80",
+      "\xe2\x82", "\xc0\x80",     "\xf4\x90\x80\x80",       std::string("a\0b", 3)};
   Profile profile;
   profile.threads = {{1, all}};
-  for (const std::string& name : names) profile.spans.push_back(Span("", 1, 0, 0, 1));
-  for (size_t i = 0; i < std::size(names); ++i) profile.spans[i].name = InternName(names[i]);
+  for (const std::string& name : names) {
+    profile.spans.push_back(Span("", 1, 0, 0, 1));
+    profile.spans.back().name = InternName(name);
+  }
   const auto events = Trace(profile).Of("X");
   REQUIRE(events.size() == std::size(names));
   CHECK(events[1].at("name") == names[1]);

@@ -132,7 +132,8 @@ class InvocationScope {
     detail::t_invocation.current = previous_;
   }
 
-  bool is_recorded() const { return sink_ != nullptr; }
+  bool is_recorded() const { return static_cast<bool>(sink_); }
+
  private:
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
@@ -140,7 +141,7 @@ class InvocationScope {
     if (SpanSink* sink = detail::CurrentSpanSink(); sink && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), Device{}, /*adopted=*/true);
   }
-  OPKIT_COLD void Open(SpanSink& sink, SpanNames names, Device device, bool adopted) {
+  void Open(SpanSink& sink, SpanNames names, Device device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
     sink_ = &sink;
   }

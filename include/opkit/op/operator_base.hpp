@@ -311,7 +311,11 @@ class OperatorBase : public Observable<OperatorBase> {
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
   // What a profile calls its runs.
-  OPKIT_COLD SpanNames span_names() const;
+  SpanNames span_names() const {
+    if (span_names_.name == 0) [[unlikely]]
+      InternNames();
+    return span_names_;
+  }
 
  protected:
   // Operators of loaded libraries and functions call it, so that their work is attributed as
@@ -381,6 +385,7 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
                                   Device device);
   OPKIT_COLD void MakeEvent();
+  OPKIT_COLD void InternNames() const;
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const;

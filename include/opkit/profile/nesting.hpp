@@ -33,9 +33,9 @@ void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
     levels.pop_back();
   };
   for (const ProfileSpan& span : profile.spans) {
-    while (!levels.empty() && (levels.back().span->thread != span.thread ||
-                               levels.back().span->end < span.end ||
-                               levels.back().span->end <= span.begin))
+    while (!levels.empty() &&
+           (levels.back().span->thread != span.thread || levels.back().span->end < span.end ||
+            levels.back().span->end <= span.begin))
       pop();
     if (!levels.empty()) advance(levels.back(), span.begin, span.end);
     open(span);

@@ -12,8 +12,8 @@ struct ProfileTableOptions {
   bool by_node = false;  // a row for each node instead of one for each type of operator
 };
 
-// Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside it
-// on its thread.
+// Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside
+// it on its thread.
 struct ProfileTableRow {
   std::string name;
   std::string node;  // empty unless by_node
@@ -21,7 +21,8 @@ struct ProfileTableRow {
   int64_t count = 0;
   int64_t total = 0, self = 0, min = 0, max = 0;
   double mean = 0;
-  int64_t p50 = 0, p90 = 0, p99 = 0;  // the smallest times that this part of the runs does not exceed
+  int64_t p50 = 0, p90 = 0,
+          p99 = 0;  // the smallest times that this part of the runs does not exceed
 };
 
 struct ProfileTable {

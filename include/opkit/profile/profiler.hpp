@@ -25,7 +25,8 @@ class Profiler {
   static void Start(const ProfileOptions& options = {});
   // Ends the session. Spans that are open then are recorded when they end. Nothing where none runs.
   static void Stop();
-  // Nothing is recorded from Pause to Resume. Resume: Error (kFailedPrecondition) without a session.
+  // Nothing is recorded from Pause to Resume. Resume: Error (kFailedPrecondition) without a
+  // session.
   static void Pause();
   static void Resume();
   static bool IsRunning();
@@ -33,7 +34,8 @@ class Profiler {
   // What the session has recorded until now.
   static Profile Read();
   static ProfileTable Table(const ProfileTableOptions& options = {});
-  // Errors: kFailedPrecondition where the file cannot be written; nothing that was recorded is lost.
+  // Errors: kFailedPrecondition where the file cannot be written; nothing that was recorded is
+  // lost.
   static void WriteChromeTrace(const std::string& path);
 };
 

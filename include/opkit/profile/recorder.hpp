@@ -3,6 +3,7 @@
 #ifndef OPKIT_PROFILE_RECORDER_HPP_
 #define OPKIT_PROFILE_RECORDER_HPP_
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,11 +44,11 @@ class ThreadProfile {
 
   ThreadProfile();
 
-  void Open(uint32_t session, const ProfileRecord& record) {
+  // The record of a new span, to be filled.
+  ProfileRecord& Open(uint32_t session) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    if (depth_ < kMaxDepth) open_[depth_] = record;
-    ++depth_;
+    return open_[std::min(depth_++, kMaxDepth)];
   }
   void Close(uint32_t session, uint64_t now) {
     if (--depth_ < earlier_) [[unlikely]] {
@@ -77,7 +78,7 @@ class ThreadProfile {
   void ResetAfterFork() {
     mutex_.ResetAfterFork();
     BeginSession(0);
-    thread_.id = static_cast<int64_t>(syscall(SYS_gettid));
+    thread_.id = CurrentThreadId();
   }
 
  private:
@@ -102,7 +103,7 @@ class ThreadProfile {
   int depth_ = 0;    // of the spans that are open on the thread
   int earlier_ = 0;  // how many of them began in earlier sessions
   std::atomic<int64_t> dropped_{0};
-  ProfileRecord open_[kMaxDepth];
+  ProfileRecord open_[kMaxDepth + 1];  // the last for those that are too deep
 
   Mutex mutex_;
   std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
@@ -142,6 +143,7 @@ class Recorder final : public SpanSink {
     static Instant Now();
   };
   ThreadProfile* OfThread();
+  OPKIT_COLD ThreadProfile* MakeOfThread();
   void Add(const ProfileRecord& record) noexcept;
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
   static void Sort(Profile& profile);

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <utility>
 
+#include "opkit/base/output_file.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/strings.hpp"
-#include "opkit/base/output_file.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

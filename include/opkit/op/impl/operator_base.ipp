@@ -115,9 +115,8 @@ OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage ow
           " bytes at ", address, "; give it memory aligned to 64 bytes, or null and 0");
   scratch_.Plan(bytes, size, std::move(owner));
 }
-OPKIT_INLINE SpanNames OperatorBase::span_names() const {
-  if (span_names_.name == 0) span_names_ = {InternName(def().type()), InternName(def().name())};
-  return span_names_;
+OPKIT_INLINE void OperatorBase::InternNames() const {
+  span_names_ = {InternName(def().type()), InternName(def().name())};
 }
 
 OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {

@@ -86,10 +86,9 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
         return static_cast<double>(row.total);
     }
   };
-  std::stable_sort(table.rows.begin(), table.rows.end(),
-                   [&](const ProfileTableRow& a, const ProfileTableRow& b) {
-                     return key(a) > key(b);
-                   });
+  std::stable_sort(
+      table.rows.begin(), table.rows.end(),
+      [&](const ProfileTableRow& a, const ProfileTableRow& b) { return key(a) > key(b); });
   return table;
 }
 
@@ -99,8 +98,8 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
                                                "max us"}};
   for (const ProfileTableRow& row : table.rows) {
     const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
-    lines.push_back({row.node.empty() ? row.name : StrCat(row.name, " (", row.node, ")"), row.domain,
-                     StrCat(row.count), us(row.total), us(row.self),
+    lines.push_back({row.node.empty() ? row.name : StrCat(row.name, " (", row.node, ")"),
+                     row.domain, StrCat(row.count), us(row.total), us(row.self),
                      detail::Microseconds(row.mean), us(row.min), us(row.p50), us(row.p90),
                      us(row.p99), us(row.max)});
   }

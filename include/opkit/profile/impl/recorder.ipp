@@ -2,8 +2,6 @@
 #ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
 #define OPKIT_PROFILE_IMPL_RECORDER_IPP_
 
-#include <sys/prctl.h>
-
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -17,9 +15,9 @@ namespace detail {
 // --- one thread
 
 OPKIT_INLINE ThreadProfile::ThreadProfile() {
-  char name[17] = {};
-  prctl(PR_GET_NAME, name);
-  thread_ = {static_cast<int64_t>(syscall(SYS_gettid)), name};
+  char name[16];
+  GetCurrentThreadName(name);
+  thread_ = {CurrentThreadId(), name};
 }
 
 OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
@@ -53,17 +51,15 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
   return true;
 }
 
-// The profile of the calling thread; of a thread that ends, until then.
-struct ThreadProfileHolder {
-  ThreadProfile* profile = nullptr;
-  bool ended = false;
-  ~ThreadProfileHolder() {
-    if (profile) profile->SetExited();
-    profile = nullptr;
-    ended = true;
+// The profile of the calling thread, until its thread-local objects are destroyed.
+inline constinit thread_local ThreadProfile* t_profile = nullptr;
+inline constinit thread_local bool t_profile_ended = false;
+struct ThreadProfileEnd {
+  ~ThreadProfileEnd() {
+    t_profile_ended = true;
+    if (t_profile) std::exchange(t_profile, nullptr)->SetExited();
   }
 };
-inline thread_local ThreadProfileHolder t_profile;
 
 // --- the recorder
 
@@ -126,15 +122,20 @@ OPKIT_INLINE bool Recorder::TakeChunk() {
 }
 
 OPKIT_INLINE ThreadProfile* Recorder::OfThread() {
-  ThreadProfileHolder& mine = t_profile;
-  if (mine.profile) [[likely]]
-    return mine.profile;
-  if (mine.ended) return nullptr;
+  if (t_profile) [[likely]]
+    return t_profile;
+  return MakeOfThread();
+}
+
+OPKIT_INLINE ThreadProfile* Recorder::MakeOfThread() {
+  if (t_profile_ended) return nullptr;
+  static thread_local const ThreadProfileEnd end;
+  static_cast<void>(&end);
   auto* made = new (std::nothrow) ThreadProfile;
   if (!made) return nullptr;
   MutexLock lock(mutex_);
   threads_.push_back(made);
-  return mine.profile = made;
+  return t_profile = made;
 }
 
 OPKIT_INLINE uint32_t Recorder::CustomPath(uint32_t outer, uint32_t name) {
@@ -155,7 +156,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, Device device
   if (!thread) return;
   if (now.kind == InvocationKind::kCustomOperator && !adopted)
     now.custom = CustomPath(now.custom, names.name);
-  ProfileRecord record;
+  ProfileRecord& record = thread->Open(session_.load(std::memory_order_relaxed));
   record.id = now.id;
   record.parent = now.parent;
   record.name = names.name;
@@ -166,12 +167,11 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, Device device
   record.device_type = static_cast<int8_t>(device.type);
   record.device_index = static_cast<int8_t>(device.index);
   record.begin = Ticks();
-  thread->Open(session_.load(std::memory_order_relaxed), record);
 }
 
 OPKIT_INLINE void Recorder::Close() noexcept {
   const uint64_t now = Ticks();
-  if (ThreadProfile* thread = t_profile.profile)
+  if (ThreadProfile* thread = t_profile)
     thread->Close(session_.load(std::memory_order_relaxed), now);
 }
 
@@ -228,11 +228,11 @@ OPKIT_INLINE Profile Recorder::Read() {
   Instant now = Instant::Now();
   constexpr int64_t kEnoughNs = 10'000'000;  // for a rate that is right to 10^-4
   while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
-  const double ns_per_tick = static_cast<double>(now.ns - origin_.ns) /
-                             static_cast<double>(now.ticks - origin_.ticks);
+  const double ns_per_tick =
+      static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
   const auto time = [&](uint64_t ticks) {
-    return static_cast<int64_t>(
-        static_cast<double>(static_cast<int64_t>(ticks - start_.ticks)) * ns_per_tick);
+    return static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - start_.ticks)) *
+                                ns_per_tick);
   };
   profile.duration = time(stopped_ != 0 ? stopped_ : now.ticks);
 
@@ -320,7 +320,7 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
   g_span_sink.store(nullptr, std::memory_order_relaxed);
   stopped_ = 1;
   threads_.clear();
-  if (ThreadProfile* mine = t_profile.profile) {
+  if (ThreadProfile* mine = t_profile) {
     mine->ResetAfterFork();
     threads_.push_back(mine);
   }
