@@ -4,6 +4,7 @@
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "opkit/config.hpp"
@@ -13,8 +14,8 @@ namespace opkit::inline OPKIT_ABI {
 // The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// The name of a number that InternName has given; empty for others. Thread-safe; lasts for ever.
-std::string_view InternedName(uint32_t number);
+// The name of a number that InternName has given; empty for others. Thread-safe.
+std::string InternedName(uint32_t number);
 
 }  // namespace opkit
 

@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "opkit/base/interned_names.hpp"
-#include "opkit/core/device.hpp"
+#include "opkit/config.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+struct Device;
 
 // What is running, wherever it runs: an operator that another one invokes keeps its kind, and has
 // the other's id as its parent.
@@ -51,8 +53,10 @@ struct SpanNames {
 class SpanSink {
  public:
   // A span of `now` begins on this thread, inside the one that began there last. `adopted`: it is a
-  // part of an invocation that was opened or pushed elsewhere. May set `now.custom`.
-  virtual void Open(Invocation& now, SpanNames names, Device device, bool adopted) noexcept = 0;
+  // part of an invocation that was opened or pushed elsewhere. `device` is null where there is
+  // none. May set `now.custom`.
+  virtual void Open(Invocation& now, SpanNames names, const Device* device,
+                    bool adopted) noexcept = 0;
   // The span that began last on this thread ends.
   virtual void Close() noexcept = 0;
   // The event of an operator's run has ended, which may be long after its span on the host.
@@ -111,9 +115,14 @@ class InvocationScope {
   }
   // `names()` is called where a profile is recorded.
   template <class Names>
-  InvocationScope(InvocationKind kind, Device device, Names names) : InvocationScope(kind) {
+  InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
     if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
-      Open(*sink, names(), device, /*adopted=*/false);
+      Open(*sink, names(), &device, /*adopted=*/false);
+  }
+  template <class Names>
+  InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
+    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+      Open(*sink, names(), nullptr, /*adopted=*/false);
   }
   // Continues `token` itself on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) {
@@ -139,9 +148,9 @@ class InvocationScope {
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
     if (SpanSink* sink = detail::CurrentSpanSink(); sink && token.id != previous_.id) [[unlikely]]
-      Open(*sink, names(), Device{}, /*adopted=*/true);
+      Open(*sink, names(), nullptr, /*adopted=*/true);
   }
-  void Open(SpanSink& sink, SpanNames names, Device device, bool adopted) {
+  void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
     sink_ = &sink;
   }

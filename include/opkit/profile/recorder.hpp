@@ -126,7 +126,7 @@ class Recorder final : public SpanSink {
   // What this session has recorded until now. Threads go on recording meanwhile.
   Profile Read();
 
-  void Open(Invocation& now, SpanNames names, Device device, bool adopted) noexcept override;
+  void Open(Invocation& now, SpanNames names, const Device* device, bool adopted) noexcept override;
   void Close() noexcept override;
   void Completed(uint64_t id) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;

@@ -130,7 +130,7 @@ OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
 }
 
 OPKIT_INLINE bool SimpleNet::Run() {
-  const InvocationScope scope(InvocationKind::kRun, Device{},
+  const InvocationScope scope(InvocationKind::kRun,
                               [] { return SpanNames{InternName("SimpleNet::Run")}; });
   ObserverScope<SimpleNet> observers(*this);
   detail::CheckInputs(graph_, *workspace_);

@@ -2,7 +2,7 @@
 #ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 #define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 
-#include <unordered_map>
+#include <map>
 
 #include "opkit/base/index.hpp"
 #include "opkit/base/output_file.hpp"
@@ -159,7 +159,7 @@ class ChromeTrace {
   const int64_t pid_;
   std::string out_;
   bool first_ = true;
-  std::unordered_map<uint64_t, std::string> names_[2];
+  std::map<uint64_t, std::string> names_[2];
 };
 
 }  // namespace detail

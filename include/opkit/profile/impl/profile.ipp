@@ -7,11 +7,11 @@
 namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
-  const std::string_view name = span.name ? InternedName(span.name) : "(unnamed)";
-  if (span.custom == 0) return std::string(name);
-  const std::string_view path = InternedName(span.custom);
+  const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
+  if (span.custom == 0) return name;
+  const std::string path = InternedName(span.custom);
   if (span.kind == InvocationKind::kCustomOperator)
-    return span.adopted ? StrCat(path, "::user_code") : std::string(path);
+    return span.adopted ? StrCat(path, "::user_code") : path;
   return StrCat(path, "::", name);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <tuple>
 
 #include "opkit/base/index.hpp"
 #include "opkit/profile/json_text.hpp"
@@ -35,12 +36,19 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     std::vector<int64_t> times;
   };
   std::map<std::pair<std::string, std::string>, Sums> sums;
+  // Interned names are looked up once each.
+  using Key = std::tuple<uint32_t, uint32_t, uint32_t, InvocationKind, bool>;
+  std::map<Key, Sums*> known;
   const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
-    const std::string node(options.by_node ? InternedName(span.node) : "");
-    Sums& found = sums[{DisplayName(span), node}];
-    if (found.row.domain.empty())
-      found.row = {.name = DisplayName(span), .node = node, .domain = DomainOf(span)};
-    return found;
+    const uint32_t node_name = options.by_node ? span.node : 0;
+    Sums*& found = known[{span.name, span.custom, node_name, span.kind, span.adopted}];
+    if (found) return *found;
+    const std::string name = DisplayName(span), node = InternedName(node_name);
+    found = &sums[{name, node}];
+    found->row.name = name;
+    found->row.node = node;
+    found->row.domain = DomainOf(span);
+    return *found;
   };
   detail::WalkSpans(
       profile,

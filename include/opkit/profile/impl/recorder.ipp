@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <span>
-#include <unordered_map>
 
 #include "opkit/profile/recorder.hpp"
 
@@ -150,7 +149,7 @@ OPKIT_INLINE uint32_t Recorder::CustomPath(uint32_t outer, uint32_t name) {
   return entry.path;
 }
 
-OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, Device device,
+OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device* device,
                                  bool adopted) noexcept {
   ThreadProfile* thread = OfThread();
   if (!thread) return;
@@ -164,8 +163,8 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, Device device
   record.custom = now.custom;
   record.type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan;
   record.kind = now.kind;
-  record.device_type = static_cast<int8_t>(device.type);
-  record.device_index = static_cast<int8_t>(device.index);
+  record.device_type = device ? static_cast<int8_t>(device->type) : int8_t{0};
+  record.device_index = device ? static_cast<int8_t>(device->index) : int8_t{0};
   record.begin = Ticks();
 }
 
@@ -236,12 +235,13 @@ OPKIT_INLINE Profile Recorder::Read() {
   };
   profile.duration = time(stopped_ != 0 ? stopped_ : now.ticks);
 
-  struct Known {  // about the invocation of an id
-    SpanNames names;
+  struct Known {  // about the invocation of an id, in one record
+    uint64_t id;
+    SpanNames names = {};
     int64_t pushed = -1, completed = -1;
     int pusher = -1;
   };
-  std::unordered_map<uint64_t, Known> known;
+  std::vector<Known> known;
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
     if (thread->session_ != session) continue;
@@ -270,15 +270,14 @@ OPKIT_INLINE Profile Recorder::Read() {
             break;
           }
           case ProfileRecord::Type::kCompleted:
-            known[record.id].completed = begin;
+            known.push_back({.id = record.id, .completed = begin});
             break;
-          case ProfileRecord::Type::kPushed: {
-            Known& task = known[record.id];
-            task.names.name = record.name;
-            task.pushed = begin;
-            task.pusher = index;
+          case ProfileRecord::Type::kPushed:
+            known.push_back({.id = record.id,
+                             .names = {.name = record.name},
+                             .pushed = begin,
+                             .pusher = index});
             break;
-          }
           case ProfileRecord::Type::kCounter:
             profile.counters.push_back({begin, record.name, std::bit_cast<double>(record.end)});
             break;
@@ -295,19 +294,24 @@ OPKIT_INLINE Profile Recorder::Read() {
   for (const ProfileSpan& span : profile.spans) any_adopted |= span.adopted && span.name == 0;
   if (any_adopted)
     for (const ProfileSpan& span : profile.spans)
-      if (!span.adopted) known[span.id].names = {span.name, span.node};
+      if (!span.adopted) known.push_back({.id = span.id, .names = {span.name, span.node}});
+  const auto by_id = [](const Known& a, const Known& b) { return a.id < b.id; };
+  std::sort(known.begin(), known.end(), by_id);
   if (!known.empty())
     for (ProfileSpan& span : profile.spans) {
-      const auto found = known.find(span.id);
-      if (found == known.end()) continue;
-      if (span.name == 0) {
-        span.name = found->second.names.name;
-        span.node = found->second.names.node;
+      const auto [first, last] =
+          std::equal_range(known.begin(), known.end(), Known{.id = span.id}, by_id);
+      for (auto fact = first; fact != last; ++fact) {
+        if (span.name == 0) {
+          span.name = fact->names.name;
+          span.node = fact->names.node;
+        }
+        if (fact->pushed >= 0) {
+          span.pushed = fact->pushed;
+          span.pusher = fact->pusher;
+        }
+        if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
       }
-      span.pushed = found->second.pushed;
-      span.pusher = found->second.pusher;
-      if (!span.adopted && found->second.completed > span.end)
-        span.completed = found->second.completed;
     }
   Sort(profile);
   return profile;

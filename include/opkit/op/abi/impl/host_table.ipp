@@ -261,9 +261,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationKind::kUserCode, Device{}, [&] {
-      return SpanNames{InternName(name ? name : "")};
-    });
+    new (static_cast<void*>(scope)) InvocationScope(
+        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
   }
   static void ScopeEnd(opkit_scope* scope) {
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
