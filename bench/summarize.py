@@ -16,9 +16,10 @@ import sys
 import textwrap
 
 BENCH = pathlib.Path(__file__).resolve().parent
-sys.path += [str(BENCH / "engine"), str(BENCH / "graph")]
+sys.path += [str(BENCH), str(BENCH / "engine"), str(BENCH / "graph")]
+from panel import SIZES  # noqa: E402
 from plot_compile import plot as plot_compile  # noqa: E402
-from plot_task_graph import NAMES, PEERS, SHAPES, SIZES, plot  # noqa: E402
+from plot_task_graph import NAMES, PEERS, SHAPES, plot  # noqa: E402
 
 # Benchmark: our rows and the peer's rows of the same arguments, or of those after the peer's name.
 PAIRS = {
