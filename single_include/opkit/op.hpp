@@ -7973,8 +7973,6 @@ class OpSchema {
   // Names, docs and, where it is limited, dtypes of inputs and outputs.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
-  // The dtypes of all inputs and outputs that do not limit theirs.
-  OpSchema& SetElementTypes(const std::vector<DType>& dtypes);
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
   OpSchema& Private() { return private_ = true, *this; }
   template <class Populator>
@@ -13181,12 +13179,6 @@ OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
 OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc,
                                         std::vector<DType> dtypes) {
   detail::Describe(outputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
-  return *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtypes) {
-  for (auto* values : {&inputs_, &outputs_})
-    for (ValueSchema& value : *values)
-      if (value.dtypes.empty()) value.dtypes = dtypes;
   return *this;
 }
 
