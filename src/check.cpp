@@ -1,3 +1,4 @@
 // The compiled runtime: the checker of operators.
 #include "opkit/op/impl/check.ipp"
+#include "opkit/base/impl/child_process.ipp"
 #include "opkit/op/check/impl/check_data.ipp"

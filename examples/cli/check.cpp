@@ -160,7 +160,9 @@ class OperatorChecks {
     if (report.ok() && own_ && HasGradient(def.type())) CheckBackward(def, tensors);
   }
   CheckReport Report(const OperatorDef& def, const std::vector<Tensor>& inputs) const {
-    CheckReport report = CheckOperator(def, inputs);
+    CheckOptions options;
+    options.in_child = false;  // this is one
+    CheckReport report = CheckOperator(def, inputs, options);
     // Of an operator that exists the library's kernels alone.
     const std::string tag = "/" + library_.backend() + "; ";
     if (!own_)
@@ -198,6 +200,7 @@ class OperatorChecks {
     for (size_t i = 0; i < inputs.size(); ++i) node.Output(StrCat("gradient", i));
     CheckOptions options;
     options.gradient = false;
+    options.in_child = false;
     CheckReport report = CheckOperator(node, all, options);
     // One that needs the state of a forward run cannot be called alone.
     if (!report.ok() && Run(node, all, &refusal).empty()) return;

@@ -2964,7 +2964,8 @@ namespace opkit::inline OPKIT_ABI {
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
 // afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
-// with a thread live as long as the process; a forked child has none running and must not use them.
+// with a thread live as long as the process; a forked child starts others under their names, and
+// must not use what holds one of the parent's, an operator that has run, say.
 class CPUStream {
  public:
   // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
@@ -3007,10 +3008,7 @@ class CPUStream {
     detail::Mutex mutex;
     CPUStream* streams = nullptr;
   };
-  static Registry& All() {
-    static auto* registry = new Registry;  // the threads use their streams until the process ends
-    return *registry;
-  }
+  static Registry& All();
 
   static constexpr size_t kUsualBatch = 16;
 
@@ -3863,8 +3861,13 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and
-// must capture by value. Errors of `f` reach the caller, or the operator's event.
+// Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
+//
+// On an asynchronous context `f` runs after this has returned. It must capture by value: with [&]
+// it reads variables that are gone, which no compiler sees and which ends in garbage or a crash
+// (CheckOperator finds both). What it needs it may own, on a CPU stream: a std::vector, a
+// std::shared_ptr or std::unique_ptr captured by value lives until the stream has run the loop. On
+// CUDA it is copied byte by byte, so it must be trivially copyable.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
 template <HostContext Context, class F>
@@ -13450,6 +13453,19 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 #define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
+  // Never freed: the threads use their streams until the process ends.
+  static Registry* const registry = [] {
+    pthread_atfork([] { All().mutex.Lock(); }, [] { All().mutex.Unlock(); },
+                   [] {
+                     All().mutex.ResetAfterFork();
+                     All().streams = nullptr;  // their threads are the parent's
+                   });
+    return new Registry;
+  }();
+  return *registry;
+}
 
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
   if (detail::t_cpu_stream) return *detail::t_cpu_stream;

@@ -5,6 +5,19 @@
 #include "opkit/core/attribute.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// False under ThreadSanitizer, which ends a child that starts threads.
+inline constexpr bool kChecksInChild =
+#if defined(__SANITIZE_THREAD__)
+    false;
+#elif defined(__has_feature)
+    !__has_feature(thread_sanitizer);
+#else
+    true;
+#endif
+
+}  // namespace detail
 
 struct CheckOptions {
   Arguments args;       // the node's arguments; required ones must be here
@@ -24,6 +37,10 @@ struct CheckOptions {
   // absolute below 1. Negative: 1e-9, 1e-4, 1e-2, 5e-2 by dtype, integers exact.
   double tolerance = -1;
   int deadline_ms = 10000;  // for an asynchronous run to complete
+  // Whether the operator runs in a forked child, where a crash or a hang is a finding: otherwise
+  // here, as a debugger wants it. The child has its own copies of the program's variables.
+  bool in_child = detail::kChecksInChild;
+  double hang_seconds = 60;  // after which one run in the child is a hang
   uint64_t seed = 1;
 };
 

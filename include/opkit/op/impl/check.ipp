@@ -39,6 +39,7 @@ inline bool InferenceAccepts(const CheckSession& session) {
 }
 inline void CheckInference(CheckSession& session, const std::vector<Tensor>& outputs) {
   if (!session.schema.has_inference()) return;
+  session.Begin("in its inference");
   for (const Known known : {Known::kAll, Known::kSymbols, Known::kNothing}) {
     std::vector<TensorInfo> infos;
     try {
@@ -176,6 +177,7 @@ inline void CheckStreamOrder(CheckSession& session, const std::vector<Tensor>& o
       gate.SetFinished("RunOnDevice does not return before the stream has come to its work");
     }
   });
+  session.Begin("issued on a busy stream");
   ++session.report.runs;
   const auto result = node.RunBehind(gate, [&] {
     for (size_t i = 0; i < session.tested->inputs.size(); ++i)
@@ -336,6 +338,7 @@ inline void CheckGradients(CheckSession& session) {
       session.Note("its gradient, none is registered");
     return;
   }
+  session.Begin("in the check of its gradient");
   try {
     OperatorDef def = session.def;
     def.Device(session.kernel->device).Engine(session.kernel->backend);
@@ -443,12 +446,32 @@ inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>*
   return std::move(session.report);
 }
 
+// `check` in a child, whose crash or hang is a finding, or here.
+inline CheckReport CheckInChild(const std::string& op, const CheckOptions& options,
+                                FunctionRef<CheckReport(const ChildVoice* voice)> check) {
+  if (!options.in_child) return check(nullptr);
+  const ChildOutcome outcome = RunInChild(options.hang_seconds, [&](const ChildVoice& voice) {
+    voice.Step("in its inference");
+    voice.Answer(PackReport(check(&voice)));
+    return ChildEnd::kAtOnce;
+  });
+  CheckReport report = UnpackReport(outcome.answer);
+  report.op = op;
+  if (!outcome.failure.empty())
+    report.findings.push_back(
+        StrCat("operator ", op, " ", outcome.failure, ": ", outcome.how, ", ", outcome.step));
+  return report;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const CheckOptions& options) {
   const detail::RegistryUse use;
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  return detail::CheckKernels({schema, detail::MakeCheckDef(schema, options), options}, nullptr);
+  return detail::CheckInChild(op, options, [&](const detail::ChildVoice* voice) {
+    return detail::CheckKernels({schema, detail::MakeCheckDef(schema, options), options, voice},
+                                nullptr);
+  });
 }
 OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
                                        const CheckOptions& options) {
@@ -459,7 +482,9 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
   if (inputs.size() != def.inputs().size())
     Throw(ErrorCode::kInvalidArgument, "CheckOperator of ", ToString(def), " needs ",
           def.inputs().size(), " inputs, found ", inputs.size());
-  return detail::CheckKernels({schema, def, options}, &inputs);
+  return detail::CheckInChild(def.type(), options, [&](const detail::ChildVoice* voice) {
+    return detail::CheckKernels({schema, def, options, voice}, &inputs);
+  });
 }
 
 }  // namespace opkit
