@@ -9,11 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-// TSan ends a forked child that starts threads unless told otherwise.
-extern "C" __attribute__((weak, used)) const char* __tsan_default_options() {
-  return "die_after_fork=0";
-}
-
 // Runs `body` in a forked child and returns its exit status, -1 if it did not exit by itself.
 template <class F>
 int ExitStatusOfChild(F body) {

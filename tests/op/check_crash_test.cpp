@@ -3,7 +3,6 @@
 #include <csignal>
 #include <memory>
 
-#include "engine/child_process.hpp"  // lets children start threads
 #include "op/check/checked_ops.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
 
