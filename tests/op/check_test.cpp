@@ -72,7 +72,7 @@ OPERATOR_SCHEMA(GoodRows)
     })
     .TestInputs([](DType, uint64_t seed) {
       return std::vector<Tensor>{
-          opkit::detail::MakeTestTensor({4, 3}, DType::kFloat32, seed),
+          opkit::RandomTensor({4, 3}, DType::kFloat32, seed),
           Tensor::From<int64_t>({3}, {2, 0, static_cast<int64_t>(seed % 4)})};
     });
 REGISTER_CPU_OPERATOR(GoodRows, LambdaOp<kRows>);

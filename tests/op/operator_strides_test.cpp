@@ -52,14 +52,19 @@ class ViewOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(StridesView).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext& c) {
+OPERATOR_SCHEMA(StridesView)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction([](InferenceContext& c) {
       c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
     });
 REGISTER_CPU_OPERATOR(StridesView, ViewOp);
 
-OPERATOR_SCHEMA(StridesMutated).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().MutatesInputs(
-    [](const OperatorDef&) { return std::vector<int>{0}; });
+OPERATOR_SCHEMA(StridesMutated)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape()
+    .MutatesInputs([](const OperatorDef&) { return std::vector<int>{0}; });
 REGISTER_CPU_OPERATOR(StridesMutated, RawCopyOp<CPUContext>);
 
 Tensor Matrix() { return Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6}); }

@@ -86,8 +86,7 @@ class Operator : public OperatorBase {
 
  protected:
   void CopyDense(const Tensor& source, Tensor* dense) final {
-    if constexpr (Context::kAsynchronous &&
-                  (HostContext<Context> || NativeStreamContext<Context>))
+    if constexpr (Context::kAsynchronous && (HostContext<Context> || NativeStreamContext<Context>))
       CopyAsync(context_, source, dense);
     else
       OperatorBase::CopyDense(source, dense);

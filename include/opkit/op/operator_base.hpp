@@ -16,8 +16,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tensors of the run in progress beside those of the blobs: for outputs whose present tensor is also
-// an input, which the run still reads, and dense copies of inputs that have strides.
+// Tensors of the run in progress beside those of the blobs: for outputs whose present tensor is
+// also an input, which the run still reads, and dense copies of inputs that have strides.
 class PendingTensors {
  public:
   bool empty() const { return !items_; }
@@ -165,15 +165,15 @@ class OperatorBase : public Observable<OperatorBase> {
   bool HasInput(int i) const { return i >= 0 && i < InputSize() && inputs_[detail::Index(i)]; }
   bool HasOutput(int i) const { return i >= 0 && i < OutputSize() && outputs_[detail::Index(i)]; }
 
-  // The input; a dense copy of one that has strides, unless the operator AcceptsStrides(). A copy is
-  // made once a run, on the device's stream, and lasts as long as the run and its work: ask in
+  // The input; a dense copy of one that has strides, unless the operator AcceptsStrides(). A copy
+  // is made once a run, on the device's stream, and lasts as long as the run and its work: ask in
   // RunOnDevice, not in a body that runs later. Errors: kOutOfRange, kUninitialized, kTypeMismatch,
   // kInvalidArgument for a tensor on a device that this operator cannot reach, kUnsupported where
   // no copy can be made: the schema says that the input is written to, or the device copies no
   // strides.
-  const Tensor& Input(int i) const {
+  __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_ || !tensor.is_dense()) [[unlikely]]
+    if (tensor.device() != memory_device_ || tensor.has_strides()) [[unlikely]]
       return UnusualInput(i, tensor);
     return tensor;
   }

@@ -27,16 +27,6 @@ inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, Known
   }
   return out;
 }
-// Whether the schema infers outputs from the inputs in use.
-inline bool InferenceAccepts(const CheckSession& session) {
-  if (!session.schema.has_inference()) return false;
-  try {
-    session.schema.InferOutputs(session.def, InferredInputs(session, Known::kAll));
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
 inline void CheckInference(CheckSession& session, const std::vector<Tensor>& outputs) {
   if (!session.schema.has_inference()) return;
   session.Begin("in its inference");
@@ -324,7 +314,7 @@ inline void CheckThreads(CheckSession& session, std::vector<Tensor> expected) {
     return;
   // A case that is large enough for several threads.
   const CheckCase large =
-      MakeCase(session.schema, session.def, Shape{61, 1021}, session.dtype, session.options.seed);
+      MakeCase(session.schema, session.def, {Shape{61, 1021}}, session.dtype, session.options.seed);
   CheckedNode node = session.Node(session.def, large.inputs);
   if (session.Run(node) != CheckedRun::kOk) return;
   expected = node.Outputs();
@@ -368,7 +358,14 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
     if (session.dead) break;
     session.tested = &one;
     std::vector<Tensor> outputs;
-    const auto result = CheckMemory(session, &outputs, &error);
+    auto result = CheckedRun::kUnsupported;
+    try {
+      error = WhyDeclined(*session.kernel, session.schema, session.def, one.inputs);
+    } catch (...) {
+      error = StrCat("its proposal fails: ", CurrentError().message());
+      session.Find("proposal", error);
+    }
+    if (error.empty()) result = CheckMemory(session, &outputs, &error);
     if (result == CheckedRun::kUnsupported) {
       unsupported = true;
       session.Note(StrCat("kernel ", session.KernelName(*session.kernel), " on ", one.Describe(),
@@ -376,7 +373,8 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
     }
     if (result == CheckedRun::kRefused) {
       if (refusal.empty()) refusal = error;
-      if (!refused && (!one.guessed || InferenceAccepts(session))) refused = &one, refusal = error;
+      if (!refused && (!one.guessed || InferenceAccepts(session.schema, session.def, one.inputs)))
+        refused = &one, refusal = error;
     }
     if (result != CheckedRun::kOk) continue;
     const bool first = !base;
@@ -405,10 +403,11 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
   } else if (!base && !unsupported && !session.dead) {
     session.Find(
         StrCat("refused ", session.dtype),
-        StrCat("kernel ", session.KernelName(*session.kernel),
-               " refuses all inputs that were guessed (", session.dtype,
-               "), the first with: ", refusal,
-               "; give CheckOperator inputs, CheckOptions::shapes, or the schema TestInputs"));
+        StrCat(
+            "kernel ", session.KernelName(*session.kernel),
+            " refuses all inputs that were guessed (", session.dtype,
+            "), the first with: ", refusal,
+            "; give CheckOperator inputs, CheckOptions::input_shapes, or the schema TestInputs"));
   }
 }
 // `given`: inputs of the caller's; null: those of the schema or generated ones.

@@ -222,14 +222,15 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
   CheckDevice(i, tensor);
   return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
 }
-OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor, bool at_once) const {
+OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
+                                                   bool at_once) const {
   if (i < 64 && (mutated_inputs_ >> i & 1))
-    throw Error(ErrorCode::kUnsupported,
-                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ",
-                       type(),
-                       " has strides and cannot be copied, because it is written to; make it "
-                       "dense, or follow x.strides() and override AcceptsStrides()"),
-                &tensor);
+    throw Error(
+        ErrorCode::kUnsupported,
+        StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
+               " has strides and cannot be copied, because it is written to; make it "
+               "dense, or follow x.strides() and override AcceptsStrides()"),
+        &tensor);
   return pending_.DenseInput(i, [&] {
     Tensor dense(tensor.device());
     if (at_once)
