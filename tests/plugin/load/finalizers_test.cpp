@@ -37,9 +37,10 @@ TEST_CASE("finalize is not called again at exit where the library was unloaded")
 }
 
 TEST_CASE("the library that was loaded last is finalized first, and all before static objects") {
-  CHECK(Ending("two libraries") == "second is finalized\nfirst is finalized\n"
-                                   "second is destroyed\nfirst is destroyed\n" +
-                                       kProgram);
+  CHECK(Ending("two libraries") ==
+        "second is finalized\nfirst is finalized\n"
+        "second is destroyed\nfirst is destroyed\n" +
+            kProgram);
 }
 
 TEST_CASE("a forked child leaves finalizing to its parent") {
