@@ -175,10 +175,7 @@ class LibraryInstance final : public DirectState {
  public:
   LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
                   const OpContext& context, IntrusivePtr<KernelCalls> calls)
-      : image_(std::move(image)),
-        kernel_(kernel),
-        node_(*context.def),
-        calls_(std::move(calls)) {
+      : image_(std::move(image)), kernel_(kernel), node_(*context.def), calls_(std::move(calls)) {
     instance = const_cast<void*>(kernel.author);
     if (!kernel.create) return;
     instance = nullptr;
@@ -233,8 +230,8 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   for (size_t k = 0; k < record.devices.size(); ++k)
     record.devices[k].create_state =
         [image, original = op.kernels[k], kernel = record.devices[k].abi,
-         calls = MakeIntrusive<KernelCalls>()](
-            const AttrMap&, const OpContext& context, IntrusivePtr<StatefulOp>& state) -> OpStatus {
+         calls = MakeIntrusive<KernelCalls>()](const AttrMap&, const OpContext& context,
+                                               IntrusivePtr<StatefulOp>& state) -> OpStatus {
       state = MakeIntrusive<LibraryInstance>(image, original, kernel, context, calls);
       return {};
     };
