@@ -19,7 +19,8 @@ OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false
 
 // exit() calls what was registered with atexit, destructors of static objects included, the last
 // registered first. The finalizers are registered anew whenever a library may have made static
-// objects: when it is loaded, and when a function of a kernel of it has returned for the first time.
+// objects: when it is loaded, and when a function of a kernel of it has returned for the first
+// time.
 class Finalizers {
  public:
   // Whether the process ends: a library's own objects may be gone before the operators that the
