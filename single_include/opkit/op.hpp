@@ -8521,7 +8521,8 @@ class Observable {
     }
     return nullptr;
   }
-  // Takes the observers of `other`, which watch this subject from now on, behind those that are here.
+  // Takes the observers of `other`, which watch this subject from now on, behind those that are
+  // here.
   void TakeObservers(Observable& other) {
     if (!other.observers_ || &other == this) return;
     if (!observers_) observers_ = std::make_unique<List>();
