@@ -163,6 +163,20 @@
 #define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
 #define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
+// Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
+// sentence of one is printed in a function, the name of the other in a class.
+#ifdef OPKIT_DEVICE_COMPILER
+#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)
+#else
+#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)        \
+  static_assert(__builtin_FUNCTION()[0] == '\0', \
+                #macro " goes at namespace scope, outside of functions and classes");
+#endif
+#define OPKIT_AT_NAMESPACE_SCOPE(macro)                                         \
+  OPKIT_OUTSIDE_OF_FUNCTIONS(macro)                                             \
+  [[maybe_unused]] extern struct macro##_goes_at_namespace_scope_not_in_a_class \
+      macro##_goes_at_namespace_scope_not_in_a_class
+
 #endif  // OPKIT_CONFIG_HPP_
 
 // ---- opkit/base/strings.hpp
@@ -4492,18 +4506,22 @@ opkit_library_entry(const opkit_host* host) {
 // REGISTER_OP(my_gemm).setForward(…)…; at namespace scope.
 #undef OPKIT_REGISTER_OP
 #define OPKIT_REGISTER_OP(name)                                                              \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
 // Called when the library is loaded, before its operators are used, with the version of the host's
 // ABI: int f(int host_major, int host_minor). A failure refuses the loading.
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
       (::opkit::detail::ThisLibrary().initialize =                     \
            &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
        true)
-// Called before the library is unloaded: void f().
+// Called once: before the library is unloaded, or when the program ends by exit() or a return from
+// main, before the destructors of static objects: void f().
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_FINALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
       (::opkit::detail::ThisLibrary().finalize = (__VA_ARGS__), true)
 
@@ -8465,6 +8483,8 @@ namespace opkit::inline OPKIT_ABI {
 // Watches one T (an operator or a net). An exception of Start or Stop is kept as
 // `Observable::last_observer_error` and never reaches the caller of Run.
 template <class T>
+class Observable;
+template <class T>
 class ObserverBase {
  public:
   explicit ObserverBase(T* subject) : subject_(subject) {}
@@ -8475,6 +8495,7 @@ class ObserverBase {
   T* subject() const { return subject_; }
 
  private:
+  friend Observable<T>;
   T* subject_;
 };
 
@@ -8502,6 +8523,20 @@ class Observable {
       return detached;
     }
     return nullptr;
+  }
+  // Takes the observers of `other`, which watch this subject from now on, behind those that are
+  // here.
+  void TakeObservers(Observable& other) {
+    if (!other.observers_ || &other == this) return;
+    if (!observers_) observers_ = std::make_unique<List>();
+    auto& items = observers_->items;
+    items.reserve(items.size() + other.NumObservers());
+    for (auto& observer : other.observers_->items) {
+      observer->subject_ = static_cast<T*>(this);
+      items.push_back(std::move(observer));
+    }
+    if (!other.observers_->error.empty()) observers_->error.swap(other.observers_->error);
+    other.observers_.reset();
   }
   size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
   // The last exception of an observer; empty when there was none.
@@ -9563,6 +9598,12 @@ class Operator : public OperatorBase {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<') return false;
+  return !name.empty();
+}
+
 template <class Op>
 inline constexpr bool kTakesConfig =
     std::is_constructible_v<Op, const OperatorDef&, Workspace*, const KernelConfig*>;
@@ -9630,9 +9671,16 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
 // schema is a link error whose symbol says what to add.
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
+// Begins a macro that has an anchor.
+#define OPKIT_REGISTRATION_OF(macro, name)                                                   \
+  OPKIT_AT_NAMESPACE_SCOPE(macro);                                                           \
+  static_assert(::opkit::detail::IsIdentifier(#name), #macro                                 \
+                "(name, …): the name is an identifier; where it is that of a function or " \
+                "class in a namespace, write the macro there")
 
 // OPERATOR_SCHEMA(Scale).NumInputs(1).NumOutputs(1)…;
 #define OPKIT_OPERATOR_SCHEMA(name)                                                          \
+  OPKIT_REGISTRATION_OF(OPERATOR_SCHEMA, name);                                              \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {} \
   [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
       ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
@@ -9646,6 +9694,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
+  OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
   extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
@@ -9654,17 +9703,20 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // By string, for names that are not identifiers and for kernels of another binary's operator: a
 // missing schema is then found at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
 // How selection orders the backends that no node or preference names: higher ranks first,
 // "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
       ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
                                       ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
@@ -9704,9 +9756,11 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
 // OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
 // opkit_link_operators.
-#define OPKIT_REGISTRATIONS(group) \
+#define OPKIT_REGISTRATIONS(group)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTRATIONS); \
   extern "C" void opkit_use_registrations_of_##group() {}
 #define OPKIT_USE_REGISTRATIONS(group)                                    \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_USE_REGISTRATIONS);                      \
   extern "C" void opkit_use_registrations_of_##group();                   \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) = \
       (opkit_use_registrations_of_##group(), true)
@@ -9807,20 +9861,24 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 
 // The maker comes last, so that it may contain commas.
 #define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
                                         &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
                                         __LINE__)
 #define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
-#define OPKIT_GRADIENT_STATEMENT(name, kind)                                                   \
+#define OPKIT_GRADIENT_STATEMENT(what, name, kind)                                             \
+  OPKIT_AT_NAMESPACE_SCOPE(what);                                                              \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
                                         __LINE__)
 // No gradient flows through the operator: its inputs get none.
-#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kNone)
+#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
 // Asking for its gradient is a mistake (an optimiser's update, a metric).
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kShouldNot)
-#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_STATEMENT(name, kNotImplemented)
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
+  OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
+  OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
 

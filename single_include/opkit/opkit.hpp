@@ -121,6 +121,20 @@
 #define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
 #define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
+// Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
+// sentence of one is printed in a function, the name of the other in a class.
+#ifdef OPKIT_DEVICE_COMPILER
+#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)
+#else
+#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)        \
+  static_assert(__builtin_FUNCTION()[0] == '\0', \
+                #macro " goes at namespace scope, outside of functions and classes");
+#endif
+#define OPKIT_AT_NAMESPACE_SCOPE(macro)                                         \
+  OPKIT_OUTSIDE_OF_FUNCTIONS(macro)                                             \
+  [[maybe_unused]] extern struct macro##_goes_at_namespace_scope_not_in_a_class \
+      macro##_goes_at_namespace_scope_not_in_a_class
+
 #endif  // OPKIT_CONFIG_HPP_
 
 // ---- opkit/macros.hpp
@@ -624,11 +638,13 @@ class Registry {
 
 // `name()` is the registry of this program image, of creators (args…) -> std::unique_ptr<base>.
 #define OPKIT_DEFINE_REGISTRY(name, base, ...)                                       \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_DEFINE_REGISTRY);                                   \
   inline ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__>& name() {                \
     static ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__> opkit_registry(#name); \
     return opkit_registry;                                                           \
   }
 #define OPKIT_REGISTER_CREATOR(registry, name, ...)                 \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_CREATOR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_creator_) = \
       registry().Register(name, __VA_ARGS__, __FILE__, __LINE__)
 // A class that is constructed from the registry's arguments.
@@ -6006,6 +6022,8 @@ namespace opkit::inline OPKIT_ABI {
 // Watches one T (an operator or a net). An exception of Start or Stop is kept as
 // `Observable::last_observer_error` and never reaches the caller of Run.
 template <class T>
+class Observable;
+template <class T>
 class ObserverBase {
  public:
   explicit ObserverBase(T* subject) : subject_(subject) {}
@@ -6016,6 +6034,7 @@ class ObserverBase {
   T* subject() const { return subject_; }
 
  private:
+  friend Observable<T>;
   T* subject_;
 };
 
@@ -6043,6 +6062,20 @@ class Observable {
       return detached;
     }
     return nullptr;
+  }
+  // Takes the observers of `other`, which watch this subject from now on, behind those that are
+  // here.
+  void TakeObservers(Observable& other) {
+    if (!other.observers_ || &other == this) return;
+    if (!observers_) observers_ = std::make_unique<List>();
+    auto& items = observers_->items;
+    items.reserve(items.size() + other.NumObservers());
+    for (auto& observer : other.observers_->items) {
+      observer->subject_ = static_cast<T*>(this);
+      items.push_back(std::move(observer));
+    }
+    if (!other.observers_->error.empty()) observers_->error.swap(other.observers_->error);
+    other.observers_.reset();
   }
   size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
   // The last exception of an observer; empty when there was none.
@@ -9345,6 +9378,12 @@ class FunctionBody {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<') return false;
+  return !name.empty();
+}
+
 template <class Op>
 inline constexpr bool kTakesConfig =
     std::is_constructible_v<Op, const OperatorDef&, Workspace*, const KernelConfig*>;
@@ -9412,9 +9451,16 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
 // schema is a link error whose symbol says what to add.
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
+// Begins a macro that has an anchor.
+#define OPKIT_REGISTRATION_OF(macro, name)                                                   \
+  OPKIT_AT_NAMESPACE_SCOPE(macro);                                                           \
+  static_assert(::opkit::detail::IsIdentifier(#name), #macro                                 \
+                "(name, …): the name is an identifier; where it is that of a function or " \
+                "class in a namespace, write the macro there")
 
 // OPERATOR_SCHEMA(Scale).NumInputs(1).NumOutputs(1)…;
 #define OPKIT_OPERATOR_SCHEMA(name)                                                          \
+  OPKIT_REGISTRATION_OF(OPERATOR_SCHEMA, name);                                              \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {} \
   [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
       ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
@@ -9428,6 +9474,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
+  OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
   extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
@@ -9436,17 +9483,20 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // By string, for names that are not identifiers and for kernels of another binary's operator: a
 // missing schema is then found at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
 // How selection orders the backends that no node or preference names: higher ranks first,
 // "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
       ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
                                       ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
@@ -9486,9 +9536,11 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
 // OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
 // opkit_link_operators.
-#define OPKIT_REGISTRATIONS(group) \
+#define OPKIT_REGISTRATIONS(group)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTRATIONS); \
   extern "C" void opkit_use_registrations_of_##group() {}
 #define OPKIT_USE_REGISTRATIONS(group)                                    \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_USE_REGISTRATIONS);                      \
   extern "C" void opkit_use_registrations_of_##group();                   \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) = \
       (opkit_use_registrations_of_##group(), true)
@@ -9631,6 +9683,7 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_OP is the library's
 // REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header.
 #define OPKIT_REGISTER_OP(name)                                                               \
+  OPKIT_REGISTRATION_OF(REGISTER_OP, name);                                                   \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}  \
   [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
@@ -9872,20 +9925,24 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 
 // The maker comes last, so that it may contain commas.
 #define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
                                         &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
                                         __LINE__)
 #define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
-#define OPKIT_GRADIENT_STATEMENT(name, kind)                                                   \
+#define OPKIT_GRADIENT_STATEMENT(what, name, kind)                                             \
+  OPKIT_AT_NAMESPACE_SCOPE(what);                                                              \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
                                         __LINE__)
 // No gradient flows through the operator: its inputs get none.
-#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kNone)
+#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
 // Asking for its gradient is a mistake (an optimiser's update, a metric).
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kShouldNot)
-#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_STATEMENT(name, kNotImplemented)
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
+  OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
+  OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
@@ -11142,6 +11199,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 //
 // At namespace scope, after the function template `Axpy`; a static initialiser.
 #define OPKIT_OP(name)                                                                             \
+  OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
   [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_typed_op_) = ::opkit::detail::MakeTypedOp( \
       #name, __FILE__, __LINE__,                                                                   \
@@ -11922,8 +11980,15 @@ class Executor : public Observable<Executor> {
   // One of them. Errors: kNotFound, and as outputs().
   const Tensor& output(std::string_view name) const;
 
-  // The operator of a node of plan().graph(), for observers. It is another one after a run with
-  // other input shapes.
+  // The operator of a node of plan().graph(). It is another one after a run with other input
+  // shapes, and has the observers of the one before: what is attached here watches the node. Error
+  // (kFailedPrecondition) before the first run of a plan whose shapes are not known.
+  //
+  //   auto* time = Observe<TimeObserver>(exec.op(3));
+  //   exec.Run({{"X", short_one}});
+  //   exec.Run({{"X", long_one}});
+  //   time->runs();                              // 2
+  //   exec.op(3).DetachObserver(time);
   OperatorBase& op(int node);
   // How nodes are run, and why.
   std::string ExplainMode() const;
@@ -12569,6 +12634,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 #include <dlfcn.h>
 #include <limits>
 #include <link.h>
+#include <mutex>
 #include <numeric>
 #include <set>
 
@@ -20267,7 +20333,7 @@ class FunctionStateHandle {
     owns_state_ = true;
     if (const auto* direct = dynamic_cast<const DirectState*>(state_->op.get())) {
       const opkit_kernel& kernel = node.functions.abi;
-      direct_ = node.is_forward() ? kernel.forward : kernel.backward;
+      later_direct_ = node.is_forward() ? kernel.forward : kernel.backward;
       direct_instance_ = direct->instance;
     }
     if (node.functions.shares_state && node.is_forward()) LeaveForBackward(node);
@@ -20283,11 +20349,13 @@ class FunctionStateHandle {
   // The state; null without one, and after the operator that made it is destroyed.
   IntrusivePtr<StatefulOp> op() const { return state_ ? state_->op : IntrusivePtr<StatefulOp>(); }
   OpStatus Run(const FunctionNode& node, std::span<const OpTensor> inputs,
-               std::span<OpTensor> outputs, OpResource& resource) const {
+               std::span<OpTensor> outputs, OpResource& resource) {
     if (!state_->op)
       return OpStatus::Failure("the operator ", node.record->name,
                                " that made the state is destroyed");
-    return state_->op->Run(node.pass, inputs, outputs, resource);
+    OpStatus status = state_->op->Run(node.pass, inputs, outputs, resource);
+    direct_ = later_direct_;
+    return status;
   }
 
   // The mutex that a run holds while several operators share the state; else null.
@@ -20329,7 +20397,8 @@ class FunctionStateHandle {
 
   FunctionStatePtr state_;
   FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
-  decltype(opkit_kernel::forward) direct_ = nullptr;  // in place of the state's Run
+  // In place of the state's Run, from the second run on: the state takes note of the first.
+  decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;
 };
@@ -24773,7 +24842,9 @@ class Executor::Impl {
   OperatorBase& op(int node) {
     plan_.graph().node(node);  // throws for a node that there is not
     if (!current_)
-      Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
+      Throw(ErrorCode::kFailedPrecondition,
+            "the executor has no operators before its first run, which makes them for its shapes");
+    asked_for_.insert(node);
     return current_->op(node);
   }
   std::string ExplainMode() const {
@@ -24945,6 +25016,7 @@ class Executor::Impl {
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
     if (!found) found = made = BindPlan(infos);
     ReleaseCallerTensors();
+    for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
   }
@@ -25033,6 +25105,7 @@ class Executor::Impl {
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
   detail::Mutex current_mutex_;  // of `current_`, for Cancel
+  std::set<int> asked_for_;      // nodes whose operators may have observers
   Event event_;
   std::atomic<RunState> run_state_{RunState::kIdle};
 };
@@ -28869,6 +28942,96 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 
 #endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
+// ---- opkit/plugin/load/finalizers.hpp
+// The finalizers of loaded libraries: each is called once, when its library is unloaded or when the
+// process ends, before the destructors of static objects. For the definitions of library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
+#define OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether this thread loads, unloads or finalizes a library.
+OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
+
+// exit() calls what was registered with atexit, destructors of static objects included, the last
+// registered first. The finalizers are registered anew whenever a library may have made static
+// objects: when it is loaded, and when a function of a kernel of it has returned for the first
+// time.
+class Finalizers {
+ public:
+  // Whether the process ends: a library's own objects may be gone before the operators that the
+  // program still holds.
+  static bool ProcessEnds() { return Global().process_ends_.load(std::memory_order_relaxed); }
+
+  // `image` is initialized. Call must come before its end.
+  static void Add(const LibraryImage& image) {
+    Finalizers& self = Global();
+    const std::lock_guard lock(self.mutex_);
+    self.pending_.push_back({&image, getpid()});
+    Register();
+  }
+  static void Call(const LibraryImage& image) {
+    Finalizers& self = Global();
+    const std::lock_guard lock(self.mutex_);
+    if (std::erase_if(self.pending_, [&](const Pending& one) { return one.image == &image; }))
+      Finalize(image);
+  }
+  static void Register() {
+    std::atexit([] { Global().CallAll(); });
+  }
+
+ private:
+  struct Pending {
+    const LibraryImage* image;
+    pid_t process;
+  };
+  static Finalizers& Global() {
+    static auto* finalizers = new Finalizers;  // operators may outlive every static object
+    return *finalizers;
+  }
+  // A forked child has neither the threads nor the sole right to the files that its parent's
+  // finalizers end.
+  void CallAll() {
+    process_ends_.store(true, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    while (!pending_.empty()) {
+      const Pending last = pending_.back();
+      pending_.pop_back();
+      if (last.process == getpid()) Finalize(*last.image);
+    }
+  }
+  static void Finalize(const LibraryImage& image) {
+    if (!image.library->finalize) return;
+    const bool had_table = std::exchange(t_has_library_table, true);
+    HostErrorScope message;
+    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
+    t_has_library_table = had_table;
+  }
+
+  std::recursive_mutex mutex_;  // held while a finalizer runs, which may call exit()
+  std::vector<Pending> pending_;
+  std::atomic<bool> process_ends_{false};  // relaxed: nothing is published by it
+};
+
+// Which functions of a kernel have returned once.
+class KernelCalls : public RefCounted {
+ public:
+  enum Function : unsigned { kCreate = 1, kForward = 2, kBackward = 4 };
+  void Returned(Function function) {
+    if (!(seen_.fetch_or(function, std::memory_order_relaxed) & function))  // a set of bits alone
+      Finalizers::Register();
+  }
+
+ private:
+  std::atomic<unsigned> seen_{0};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
+
 // ---- opkit/plugin/load/library_ops.hpp
 // The host's side of a loaded library: its operators become records like those of REGISTER_OP,
 // whose functions call the library's. For the definitions of library.hpp.
@@ -29032,19 +29195,12 @@ class LibraryHooks final : public FunctionHooks {
   const std::string name_;
 };
 
-// Whether the process ends: a library's own objects may be gone before the operators that the
-// program still holds.
-inline std::atomic<bool>& ProcessEnds() {
-  static constinit std::atomic<bool> ends{false};
-  return ends;
-}
-
 // One operator of a library's kernel, `original`, of which `kernel` is a copy.
 class LibraryInstance final : public DirectState {
  public:
   LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
-                  const OpContext& context)
-      : image_(std::move(image)), kernel_(kernel), node_(*context.def) {
+                  const OpContext& context, IntrusivePtr<KernelCalls> calls)
+      : image_(std::move(image)), kernel_(kernel), node_(*context.def), calls_(std::move(calls)) {
     instance = const_cast<void*>(kernel.author);
     if (!kernel.create) return;
     instance = nullptr;
@@ -29056,9 +29212,10 @@ class LibraryInstance final : public DirectState {
         throw UnsupportedOperatorFeature(error.message());
       throw;
     }
+    calls_->Returned(KernelCalls::kCreate);
   }
   ~LibraryInstance() override {
-    if (ProcessEnds().load(std::memory_order_relaxed)) {  // left to it, where leak checkers see it
+    if (Finalizers::ProcessEnds()) {  // left to it, where leak checkers see it
       static auto* const left = new std::vector<void*>;
       left->push_back(instance);
       return;
@@ -29067,11 +29224,14 @@ class LibraryInstance final : public DirectState {
     HostErrorScope message;
     CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
-  // Runs either pass, for a backward operator that runs the forward operator's instance.
+  // Runs either pass: an operator's first run, and those of a backward operator that runs the
+  // forward operator's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
     const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
     const opkit_status status = CallGuarded([&] { return run(instance, resource.call()); });
+    calls_->Returned(pass == FunctionPass::kForward ? KernelCalls::kForward
+                                                    : KernelCalls::kBackward);
     if (status == OPKIT_OK) [[likely]]
       return {};
     const std::string reason = ReasonOf(status);
@@ -29085,6 +29245,7 @@ class LibraryInstance final : public DirectState {
   const LibraryImagePtr image_;
   const opkit_kernel kernel_;
   const AbiNode node_;  // the instance may point into it
+  const IntrusivePtr<KernelCalls> calls_;
 };
 
 // Lets a record that was read from `op` call the library's functions.
@@ -29093,9 +29254,10 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
   for (size_t k = 0; k < record.devices.size(); ++k)
     record.devices[k].create_state =
-        [image, original = op.kernels[k], kernel = record.devices[k].abi](
-            const AttrMap&, const OpContext& context, IntrusivePtr<StatefulOp>& state) -> OpStatus {
-      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context);
+        [image, original = op.kernels[k], kernel = record.devices[k].abi,
+         calls = MakeIntrusive<KernelCalls>()](const AttrMap&, const OpContext& context,
+                                               IntrusivePtr<StatefulOp>& state) -> OpStatus {
+      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context, calls);
       return {};
     };
 }
@@ -29276,7 +29438,6 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   return records;
 }
 
-OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
 // The table of libraries, locked. Error (kFailedPrecondition) in a library's own initialize and
 // finalize, which run while it is.
 class LockedLibraries {
@@ -29343,14 +29504,13 @@ class LibraryLoader {
       Ask(image, "failed to initialize: ", [&] {
         return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
       });
+    Finalizers::Add(image);
     try {
       Register(*loaded, options);
     } catch (...) {
-      Finalize(image);
+      Finalizers::Call(image);
       throw;
     }
-    // Registered now, it runs before the destructors of the library's own static objects.
-    std::atexit([] { ProcessEnds() = true; });
     table_.all().push_back(loaded);
     return loaded;
   }
@@ -29377,7 +29537,7 @@ class LibraryLoader {
     }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
-    Finalize(*image);
+    Finalizers::Call(*image);
     IntrusivePtr<SharedObject> object = std::move(image->object);
     image = LibraryImagePtr();
     if (!object) return {};
@@ -29394,11 +29554,6 @@ class LibraryLoader {
           " is loaded already, as backend ", known.backend,
           known.overrides ? "" : " and without allow_override",
           "; unload it first, or ask for its own_copy");
-  }
-  static void Finalize(const LibraryImage& image) {
-    if (!image.library->finalize) return;
-    HostErrorScope message;
-    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
   }
   // Calls a function of the library; Error with the reason that it gives where it fails.
   template <class Call>

@@ -19,12 +19,13 @@ from pathlib import Path
 
 
 def check_flags(compiler):
-    """The flags for a check without output, without source lines, which may hold the sentence."""
+    """The flags for a check with every error in its output, but without source lines, which may hold
+    the sentence."""
     if Path(compiler[0]).name == "nvcc":
         return ["--ptx", "-o", os.devnull]
     version = subprocess.run([compiler[0], "--version"], capture_output=True, text=True).stdout
-    return ["-fsyntax-only", "-fno-caret-diagnostics" if "clang" in version
-            else "-fno-diagnostics-show-caret"]
+    return ["-fsyntax-only", *(["-fno-caret-diagnostics", "-ferror-limit=0"] if "clang" in version
+                               else ["-fno-diagnostics-show-caret"])]
 
 
 def verdict(path, compiler):
