@@ -17,14 +17,17 @@ CheckOptions InChild() {
   return options;
 }
 
-// What RunOnDevice computes with: gone with its variables.
+// What RunOnDevice computes with: of no use when it has returned, whatever its stack holds then.
 struct Arrays {
-  ~Arrays() {
-    in = nullptr;
-    out = nullptr;
-  }
   const float* volatile in;
   float* volatile out;
+};
+struct Forget {
+  ~Forget() {
+    arrays.in = nullptr;
+    arrays.out = nullptr;
+  }
+  Arrays& arrays;
 };
 template <class Context>
 class ByReferenceOp final : public Operator<Context> {
@@ -33,7 +36,10 @@ class ByReferenceOp final : public Operator<Context> {
   using Operator<Context>::Operator;
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
-    Arrays arrays{In(*this), OutLike(*this)};
+    static auto& arrays = *new Arrays;
+    arrays.in = In(*this);
+    arrays.out = OutLike(*this);
+    const Forget forget{arrays};
     ParallelFor(context_, x.numel(), [&](int64_t i) { arrays.out[i] = -arrays.in[i]; });
     return true;
   }
