@@ -210,6 +210,9 @@ class OpSchema {
   OpSchema& SetElementTypes(const std::vector<DType>& dtypes);
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
   OpSchema& Private() { return private_ = true, *this; }
+  // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
+  // not taken for it.
+  OpSchema& Standard() { return standard_ = true, *this; }
   template <class Populator>
   OpSchema& FillUsing(Populator populate) {
     return populate(*this), *this;
@@ -231,6 +234,7 @@ class OpSchema {
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
+  bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
@@ -305,7 +309,7 @@ class OpSchema {
   detail::AttributeRules attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false;
+  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false, standard_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;

@@ -154,7 +154,7 @@ class PadOp final : public StandardOperator {
   int64_t item_ = 0;
 };
 
-OPKIT_OPERATOR_SCHEMA(Pad)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Pad)
     .NumInputs(2, 4)
     .NumOutputs(1)
     .Input(0, "data", "any tensor")

@@ -113,7 +113,7 @@ class ScatterNDOp final : public StandardOperator {
   std::vector<int64_t> offsets_;
 };
 
-OPKIT_OPERATOR_SCHEMA(ScatterND)
+OPKIT_STANDARD_OPERATOR_SCHEMA(ScatterND)
     .NumInputs(3)
     .NumOutputs(1)
     .AllowInplace({{0, 0}})

@@ -157,7 +157,7 @@ class ConvOp final : public ConvOpBase {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Conv)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Conv)
     .SetDoc(
         "Convolution: each output pixel is the sum of an input window's products with a kernel, "
         "over the channels of a group, plus a bias.")

@@ -155,7 +155,7 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(ConvTranspose)
+OPKIT_STANDARD_OPERATOR_SCHEMA(ConvTranspose)
     .SetDoc(
         "Transposed convolution: each input pixel adds its multiple of a kernel to a window of the "
         "output, over the channels of a group; plus a bias.")

@@ -281,7 +281,7 @@ class GlobalMaxPoolOp final : public GlobalPoolOpBase {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(AveragePool)
+OPKIT_STANDARD_OPERATOR_SCHEMA(AveragePool)
     .SetDoc("The mean of each window, channel by channel.")
     .NumInputs(1)
     .NumOutputs(1)
@@ -299,7 +299,7 @@ OPKIT_OPERATOR_SCHEMA(AveragePool)
 OPKIT_REGISTER_CPU_OPERATOR(AveragePool, AveragePoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(AveragePool);
 
-OPKIT_OPERATOR_SCHEMA(MaxPool)
+OPKIT_STANDARD_OPERATOR_SCHEMA(MaxPool)
     .SetDoc("The largest element of each window, channel by channel; the first of equal ones.")
     .NumInputs(1)
     .NumOutputs(1, 2)
@@ -321,7 +321,7 @@ OPKIT_OPERATOR_SCHEMA(MaxPool)
 OPKIT_REGISTER_CPU_OPERATOR(MaxPool, MaxPoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MaxPool);
 
-OPKIT_OPERATOR_SCHEMA(GlobalAveragePool)
+OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalAveragePool)
     .SetDoc("The mean of each channel.")
     .NumInputs(1)
     .NumOutputs(1)
@@ -332,7 +332,7 @@ OPKIT_OPERATOR_SCHEMA(GlobalAveragePool)
 OPKIT_REGISTER_CPU_OPERATOR(GlobalAveragePool, GlobalAveragePoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalAveragePool);
 
-OPKIT_OPERATOR_SCHEMA(GlobalMaxPool)
+OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalMaxPool)
     .SetDoc("The largest element of each channel.")
     .NumInputs(1)
     .NumOutputs(1)

@@ -390,7 +390,7 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(LSTM).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR_SCHEMA(LSTM).FillUsing([](OpSchema& schema) {
   detail::FillRecurrentSchema<LstmLayer>(
       schema,
       "Long short-term memory. With i, o, f = f(x W + h R + P c + b) for the input, output and "
@@ -408,7 +408,7 @@ OPKIT_OPERATOR_SCHEMA(LSTM).FillUsing([](OpSchema& schema) {
 OPKIT_REGISTER_CPU_OPERATOR(LSTM, RecurrentOp<LstmLayer>);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LSTM);
 
-OPKIT_OPERATOR_SCHEMA(GRU).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR_SCHEMA(GRU).FillUsing([](OpSchema& schema) {
   detail::FillRecurrentSchema<GruLayer>(
       schema,
       "Gated recurrent unit. With z, r = f(x W + h R + b) for the update and reset gates: h = (1 - "
@@ -420,7 +420,7 @@ OPKIT_OPERATOR_SCHEMA(GRU).FillUsing([](OpSchema& schema) {
 OPKIT_REGISTER_CPU_OPERATOR(GRU, RecurrentOp<GruLayer>);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GRU);
 
-OPKIT_OPERATOR_SCHEMA(RNN).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR_SCHEMA(RNN).FillUsing([](OpSchema& schema) {
   detail::FillRecurrentSchema<RnnLayer>(schema, "Elman's recurrent layer: h = f(x W + h R + b).");
 });
 OPKIT_REGISTER_CPU_OPERATOR(RNN, RecurrentOp<RnnLayer>);

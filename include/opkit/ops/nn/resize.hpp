@@ -363,7 +363,7 @@ class ResizeOp final : public StandardOperator {
   StridedCopy fill_;
 };
 
-OPKIT_OPERATOR_SCHEMA(Resize)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Resize)
     .NumInputs(1, 4)
     .NumOutputs(1)
     .Input(0, "X", "any tensor")

@@ -135,4 +135,7 @@ Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char*
 
 }  // namespace opkit
 
+// The schema of an operator that ONNX's own domain has.
+#define OPKIT_STANDARD_OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name).Standard()
+
 #endif  // OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
