@@ -152,20 +152,8 @@ class OnnxGraphBuilder {
       def.Inputs(captures);
       def.Arg("captures", captures);
     }
-    if (node.domain.empty()) {
-      RewriteOnnxNode(scope_, def, node.opset);
-      CheckAttributes(def);
-    }
+    if (node.domain.empty()) RewriteOnnxNode(scope_, def, node.opset);
     scope_.AddNode(std::move(def), node.domain, node.opset);
-  }
-  // A schema that declares no attribute accepts any, which suits operators written in a minute; an
-  // operator of ONNX then has none. If it declares some, compiling finds the others.
-  void CheckAttributes(const OperatorDef& def) const {
-    if (def.args().empty() || context_.options.allow_unknown_operators) return;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-    if (schema && schema->attributes().empty() && !schema->unknown_args_allowed())
-      Throw(ErrorCode::kUnsupported, def.type(), " has no argument '", def.args().begin()->name,
-            "'");
   }
   IntrusivePtr<const SubgraphBase> Subgraph(const OnnxGraphProto& proto,
                                             std::vector<std::string>& captures) {
