@@ -133,7 +133,8 @@ TEST_CASE("names that ONNX does not know are refused") {
   CHECK(ErrorOf([] {
           ResizeRules({{"mode", "bilinear"}});
         }).message() ==
-        "argument 'mode' of Resize is 'bilinear', which is none of its values (known: 'nearest', "
+        "argument 'mode' of Resize is 'bilinear', which is none of its values (did you mean "
+        "'linear'? known: 'nearest', "
         "'linear', 'cubic')");
   for (const char* name :
        {"coordinate_transformation_mode", "nearest_mode", "keep_aspect_ratio_policy"}) {

@@ -403,7 +403,11 @@ class TasksOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(LibTasks).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(LibTasks)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("mode", "which elements there are", {"valid", "same"})
+    .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(LibTasks, TasksOp);
 
 // One of the functions spelling beside them.

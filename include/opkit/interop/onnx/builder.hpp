@@ -152,8 +152,20 @@ class OnnxGraphBuilder {
       def.Inputs(captures);
       def.Arg("captures", captures);
     }
-    if (node.domain.empty()) RewriteOnnxNode(scope_, def, node.opset);
+    if (node.domain.empty()) {
+      RewriteOnnxNode(scope_, def, node.opset);
+      CheckAttributes(def);
+    }
     scope_.AddNode(std::move(def), node.domain, node.opset);
+  }
+  // Compiling would find the attribute too; this Error names the model's node.
+  void CheckAttributes(const OperatorDef& def) const {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    if (!schema || context_.options.allow_unknown_operators) return;
+    for (const NamedAttribute& arg : def.args())
+      if (!schema->TakesArgument(arg.name))
+        Throw(ErrorCode::kUnsupported, def.type(), " has no argument '", arg.name, "'",
+              schema->SuggestArgument(arg.name));
   }
   IntrusivePtr<const SubgraphBase> Subgraph(const OnnxGraphProto& proto,
                                             std::vector<std::string>& captures) {
