@@ -90,9 +90,9 @@ class Tensor {
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
   int64_t numel() const { return shape_.numel(); }
-  template <class T = void>
+  template <class... Nothing>
   int64_t size() const {
-    static_assert(!std::is_void_v<T>,
+    static_assert(sizeof...(Nothing) > 0,
                   "a Tensor has no size(): numel() counts its elements, rank() its axes, nbytes() "
                   "its bytes");
     return 0;

@@ -51,7 +51,7 @@ TEST_CASE("a schema prints its doc, values, attributes and in-place pairs") {
         "| alpha | float | 1 | factor |\n"
         "| axes | ints | required | where |\n"
         "| mode | any |  |  |\n"
-        "| pad | one of `valid`, `same` | valid | how |\n"
+        "| pad | one of `valid`, `same` | \"valid\" | how |\n"
         "\n"
         "**In place**\n"
         "\n"
