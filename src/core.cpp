@@ -1,7 +1,9 @@
 // The compiled runtime: errors, text, tensors, devices, events. tests/hygiene checks that every
 // .ipp stands in exactly one source.
 #include "opkit/base/impl/error.ipp"
+#include "opkit/base/impl/interned_names.ipp"
 #include "opkit/base/impl/name_index.ipp"
+#include "opkit/base/impl/output_file.ipp"
 #include "opkit/base/impl/platform.ipp"
 #include "opkit/base/impl/strings.ipp"
 #include "opkit/base/impl/suggest.ipp"

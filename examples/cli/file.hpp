@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "opkit/interop/output_file.hpp"
+#include "opkit/base/output_file.hpp"
 
 namespace cli {
 

@@ -1,9 +1,9 @@
 #include "draw.hpp"
 
 #include <cstdlib>
+#include <opkit/base/output_file.hpp>
 #include <opkit/graph/dot.hpp>
 #include <opkit/graph/draw_plan.hpp>
-#include <opkit/interop/output_file.hpp>
 
 namespace demo {
 namespace {

@@ -27,6 +27,8 @@
 #include "opkit/engine/task_group.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
+#include "opkit/profile/profiler.hpp"
+
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/dispatch_helper.hpp"
 #include "opkit/op/function/function_operator.hpp"

@@ -808,7 +808,7 @@ typedef struct opkit_scope {
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
-  uint64_t kind;
+  uint64_t kind; /* in its low 8 bits; the others are the host's: hand them on as they are */
 } opkit_invocation;
 
 /* What the host offers. `call` is the one that forward or backward was given. */
@@ -1711,6 +1711,9 @@ void PinCurrentThread(int index);
 
 // As ps, top and gdb show it; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
+void GetCurrentThreadName(char (&name)[16]);
+// The system's number of the calling thread, which traces and debuggers show.
+inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
 // A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
 struct FileMapping {
@@ -2085,9 +2088,9 @@ class Tensor {
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
   int64_t numel() const { return shape_.numel(); }
-  template <class T = void>
+  template <class... Nothing>
   int64_t size() const {
-    static_assert(!std::is_void_v<T>,
+    static_assert(sizeof...(Nothing) > 0,
                   "a Tensor has no size(): numel() counts its elements, rank() its axes, nbytes() "
                   "its bytes");
     return 0;
@@ -2688,23 +2691,49 @@ class AttrMap {
 
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
 
+// ---- opkit/base/interned_names.hpp
+// Names as numbers for the life of the process: what a library named can be printed after the
+// library is gone.
+#ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
+#define OPKIT_BASE_INTERNED_NAMES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
+// Thread-safe.
+uint32_t InternName(std::string_view name);
+// The name of a number that InternName has given; empty for others. Thread-safe.
+std::string InternedName(uint32_t number);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
+
 // ---- opkit/device/invocation.hpp
 // Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
 // Invoke open a scope; a task captures the token when it is pushed and adopts it where it runs, so
-// work done anywhere is attributed to its operator. Names are never parsed to find this out.
+// work done anywhere is attributed to its operator. Names are never parsed to find this out. The
+// profiler sees scopes begin and end through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
+struct Device;
+
+// What is running, wherever it runs: an operator that another one invokes keeps its kind, and has
+// the other's id as its parent.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions
-  kSubOperator,     // invoked from inside another operator
+  kSubOperator,     // unused; was an operator inside another one
   kUserCode,        // a scope that an author opened
   kConverter,
   kCopy,
+  kRun,    // of an executor or a net
+  kTask,   // an operation pushed to an engine
+  kPhase,  // a part of Compile
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -2712,7 +2741,36 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   InvocationKind kind = InvocationKind::kNone;
+  // While a profile is recorded: the interned path of the nearest custom operator around it, or of
+  // itself, as in "Outer::MyOp"; 0 outside of every one.
+  uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
+};
+
+// Interned names of a span (base/interned_names.hpp): of the operator's type, task or scope, and of
+// the node. 0 for none.
+struct SpanNames {
+  uint32_t name = 0;
+  uint32_t node = 0;
+};
+
+// Receives the spans of all threads. A sink lives as long as the process.
+class SpanSink {
+ public:
+  // A span of `now` begins on this thread, inside the one that began there last. `adopted`: it is a
+  // part of an invocation that was opened or pushed elsewhere. `device` is null where there is
+  // none. May set `now.custom`.
+  virtual void Open(Invocation& now, SpanNames names, const Device* device,
+                    bool adopted) noexcept = 0;
+  // The span that began last on this thread ends.
+  virtual void Close() noexcept = 0;
+  // The event of an operator's run has ended, which may be long after its span on the host.
+  virtual void Completed(uint64_t id) noexcept = 0;
+  // `task` was handed to an engine by this thread.
+  virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
+
+ protected:
+  ~SpanSink() = default;
 };
 
 namespace detail {
@@ -2724,6 +2782,11 @@ struct InvocationState {
 };
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
+inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
+
+// The sink of the process, or null. Relaxed: a sink never goes away, and what it needs was there
+// before it was installed; a thread that sees it late records later.
+inline SpanSink* CurrentSpanSink() { return g_span_sink.load(std::memory_order_relaxed); }
 
 // Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
 // its own, so that opening a scope touches nothing shared.
@@ -2752,20 +2815,53 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 class InvocationScope {
  public:
   explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind};
+    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
+                                    previous_.custom};
+  }
+  // `names()` is called where a profile is recorded.
+  template <class Names>
+  InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
+    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+      Open(*sink, names(), &device, /*adopted=*/false);
+  }
+  template <class Names>
+  InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
+    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+      Open(*sink, names(), nullptr, /*adopted=*/false);
   }
   // Continues `token` itself on this thread, without a new identity.
-  static InvocationScope Adopt(Invocation token) { return InvocationScope(token); }
+  static InvocationScope Adopt(Invocation token) {
+    return Adopt(token, [] { return SpanNames{}; });
+  }
+  template <class Names>
+  static InvocationScope Adopt(Invocation token, Names names) {
+    return InvocationScope(token, names);
+  }
 
   InvocationScope(const InvocationScope&) = delete;
   InvocationScope& operator=(const InvocationScope&) = delete;
-  ~InvocationScope() { detail::t_invocation.current = previous_; }
+  ~InvocationScope() {
+    if (sink_) [[unlikely]]
+      sink_->Close();
+    detail::t_invocation.current = previous_;
+  }
+
+  bool is_recorded() const { return static_cast<bool>(sink_); }
 
  private:
-  explicit InvocationScope(Invocation token) : previous_(detail::t_invocation.current) {
+  template <class Names>
+  InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
+    if (SpanSink* sink = detail::CurrentSpanSink(); sink && token.id != previous_.id) [[unlikely]]
+      Open(*sink, names(), nullptr, /*adopted=*/true);
   }
+  void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
+    sink.Open(detail::t_invocation.current, names, device, adopted);
+    sink_ = &sink;
+  }
+
   Invocation previous_;
+  SpanSink* sink_ = nullptr;
 };
 
 namespace detail {
@@ -3315,13 +3411,26 @@ class OpCompletion {
   opkit_completion* completion_;
 };
 
+namespace detail {
+
+// The upper half of the ABI's kind is the host's own: Invocation::custom.
+inline opkit_invocation ToAbi(const Invocation& identity) {
+  return {identity.id, identity.parent,
+          static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
+}
+inline Invocation FromAbi(const opkit_invocation& identity) {
+  return {identity.id, identity.parent, static_cast<InvocationKind>(identity.kind & 0xff),
+          static_cast<uint32_t>(identity.kind >> 32)};
+}
+
+}  // namespace detail
+
 // Goes on with the work of an operator in a thread of the author's own, for the scope's life.
 // `identity` comes from OpResource::invocation.
 class OpAdoption {
  public:
   explicit OpAdoption(const Invocation& identity) {
-    const opkit_invocation token{identity.id, identity.parent,
-                                 static_cast<uint64_t>(identity.kind)};
+    const opkit_invocation token = detail::ToAbi(identity);
     detail::g_host->adopt(&token, &scope_);
   }
   OpAdoption(OpAdoption&&) = delete;
@@ -3442,7 +3551,7 @@ class OpResource {
   Invocation invocation() const {
     opkit_invocation now{};
     host()->invocation(&now);
-    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+    return detail::FromAbi(now);
   }
 
   // Operators with setAsync() call it: the function may return before its outputs are there, and
@@ -4822,6 +4931,10 @@ OPKIT_INLINE void SetCurrentThreadName(const char* name) {
   pthread_setname_np(pthread_self(), shortened);
 }
 
+OPKIT_INLINE void GetCurrentThreadName(char (&name)[16]) {
+  if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) name[0] = 0;
+}
+
 OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
   FileMapping out;
   // Without O_NONBLOCK opening a pipe would wait for its writer.
@@ -5328,6 +5441,88 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 }  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+// ---- opkit/base/name_index.hpp
+// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
+// everything that walks a graph works on these numbers.
+#ifndef OPKIT_BASE_NAME_INDEX_HPP_
+#define OPKIT_BASE_NAME_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
+// names are never removed. Not synchronised.
+class NameIndex {
+ public:
+  // -1 when the name was never added.
+  int Find(std::string_view name) const;
+  // The number of the name, a new one when it has none.
+  int Add(std::string_view name);
+  int size() const { return static_cast<int>(names_.size()); }
+  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  struct Slot {
+    int number = -1;  // -1: empty
+    uint32_t hash = 0;
+  };
+
+  // The index of the slot of the name, or of the empty one where it would go.
+  size_t Probe(std::string_view name, uint32_t hash) const;
+  void Grow();
+
+  std::vector<std::string> names_;
+  std::vector<Slot> slots_;  // a power of two of them
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAME_INDEX_HPP_
+
+// ---- opkit/base/impl/interned_names.ipp
+// The table of interned names.
+#ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
+#define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct InternedNames {
+  Mutex mutex;
+  NameIndex names;
+
+  // Not destroyed: threads may still name things while the process ends.
+  static InternedNames& Get() {
+    static InternedNames* table = [] {
+      auto* made = new InternedNames;
+      made->names.Add("");
+      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
+                     [] { Get().mutex.ResetAfterFork(); });
+      return made;
+    }();
+    return *table;
+  }
+};
+
+}  // namespace detail
+
+OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  return static_cast<uint32_t>(table.names.Add(name));
+}
+
+OPKIT_INLINE std::string InternedName(uint32_t number) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  const int at = static_cast<int>(number);
+  return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
 // ---- opkit/op/abi/impl/abi_attributes.ipp
 // Tensors and attributes across the ABI: the views that are handed out, and the checks of those
@@ -5923,6 +6118,9 @@ class EventState : public RefCounted {
   // Only the thread that records it waits for it, and may change what it fails with.
   void SetPrivate() { private_ = true; }
 
+  // The invocation whose span in a profile ends with this event. Before the work is issued.
+  void SetSpan(uint64_t invocation) { span_ = invocation; }
+
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
   // long before that). Touched by the recording thread before the work is issued and by the device
   // after it, never at once.
@@ -5944,6 +6142,7 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
+  uint64_t span_ = 0;
 };
 
 // How a device type makes its event states; the plain EventState where none was set.
@@ -6172,6 +6371,8 @@ struct PreparedCopy {
   void Run(void* stream = nullptr) const;
 };
 
+inline SpanNames CopyNames() { return {InternName("Copy")}; }
+
 }  // namespace detail
 
 // Registers the copy from one device type's memory to another's and returns the one before (null if
@@ -6191,7 +6392,7 @@ template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy);
+  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
   if constexpr (NativeStreamContext<Context>) {
     if (!source.is_dense())
@@ -8403,44 +8604,6 @@ class ObserverScope {
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
 
-// ---- opkit/base/name_index.hpp
-// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
-// everything that walks a graph works on these numbers.
-#ifndef OPKIT_BASE_NAME_INDEX_HPP_
-#define OPKIT_BASE_NAME_INDEX_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
-// names are never removed. Not synchronised.
-class NameIndex {
- public:
-  // -1 when the name was never added.
-  int Find(std::string_view name) const;
-  // The number of the name, a new one when it has none.
-  int Add(std::string_view name);
-  int size() const { return static_cast<int>(names_.size()); }
-  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  struct Slot {
-    int number = -1;  // -1: empty
-    uint32_t hash = 0;
-  };
-
-  // The index of the slot of the name, or of the empty one where it would go.
-  size_t Probe(std::string_view name, uint32_t hash) const;
-  void Grow();
-
-  std::vector<std::string> names_;
-  std::vector<Slot> slots_;  // a power of two of them
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_NAME_INDEX_HPP_
-
 // ---- opkit/op/workspace.hpp
 // Workspace: the named values that operators are bound to. A Blob holds one of any C++ type, most
 // often a Tensor; its address never changes while it is in the workspace.
@@ -8862,11 +9025,14 @@ class OperatorBase : public Observable<OperatorBase> {
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
+  // What a profile calls its runs.
+  SpanNames span_names() const {
+    if (span_names_.name == 0) [[unlikely]]
+      InternNames();
+    return span_names_;
+  }
 
  protected:
-  InvocationKind NextInvocationKind() const {
-    return CurrentInvocation().id != 0 ? InvocationKind::kSubOperator : invocation_kind_;
-  }
   // Operators of loaded libraries and functions call it, so that their work is attributed as
   // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
@@ -8935,6 +9101,7 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
                                   Device device);
   OPKIT_COLD void MakeEvent();
+  OPKIT_COLD void InternNames() const;
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const;
@@ -8955,6 +9122,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
+  mutable SpanNames span_names_;  // once they were asked for
 };
 
 }  // namespace opkit
@@ -9188,7 +9356,7 @@ class Operator : public OperatorBase {
 
   bool Run(int stream_id = 0) final {
     if (RunsDirectly()) [[likely]] {
-      InvocationScope invocation(NextInvocationKind());
+      InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
       RunDirectly();
       return true;
     }
@@ -9243,10 +9411,13 @@ class Operator : public OperatorBase {
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
     const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
-    InvocationScope invocation(NextInvocationKind());
+    InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
-    if (by_event) PrepareEvent();
+    if (by_event) {
+      PrepareEvent();
+      if (invocation.is_recorded()) event().state()->SetSpan(CurrentInvocation().id);
+    }
     try {
       body();
       PublishOutputs();
@@ -10783,6 +10954,62 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
 
+// ---- opkit/base/impl/name_index.ipp
+// The definitions of opkit/base/name_index.hpp.
+#ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+#define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+inline uint32_t HashOf(std::string_view name) {
+  return static_cast<uint32_t>(std::hash<std::string_view>()(name));
+}
+
+}  // namespace detail
+
+OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
+  if (slots_.empty()) return -1;
+  return slots_[Probe(name, detail::HashOf(name))].number;
+}
+
+OPKIT_INLINE int NameIndex::Add(std::string_view name) {
+  if (names_.size() * 2 >= slots_.size()) Grow();
+  const uint32_t hash = detail::HashOf(name);
+  Slot& slot = slots_[Probe(name, hash)];
+  if (slot.number < 0) {
+    slot = {size(), hash};
+    names_.emplace_back(name);
+  }
+  return slot.number;
+}
+
+OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash & mask;
+  while (slots_[at].number >= 0 &&
+         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
+    at = (at + 1) & mask;
+  return at;
+}
+
+OPKIT_INLINE void NameIndex::Grow() {
+  const std::vector<Slot> old = std::move(slots_);
+  slots_.assign(old.empty() ? 16 : old.size() * 2, {});
+  const size_t mask = slots_.size() - 1;
+  for (const Slot& slot : old) {
+    if (slot.number < 0) continue;
+    size_t at = slot.hash & mask;
+    while (slots_[at].number >= 0) at = (at + 1) & mask;
+    slots_[at] = slot;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+
 // ---- opkit/op/abi/impl/op_conversion.ipp
 // Every member of opkit_op, once in each direction.
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
@@ -11082,6 +11309,8 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     }
     waiters_ = nullptr;
   }
+  if (span_ != 0) [[unlikely]]
+    if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
   if (callbacks.empty()) return true;
   const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
   for (auto& callback : callbacks) callback();
@@ -11097,6 +11326,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
+  span_ = 0;
   callbacks_.clear();
   retained.clear();
   return true;
@@ -11307,7 +11537,7 @@ OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunct
 OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy);
+  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   prepared.Run();
   *target = std::move(prepared.target);
 }
@@ -12674,19 +12904,18 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
-  static void ScopeBegin(const opkit_call*, const char*, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationKind::kUserCode);
+  static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(
+        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
   }
   static void ScopeEnd(opkit_scope* scope) {
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    const Invocation now = CurrentInvocation();
-    *identity = {now.id, now.parent, static_cast<uint64_t>(now.kind)};
+    *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
-        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)}));
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -13677,62 +13906,6 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
-// ---- opkit/base/impl/name_index.ipp
-// The definitions of opkit/base/name_index.hpp.
-#ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-#define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-namespace detail {
-
-inline uint32_t HashOf(std::string_view name) {
-  return static_cast<uint32_t>(std::hash<std::string_view>()(name));
-}
-
-}  // namespace detail
-
-OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
-  if (slots_.empty()) return -1;
-  return slots_[Probe(name, detail::HashOf(name))].number;
-}
-
-OPKIT_INLINE int NameIndex::Add(std::string_view name) {
-  if (names_.size() * 2 >= slots_.size()) Grow();
-  const uint32_t hash = detail::HashOf(name);
-  Slot& slot = slots_[Probe(name, hash)];
-  if (slot.number < 0) {
-    slot = {size(), hash};
-    names_.emplace_back(name);
-  }
-  return slot.number;
-}
-
-OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const {
-  const size_t mask = slots_.size() - 1;
-  size_t at = hash & mask;
-  while (slots_[at].number >= 0 &&
-         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
-    at = (at + 1) & mask;
-  return at;
-}
-
-OPKIT_INLINE void NameIndex::Grow() {
-  const std::vector<Slot> old = std::move(slots_);
-  slots_.assign(old.empty() ? 16 : old.size() * 2, {});
-  const size_t mask = slots_.size() - 1;
-  for (const Slot& slot : old) {
-    if (slot.number < 0) continue;
-    size_t at = slot.hash & mask;
-    while (slots_[at].number >= 0) at = (at + 1) & mask;
-    slots_[at] = slot;
-  }
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-
 // ---- opkit/op/impl/workspace.ipp
 // The definitions of Workspace, and Blob's errors.
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
@@ -13792,6 +13965,31 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 // OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+
+#ifdef OPKIT_COMPILED
+// ---- opkit/profile/environment.hpp
+// OPKIT_PROFILE=trace.json in the environment profiles a program that says nothing of it.
+#ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
+#define OPKIT_PROFILE_ENVIRONMENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
+// of a trace; once. Returns whether it does.
+bool ProfileByEnvironment();
+
+}  // namespace detail
+
+#ifndef OPKIT_COMPILED
+// The compiled runtime has one where operators are compiled.
+[[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
+#endif
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
+#endif
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -13900,6 +14098,10 @@ OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage ow
           " bytes at ", address, "; give it memory aligned to 64 bytes, or null and 0");
   scratch_.Plan(bytes, size, std::move(owner));
 }
+OPKIT_INLINE void OperatorBase::InternNames() const {
+  span_names_ = {InternName(def().type()), InternName(def().name())};
+}
+
 OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
   identity->file = file;
@@ -14077,6 +14279,13 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
       error.AddContext(
           StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
 }
+
+#ifdef OPKIT_COMPILED
+// Here, because a program with operators links this file whatever else it leaves out.
+namespace {
+[[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
+}
+#endif
 
 }  // namespace opkit
 

@@ -488,6 +488,9 @@ void PinCurrentThread(int index);
 
 // As ps, top and gdb show it; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
+void GetCurrentThreadName(char (&name)[16]);
+// The system's number of the calling thread, which traces and debuggers show.
+inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
 // A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
 struct FileMapping {
@@ -1516,9 +1519,9 @@ class Tensor {
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
   int64_t numel() const { return shape_.numel(); }
-  template <class T = void>
+  template <class... Nothing>
   int64_t size() const {
-    static_assert(!std::is_void_v<T>,
+    static_assert(sizeof...(Nothing) > 0,
                   "a Tensor has no size(): numel() counts its elements, rank() its axes, nbytes() "
                   "its bytes");
     return 0;
@@ -2571,6 +2574,9 @@ class EventState : public RefCounted {
   // Only the thread that records it waits for it, and may change what it fails with.
   void SetPrivate() { private_ = true; }
 
+  // The invocation whose span in a profile ends with this event. Before the work is issued.
+  void SetSpan(uint64_t invocation) { span_ = invocation; }
+
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
   // long before that). Touched by the recording thread before the work is issued and by the device
   // after it, never at once.
@@ -2592,6 +2598,7 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
+  uint64_t span_ = 0;
 };
 
 // How a device type makes its event states; the plain EventState where none was set.
@@ -2764,23 +2771,49 @@ class CPUContext {
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
+// ---- opkit/base/interned_names.hpp
+// Names as numbers for the life of the process: what a library named can be printed after the
+// library is gone.
+#ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
+#define OPKIT_BASE_INTERNED_NAMES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
+// Thread-safe.
+uint32_t InternName(std::string_view name);
+// The name of a number that InternName has given; empty for others. Thread-safe.
+std::string InternedName(uint32_t number);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
+
 // ---- opkit/device/invocation.hpp
 // Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
 // Invoke open a scope; a task captures the token when it is pushed and adopts it where it runs, so
-// work done anywhere is attributed to its operator. Names are never parsed to find this out.
+// work done anywhere is attributed to its operator. Names are never parsed to find this out. The
+// profiler sees scopes begin and end through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
+struct Device;
+
+// What is running, wherever it runs: an operator that another one invokes keeps its kind, and has
+// the other's id as its parent.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions
-  kSubOperator,     // invoked from inside another operator
+  kSubOperator,     // unused; was an operator inside another one
   kUserCode,        // a scope that an author opened
   kConverter,
   kCopy,
+  kRun,    // of an executor or a net
+  kTask,   // an operation pushed to an engine
+  kPhase,  // a part of Compile
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -2788,7 +2821,36 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   InvocationKind kind = InvocationKind::kNone;
+  // While a profile is recorded: the interned path of the nearest custom operator around it, or of
+  // itself, as in "Outer::MyOp"; 0 outside of every one.
+  uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
+};
+
+// Interned names of a span (base/interned_names.hpp): of the operator's type, task or scope, and of
+// the node. 0 for none.
+struct SpanNames {
+  uint32_t name = 0;
+  uint32_t node = 0;
+};
+
+// Receives the spans of all threads. A sink lives as long as the process.
+class SpanSink {
+ public:
+  // A span of `now` begins on this thread, inside the one that began there last. `adopted`: it is a
+  // part of an invocation that was opened or pushed elsewhere. `device` is null where there is
+  // none. May set `now.custom`.
+  virtual void Open(Invocation& now, SpanNames names, const Device* device,
+                    bool adopted) noexcept = 0;
+  // The span that began last on this thread ends.
+  virtual void Close() noexcept = 0;
+  // The event of an operator's run has ended, which may be long after its span on the host.
+  virtual void Completed(uint64_t id) noexcept = 0;
+  // `task` was handed to an engine by this thread.
+  virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
+
+ protected:
+  ~SpanSink() = default;
 };
 
 namespace detail {
@@ -2800,6 +2862,11 @@ struct InvocationState {
 };
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
+inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
+
+// The sink of the process, or null. Relaxed: a sink never goes away, and what it needs was there
+// before it was installed; a thread that sees it late records later.
+inline SpanSink* CurrentSpanSink() { return g_span_sink.load(std::memory_order_relaxed); }
 
 // Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
 // its own, so that opening a scope touches nothing shared.
@@ -2828,20 +2895,53 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 class InvocationScope {
  public:
   explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind};
+    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
+                                    previous_.custom};
+  }
+  // `names()` is called where a profile is recorded.
+  template <class Names>
+  InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
+    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+      Open(*sink, names(), &device, /*adopted=*/false);
+  }
+  template <class Names>
+  InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
+    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+      Open(*sink, names(), nullptr, /*adopted=*/false);
   }
   // Continues `token` itself on this thread, without a new identity.
-  static InvocationScope Adopt(Invocation token) { return InvocationScope(token); }
+  static InvocationScope Adopt(Invocation token) {
+    return Adopt(token, [] { return SpanNames{}; });
+  }
+  template <class Names>
+  static InvocationScope Adopt(Invocation token, Names names) {
+    return InvocationScope(token, names);
+  }
 
   InvocationScope(const InvocationScope&) = delete;
   InvocationScope& operator=(const InvocationScope&) = delete;
-  ~InvocationScope() { detail::t_invocation.current = previous_; }
+  ~InvocationScope() {
+    if (sink_) [[unlikely]]
+      sink_->Close();
+    detail::t_invocation.current = previous_;
+  }
+
+  bool is_recorded() const { return static_cast<bool>(sink_); }
 
  private:
-  explicit InvocationScope(Invocation token) : previous_(detail::t_invocation.current) {
+  template <class Names>
+  InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
+    if (SpanSink* sink = detail::CurrentSpanSink(); sink && token.id != previous_.id) [[unlikely]]
+      Open(*sink, names(), nullptr, /*adopted=*/true);
   }
+  void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
+    sink.Open(detail::t_invocation.current, names, device, adopted);
+    sink_ = &sink;
+  }
+
   Invocation previous_;
+  SpanSink* sink_ = nullptr;
 };
 
 namespace detail {
@@ -2927,6 +3027,8 @@ struct PreparedCopy {
   void Run(void* stream = nullptr) const;
 };
 
+inline SpanNames CopyNames() { return {InternName("Copy")}; }
+
 }  // namespace detail
 
 // Registers the copy from one device type's memory to another's and returns the one before (null if
@@ -2946,7 +3048,7 @@ template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy);
+  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
   if constexpr (NativeStreamContext<Context>) {
     if (!source.is_dense())
@@ -4716,6 +4818,213 @@ class TaskGroup {
 
 #endif  // OPKIT_ENGINE_TASK_GROUP_HPP_
 
+// ---- opkit/profile/environment.hpp
+// OPKIT_PROFILE=trace.json in the environment profiles a program that says nothing of it.
+#ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
+#define OPKIT_PROFILE_ENVIRONMENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
+// of a trace; once. Returns whether it does.
+bool ProfileByEnvironment();
+
+}  // namespace detail
+
+#ifndef OPKIT_COMPILED
+// The compiled runtime has one where operators are compiled.
+[[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
+#endif
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
+
+// ---- opkit/profile/options.hpp
+// ProfileOptions: what a profiler records, and how much of it is kept.
+#ifndef OPKIT_PROFILE_OPTIONS_HPP_
+#define OPKIT_PROFILE_OPTIONS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct ProfileOptions {
+  // Of records, 48 bytes each. What comes when they are used up is dropped and counted, or takes
+  // the place of the oldest of its thread where `ring`.
+  int64_t max_bytes = int64_t{1} << 30;
+  bool ring = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_OPTIONS_HPP_
+
+// ---- opkit/profile/profile.hpp
+// Profile: what was recorded while a profiler ran, decoded. Traces, tables and reports are made of
+// it.
+#ifndef OPKIT_PROFILE_PROFILE_HPP_
+#define OPKIT_PROFILE_PROFILE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A time on one thread that belongs to an invocation. All times are ns since the session began.
+struct ProfileSpan {
+  uint64_t id = 0;      // of the invocation
+  uint64_t parent = 0;  // 0 for none
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t completed = -1;  // when the event of its run ended, where that was after `end`
+  int64_t pushed = -1;     // when a task was handed to its engine
+  int thread = 0;          // index in Profile::threads
+  int pusher = -1;         // the thread that pushed the task
+  InvocationKind kind = InvocationKind::kNone;
+  Device device;
+  // Interned names: of the operator's type, task or scope; of the node; Invocation::custom.
+  uint32_t name = 0;
+  uint32_t node = 0;
+  uint32_t custom = 0;
+  bool adopted = false;  // a part, on this thread, of an invocation that began elsewhere
+};
+
+struct ProfileCounter {
+  int64_t time = 0;
+  uint32_t name = 0;
+  double value = 0;
+};
+
+struct ProfileMarker {
+  int64_t time = 0;
+  uint32_t name = 0;
+  int thread = 0;
+  bool frame = false;  // a frame of the program begins
+};
+
+struct ProfileThread {
+  int64_t id = 0;  // the system's
+  std::string name;
+};
+
+struct Profile {
+  std::vector<ProfileThread> threads;
+  // By thread, then by begin; a span that encloses others comes before them.
+  std::vector<ProfileSpan> spans;
+  std::vector<ProfileCounter> counters;  // by time
+  std::vector<ProfileMarker> markers;    // by time
+  int64_t duration = 0;                  // ns from Start to Stop, or to now
+  int64_t dropped = 0;                   // records that found no room, or gave theirs to later ones
+};
+
+// What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,
+// "MyOp::scope" for a scope of its author's.
+std::string DisplayName(const ProfileSpan& span);
+// "Custom Operators" for these and what runs inside them; else "operator", "user", "converter",
+// "copy", "run", "task" or "phase".
+const char* DomainOf(const ProfileSpan& span);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILE_HPP_
+
+// ---- opkit/profile/profile_table.hpp
+// ProfileTable: how often each operator, scope and task ran, and how long.
+#ifndef OPKIT_PROFILE_PROFILE_TABLE_HPP_
+#define OPKIT_PROFILE_PROFILE_TABLE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct ProfileTableOptions {
+  enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
+  Sort sort = Sort::kTotal;
+  bool by_node = false;  // a row for each node instead of one for each type of operator
+};
+
+// Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside
+// it on its thread.
+struct ProfileTableRow {
+  std::string name;
+  std::string node;  // empty unless by_node
+  std::string domain;
+  int64_t count = 0;
+  int64_t total = 0, self = 0, min = 0, max = 0;
+  double mean = 0;
+  int64_t p50 = 0, p90 = 0,
+          p99 = 0;  // the smallest times that this part of the runs does not exceed
+};
+
+struct ProfileTable {
+  std::vector<ProfileTableRow> rows;
+  int64_t duration = 0;
+  int64_t dropped = 0;
+};
+
+ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
+std::string ToString(const ProfileTable& table);
+// {"duration_ns": …, "dropped": …, "rows": [{"name": …, "count": …, "total_ns": …, …}]}
+std::string ToJson(const ProfileTable& table);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILE_TABLE_HPP_
+
+// ---- opkit/profile/profiler.hpp
+// Profiler: records where time goes, inside custom operators too, and writes it as a trace or a
+// table. ProfileScope and the functions beside it add the program's own parts.
+//
+//   Profiler::Start();
+//   executor.Run();
+//   Profiler::Stop();
+//   std::cout << Profiler::Table();
+//   Profiler::WriteChromeTrace("trace.json");   // for https://ui.perfetto.dev
+#ifndef OPKIT_PROFILE_PROFILER_HPP_
+#define OPKIT_PROFILE_PROFILER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The profiler of the process: of all its threads, also those born later. Every function may be
+// called from any thread at any time, also while operators run.
+class Profiler {
+ public:
+  // Begins a session and forgets the one before. Errors: kFailedPrecondition while one runs;
+  // kInvalidArgument.
+  static void Start(const ProfileOptions& options = {});
+  // Ends the session. Spans that are open then are recorded when they end. Nothing where none runs.
+  static void Stop();
+  // Nothing is recorded from Pause to Resume. Resume: Error (kFailedPrecondition) without a
+  // session.
+  static void Pause();
+  static void Resume();
+  static bool IsRunning();
+
+  // What the session has recorded until now.
+  static Profile Read();
+  static ProfileTable Table(const ProfileTableOptions& options = {});
+  // Errors: kFailedPrecondition where the file cannot be written; nothing that was recorded is
+  // lost.
+  static void WriteChromeTrace(const std::string& path);
+};
+
+// A part of the program's own code, under the invocation that is current: its child.
+class ProfileScope {
+ public:
+  // `name` is copied while a profile is recorded.
+  explicit ProfileScope(std::string_view name)
+      : scope_(InvocationKind::kUserCode, [&] { return SpanNames{InternName(name)}; }) {}
+
+ private:
+  InvocationScope scope_;
+};
+
+// The value of a counter from now on.
+void ProfileCount(std::string_view counter, double value);
+// A point in time with a name.
+void ProfileMark(std::string_view name);
+// A frame (an iteration, a request) of the program begins.
+void ProfileFrame(std::string_view name = "frame");
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILER_HPP_
+
 // ---- opkit/base/image_mode.hpp
 // Header-only units and compiled ones (config.hpp) have registries of their own, so an operator
 // that a unit of one kind registers would be missing to the other. Each unit leaves a mark of its
@@ -6282,11 +6591,14 @@ class OperatorBase : public Observable<OperatorBase> {
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
+  // What a profile calls its runs.
+  SpanNames span_names() const {
+    if (span_names_.name == 0) [[unlikely]]
+      InternNames();
+    return span_names_;
+  }
 
  protected:
-  InvocationKind NextInvocationKind() const {
-    return CurrentInvocation().id != 0 ? InvocationKind::kSubOperator : invocation_kind_;
-  }
   // Operators of loaded libraries and functions call it, so that their work is attributed as
   // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
@@ -6355,6 +6667,7 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
                                   Device device);
   OPKIT_COLD void MakeEvent();
+  OPKIT_COLD void InternNames() const;
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const;
@@ -6375,6 +6688,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
+  mutable SpanNames span_names_;  // once they were asked for
 };
 
 }  // namespace opkit
@@ -6748,7 +7062,7 @@ typedef struct opkit_scope {
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
-  uint64_t kind;
+  uint64_t kind; /* in its low 8 bits; the others are the host's: hand them on as they are */
 } opkit_invocation;
 
 /* What the host offers. `call` is the one that forward or backward was given. */
@@ -7524,13 +7838,26 @@ class OpCompletion {
   opkit_completion* completion_;
 };
 
+namespace detail {
+
+// The upper half of the ABI's kind is the host's own: Invocation::custom.
+inline opkit_invocation ToAbi(const Invocation& identity) {
+  return {identity.id, identity.parent,
+          static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
+}
+inline Invocation FromAbi(const opkit_invocation& identity) {
+  return {identity.id, identity.parent, static_cast<InvocationKind>(identity.kind & 0xff),
+          static_cast<uint32_t>(identity.kind >> 32)};
+}
+
+}  // namespace detail
+
 // Goes on with the work of an operator in a thread of the author's own, for the scope's life.
 // `identity` comes from OpResource::invocation.
 class OpAdoption {
  public:
   explicit OpAdoption(const Invocation& identity) {
-    const opkit_invocation token{identity.id, identity.parent,
-                                 static_cast<uint64_t>(identity.kind)};
+    const opkit_invocation token = detail::ToAbi(identity);
     detail::g_host->adopt(&token, &scope_);
   }
   OpAdoption(OpAdoption&&) = delete;
@@ -7651,7 +7978,7 @@ class OpResource {
   Invocation invocation() const {
     opkit_invocation now{};
     host()->invocation(&now);
-    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+    return detail::FromAbi(now);
   }
 
   // Operators with setAsync() call it: the function may return before its outputs are there, and
@@ -8761,7 +9088,7 @@ class Operator : public OperatorBase {
 
   bool Run(int stream_id = 0) final {
     if (RunsDirectly()) [[likely]] {
-      InvocationScope invocation(NextInvocationKind());
+      InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
       RunDirectly();
       return true;
     }
@@ -8816,10 +9143,13 @@ class Operator : public OperatorBase {
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
     const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
-    InvocationScope invocation(NextInvocationKind());
+    InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
-    if (by_event) PrepareEvent();
+    if (by_event) {
+      PrepareEvent();
+      if (invocation.is_recorded()) event().state()->SetSpan(CurrentInvocation().id);
+    }
     try {
       body();
       PublishOutputs();
@@ -12528,6 +12858,10 @@ OPKIT_INLINE void SetCurrentThreadName(const char* name) {
   pthread_setname_np(pthread_self(), shortened);
 }
 
+OPKIT_INLINE void GetCurrentThreadName(char (&name)[16]) {
+  if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) name[0] = 0;
+}
+
 OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
   FileMapping out;
   // Without O_NONBLOCK opening a pipe would wait for its writer.
@@ -13296,6 +13630,8 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     }
     waiters_ = nullptr;
   }
+  if (span_ != 0) [[unlikely]]
+    if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
   if (callbacks.empty()) return true;
   const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
   for (auto& callback : callbacks) callback();
@@ -13311,6 +13647,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
+  span_ = 0;
   callbacks_.clear();
   retained.clear();
   return true;
@@ -13441,6 +13778,50 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
+// ---- opkit/base/impl/interned_names.ipp
+// The table of interned names.
+#ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
+#define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct InternedNames {
+  Mutex mutex;
+  NameIndex names;
+
+  // Not destroyed: threads may still name things while the process ends.
+  static InternedNames& Get() {
+    static InternedNames* table = [] {
+      auto* made = new InternedNames;
+      made->names.Add("");
+      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
+                     [] { Get().mutex.ResetAfterFork(); });
+      return made;
+    }();
+    return *table;
+  }
+};
+
+}  // namespace detail
+
+OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  return static_cast<uint32_t>(table.names.Add(name));
+}
+
+OPKIT_INLINE std::string InternedName(uint32_t number) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  const int at = static_cast<int>(number);
+  return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
+
 // ---- opkit/device/impl/copy.ipp
 // The definitions of opkit/device/copy.hpp.
 #ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
@@ -13521,7 +13902,7 @@ OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunct
 OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy);
+  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   prepared.Run();
   *target = std::move(prepared.target);
 }
@@ -15216,7 +15597,8 @@ class EngineCore final : public AsyncEngine {
     const OpFrame frame{this, op, t_engine.frame};
     t_engine.frame = &frame;
     try {
-      const auto scope = InvocationScope::Adopt(op->invocation);
+      const auto scope =
+          InvocationScope::Adopt(op->invocation, [&] { return SpanNames{InternName(op->name)}; });
       op->EndClosure(/*call=*/true, completion);
     } catch (...) {
       op->SetThrown(std::current_exception());
@@ -15378,7 +15760,10 @@ inline OpSlot EngineCore::Prepare(VarList reads, VarList writes, const PushOptio
   op->name = options.name ? options.name : "";
   op->mode = closure.asynchronous ? OpMode::kAsynchronous : OpMode::kSynchronous;
   op->updates = options.update;
-  op->invocation = CurrentInvocation();
+  const Invocation pusher = CurrentInvocation();
+  op->invocation = {NextInvocationIds(1), pusher.id, InvocationKind::kTask, pusher.custom};
+  if (SpanSink* sink = CurrentSpanSink()) [[unlikely]]
+    sink->Pushed(op->invocation, {InternName(op->name)});
   try {
     if (options.device.type != DeviceType::kCPU) [[unlikely]] {
       if (closure.asynchronous) {
@@ -15676,7 +16061,8 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   const Device device = op->details().device;
   Event event(device);
   try {
-    const auto scope = InvocationScope::Adopt(op->invocation);
+    const auto scope =
+        InvocationScope::Adopt(op->invocation, [&] { return SpanNames{InternName(op->name)}; });
     // Exceptions of the closure stay in the operation: a stream may skip the work of others for
     // them.
     IssueFunctionOf(device)(
@@ -16832,6 +17218,551 @@ OPKIT_INLINE void TaskGroup::Wait() {
 
 #endif  // OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
 
+// ---- opkit/profile/impl/profile.ipp
+// Names and domains of spans.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
+  const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
+  if (span.custom == 0) return name;
+  const std::string path = InternedName(span.custom);
+  if (span.kind == InvocationKind::kCustomOperator)
+    return span.adopted ? StrCat(path, "::user_code") : path;
+  return StrCat(path, "::", name);
+}
+
+OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
+  if (span.custom != 0) return "Custom Operators";
+  switch (span.kind) {
+    case InvocationKind::kUserCode:
+      return "user";
+    case InvocationKind::kConverter:
+      return "converter";
+    case InvocationKind::kCopy:
+      return "copy";
+    case InvocationKind::kRun:
+      return "run";
+    case InvocationKind::kTask:
+      return "task";
+    case InvocationKind::kPhase:
+      return "phase";
+    default:
+      return "operator";
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_IPP_
+
+// ---- opkit/profile/json_text.hpp
+// Pieces of JSON text, for what is written by the million lines.
+#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
+#define OPKIT_PROFILE_JSON_TEXT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The length of the UTF-8 sequence that `text` begins with (The Unicode Standard, table 3-7); 0
+// where it begins with none.
+inline size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    if (!continues(1) || !continues(2)) return 0;
+    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    if (!continues(1) || !continues(2) || !continues(3)) return 0;
+    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
+  }
+  return 0;
+}
+
+// In quotes, escaped as RFC 8259 asks; U+FFFD for each byte that is no UTF-8.
+inline void AppendJsonString(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";
+    } else if (first == '"' || first == '\\') {
+      out += '\\';
+      out += text[0];
+    } else if (first < 0x20) {
+      out += "\\u00";
+      out += kHex[first >> 4];
+      out += kHex[first & 15];
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  out += '"';
+}
+
+template <class Integer>
+void AppendInteger(std::string& out, Integer value) {
+  char digits[24];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+// ns as microseconds with three decimals.
+inline void AppendMicroseconds(std::string& out, int64_t ns) {
+  if (ns < 0) {
+    out += '-';
+    ns = -ns;
+  }
+  AppendInteger(out, ns / 1000);
+  const auto rest = static_cast<int>(ns % 1000);
+  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
+                           static_cast<char>('0' + rest / 10 % 10),
+                           static_cast<char>('0' + rest % 10)};
+  out.append(decimals, 4);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
+
+// ---- opkit/profile/nesting.hpp
+// Walks the spans of a profile as they nest on their threads.
+#ifndef OPKIT_PROFILE_NESTING_HPP_
+#define OPKIT_PROFILE_NESTING_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which
+// none of its children runs, and close(span, self) with the sum of these times.
+template <class Open, class Gap, class Close>
+void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
+  struct Level {
+    const ProfileSpan* span;
+    int64_t cursor;  // the end of its last child
+    int64_t self = 0;
+  };
+  std::vector<Level> levels;
+  const auto advance = [&](Level& level, int64_t to, int64_t next) {
+    if (to > level.cursor) {
+      level.self += to - level.cursor;
+      gap(*level.span, level.cursor, to);
+    }
+    level.cursor = next;
+  };
+  const auto pop = [&] {
+    Level& level = levels.back();
+    advance(level, level.span->end, level.span->end);
+    close(*level.span, level.self);
+    levels.pop_back();
+  };
+  for (const ProfileSpan& span : profile.spans) {
+    while (!levels.empty() &&
+           (levels.back().span->thread != span.thread || levels.back().span->end < span.end ||
+            levels.back().span->end <= span.begin))
+      pop();
+    if (!levels.empty()) advance(levels.back(), span.begin, span.end);
+    open(span);
+    levels.push_back({&span, span.begin});
+  }
+  while (!levels.empty()) pop();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_NESTING_HPP_
+
+// ---- opkit/profile/impl/profile_table.ipp
+// Sums, percentiles and text of a profile's table.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The nearest-rank percentile of times in ascending order.
+inline int64_t Percentile(const std::vector<int64_t>& times, int percent) {
+  const size_t rank = (times.size() * Index(percent) + 99) / 100;
+  return times[rank == 0 ? 0 : rank - 1];
+}
+
+inline std::string Microseconds(double ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", ns / 1000);
+  return text;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
+                                           const ProfileTableOptions& options) {
+  struct Sums {
+    ProfileTableRow row;
+    std::vector<int64_t> times;
+  };
+  std::map<std::pair<std::string, std::string>, Sums> sums;
+  // Interned names are looked up once each.
+  using Key = std::tuple<uint32_t, uint32_t, uint32_t, InvocationKind, bool>;
+  std::map<Key, Sums*> known;
+  const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
+    const uint32_t node_name = options.by_node ? span.node : 0;
+    Sums*& found = known[{span.name, span.custom, node_name, span.kind, span.adopted}];
+    if (found) return *found;
+    const std::string name = DisplayName(span), node = InternedName(node_name);
+    found = &sums[{name, node}];
+    found->row.name = name;
+    found->row.node = node;
+    found->row.domain = DomainOf(span);
+    return *found;
+  };
+  detail::WalkSpans(
+      profile,
+      [&](const ProfileSpan& span) {
+        // A part of a task is its run; parts of other invocations are in their own span.
+        if (span.adopted && span.kind != InvocationKind::kTask) return;
+        sums_of(span).times.push_back(std::max(span.end, span.completed) - span.begin);
+      },
+      [](const ProfileSpan&, int64_t, int64_t) {},
+      [&](const ProfileSpan& span, int64_t self) { sums_of(span).row.self += self; });
+
+  ProfileTable table;
+  table.duration = profile.duration;
+  table.dropped = profile.dropped;
+  for (auto& [key, sum] : sums) {
+    ProfileTableRow& row = sum.row;
+    std::sort(sum.times.begin(), sum.times.end());
+    row.count = static_cast<int64_t>(sum.times.size());
+    for (int64_t time : sum.times) row.total += time;
+    if (row.count > 0) {
+      row.min = sum.times.front();
+      row.max = sum.times.back();
+      row.mean = static_cast<double>(row.total) / static_cast<double>(row.count);
+      row.p50 = detail::Percentile(sum.times, 50);
+      row.p90 = detail::Percentile(sum.times, 90);
+      row.p99 = detail::Percentile(sum.times, 99);
+    }
+    table.rows.push_back(std::move(row));
+  }
+  using Sort = ProfileTableOptions::Sort;
+  if (options.sort == Sort::kName) return table;
+  const auto key = [&](const ProfileTableRow& row) {
+    switch (options.sort) {
+      case Sort::kSelf:
+        return static_cast<double>(row.self);
+      case Sort::kCount:
+        return static_cast<double>(row.count);
+      case Sort::kMean:
+        return row.mean;
+      case Sort::kMax:
+        return static_cast<double>(row.max);
+      default:
+        return static_cast<double>(row.total);
+    }
+  };
+  std::stable_sort(
+      table.rows.begin(), table.rows.end(),
+      [&](const ProfileTableRow& a, const ProfileTableRow& b) { return key(a) > key(b); });
+  return table;
+}
+
+OPKIT_INLINE std::string ToString(const ProfileTable& table) {
+  std::vector<std::vector<std::string>> lines{{"name", "domain", "count", "total us", "self us",
+                                               "mean us", "min us", "p50 us", "p90 us", "p99 us",
+                                               "max us"}};
+  for (const ProfileTableRow& row : table.rows) {
+    const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
+    lines.push_back({row.node.empty() ? row.name : StrCat(row.name, " (", row.node, ")"),
+                     row.domain, StrCat(row.count), us(row.total), us(row.self),
+                     detail::Microseconds(row.mean), us(row.min), us(row.p50), us(row.p90),
+                     us(row.p99), us(row.max)});
+  }
+  std::vector<size_t> widths(lines[0].size());
+  for (const auto& line : lines)
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  std::string text;
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      const std::string pad(widths[i] - line[i].size(), ' ');
+      const bool is_text = i < 2;
+      if (i > 0) text += "  ";
+      text += is_text ? line[i] + pad : pad + line[i];
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
+  if (table.dropped > 0) text += StrCat(table.dropped, " records found no room\n");
+  return text;
+}
+
+OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
+  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped,
+                           ", \"rows\": [");
+  for (const ProfileTableRow& row : table.rows) {
+    out += &row == table.rows.data() ? "\n{\"name\": " : ",\n{\"name\": ";
+    detail::AppendJsonString(out, row.name);
+    out += ", \"node\": ";
+    detail::AppendJsonString(out, row.node);
+    out += ", \"domain\": ";
+    detail::AppendJsonString(out, row.domain);
+    out += StrCat(", \"count\": ", row.count, ", \"total_ns\": ", row.total,
+                  ", \"self_ns\": ", row.self, ", \"mean_ns\": ", row.mean);
+    out += StrCat(", \"min_ns\": ", row.min, ", \"p50_ns\": ", row.p50, ", \"p90_ns\": ", row.p90,
+                  ", \"p99_ns\": ", row.p99, ", \"max_ns\": ", row.max, "}");
+  }
+  return out + "\n]}\n";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
+
+// ---- opkit/profile/chrome_trace.hpp
+// A profile as a Chrome trace: JSON that Perfetto (https://ui.perfetto.dev) and chrome://tracing
+// show.
+#ifndef OPKIT_PROFILE_CHROME_TRACE_HPP_
+#define OPKIT_PROFILE_CHROME_TRACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The trace event format's JSON object form. Spans are complete events (X) on the track of their
+// thread; the time in which a custom operator's own code runs is a slice "MyOp::user_code" inside
+// it. What goes on after its span is an async pair (b, e) that ends with the operator's event;
+// arrows (s, f) lead from the push of a task to its run. Times are microseconds with three
+// decimals. Bytes of a name that are no UTF-8 become U+FFFD.
+// Error: kFailedPrecondition where the file cannot be written.
+void WriteChromeTrace(const Profile& profile, const std::string& path);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
+
+// ---- opkit/profile/recorder.hpp
+// Recorder: the sink that keeps what threads do while a profile is recorded. Every thread writes
+// fixed-size records with raw clock ticks to chunks of its own; Read decodes them.
+#ifndef OPKIT_PROFILE_RECORDER_HPP_
+#define OPKIT_PROFILE_RECORDER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One of these for each span that has ended, each completion, push, counter and marker.
+struct ProfileRecord {
+  enum class Type : uint8_t { kSpan, kAdopted, kCompleted, kPushed, kCounter, kMarker, kFrame };
+
+  uint64_t begin = 0;  // ticks; the only time of what is no span
+  uint64_t end = 0;    // ticks; of a counter the bits of its value
+  uint64_t id = 0;
+  uint64_t parent = 0;
+  uint32_t name = 0, node = 0, custom = 0;
+  Type type = Type::kSpan;
+  InvocationKind kind = InvocationKind::kNone;
+  int8_t device_type = 0;
+  int8_t device_index = 0;
+};
+static_assert(sizeof(ProfileRecord) == 48);
+
+struct ProfileChunk {
+  static constexpr uint32_t kRecords = 2048;
+  // Release by the owning thread, with the reader's acquire: the records before it are written.
+  std::atomic<uint32_t> count{0};
+  ProfileRecord records[kRecords];
+};
+
+// The records of one thread. Only it writes; the mutex guards the list of chunks.
+class ThreadProfile {
+ public:
+  static constexpr int kMaxDepth = 256;
+
+  ThreadProfile();
+
+  // The record of a new span, to be filled.
+  ProfileRecord& Open(uint32_t session) {
+    if (session_ != session) [[unlikely]]
+      BeginSession(session);
+    return open_[std::min(depth_++, kMaxDepth)];
+  }
+  void Close(uint32_t session, uint64_t now) {
+    if (--depth_ < earlier_) [[unlikely]] {
+      earlier_ = depth_;  // it began in an earlier session
+      return;
+    }
+    if (session_ != session) return;
+    if (depth_ >= kMaxDepth) [[unlikely]]
+      return CountDropped();
+    open_[depth_].end = now;
+    Append(open_[depth_]);
+  }
+  void Add(uint32_t session, const ProfileRecord& record) {
+    if (session_ != session) [[unlikely]]
+      BeginSession(session);
+    Append(record);
+  }
+  // The recorder deletes it at the next Start.
+  void SetExited() {
+    MutexLock lock(mutex_);
+    exited_ = true;
+  }
+  bool exited() {
+    MutexLock lock(mutex_);
+    return exited_;
+  }
+  void ResetAfterFork() {
+    mutex_.ResetAfterFork();
+    BeginSession(0);
+    thread_.id = CurrentThreadId();
+  }
+
+ private:
+  friend class Recorder;
+
+  void Append(const ProfileRecord& record) {
+    if (count_ == ProfileChunk::kRecords) [[unlikely]]
+      if (!NextChunk()) return CountDropped();
+    chunk_->records[count_++] = record;
+    chunk_->count.store(count_, std::memory_order_release);
+  }
+  // Relaxed: a statistic that one thread writes.
+  void CountDropped(int64_t records = 1) {
+    dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
+  }
+  OPKIT_COLD void BeginSession(uint32_t session);
+  OPKIT_COLD bool NextChunk();
+
+  ProfileChunk* chunk_ = nullptr;
+  uint32_t count_ = ProfileChunk::kRecords;
+  uint32_t session_ = 0;
+  int depth_ = 0;    // of the spans that are open on the thread
+  int earlier_ = 0;  // how many of them began in earlier sessions
+  std::atomic<int64_t> dropped_{0};
+  ProfileRecord open_[kMaxDepth + 1];  // the last for those that are too deep
+
+  Mutex mutex_;
+  std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
+  ProfileThread thread_;
+  bool exited_ = false;
+};
+
+// The process has one, which is never destroyed: scopes that are open while it ends still use it.
+class Recorder final : public SpanSink {
+ public:
+  static Recorder& Get();
+
+  // Begins an empty session. Error (kFailedPrecondition) while one runs.
+  void Start(const ProfileOptions& options);
+  // Ends or interrupts the recording; what was recorded stays until the next Start.
+  void Stop();
+  void Pause();
+  void Resume();
+  bool is_running() const { return CurrentSpanSink() == this; }
+  // What this session has recorded until now. Threads go on recording meanwhile.
+  Profile Read();
+
+  void Open(Invocation& now, SpanNames names, const Device* device, bool adopted) noexcept override;
+  void Close() noexcept override;
+  void Completed(uint64_t id) noexcept override;
+  void Pushed(const Invocation& task, SpanNames names) noexcept override;
+  void Note(ProfileRecord::Type type, uint32_t name, double value = 0) noexcept;
+
+  // A chunk's place in the bound on memory. False where there is none.
+  bool TakeChunk();
+  bool is_ring() const { return ring_; }
+
+ private:
+  struct Instant {
+    uint64_t ticks;
+    int64_t ns;
+    static Instant Now();
+  };
+  ThreadProfile* OfThread();
+  OPKIT_COLD ThreadProfile* MakeOfThread();
+  void Add(const ProfileRecord& record) noexcept;
+  static uint32_t CustomPath(uint32_t outer, uint32_t name);
+  static void Sort(Profile& profile);
+  void ResetAfterFork();
+
+  Mutex mutex_;  // guards what follows, but for the atomics
+  std::vector<ThreadProfile*> threads_;
+  const Instant origin_ = Instant::Now();
+  Instant start_ = origin_;
+  uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
+  bool ring_ = false;
+  // Relaxed, both: a thread that sees a new session late still writes to the one before.
+  std::atomic<uint32_t> session_{0};
+  std::atomic<int64_t> chunks_left_{0};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_RECORDER_HPP_
+
+// ---- opkit/profile/impl/profiler.ipp
+// The profiler's functions, which the recorder and the writers do.
+#ifndef OPKIT_PROFILE_IMPL_PROFILER_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
+  detail::Recorder::Get().Start(options);
+}
+OPKIT_INLINE void Profiler::Stop() { detail::Recorder::Get().Stop(); }
+OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Get().Pause(); }
+OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Get().Resume(); }
+OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Get().is_running(); }
+OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Get().Read(); }
+OPKIT_INLINE ProfileTable Profiler::Table(const ProfileTableOptions& options) {
+  return MakeProfileTable(Read(), options);
+}
+OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
+  ::opkit::WriteChromeTrace(Read(), path);
+}
+
+OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kCounter, InternName(counter), value);
+}
+OPKIT_INLINE void ProfileMark(std::string_view name) {
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kMarker, InternName(name));
+}
+OPKIT_INLINE void ProfileFrame(std::string_view name) {
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kFrame, InternName(name));
+}
+
+OPKIT_INLINE bool detail::ProfileByEnvironment() {
+  static const char* const path = std::getenv("OPKIT_PROFILE");
+  if (!path || !*path) return false;
+  if (static bool begun = false; std::exchange(begun, true)) return true;
+  Profiler::Start();
+  std::atexit([] {
+    Profiler::Stop();
+    try {
+      Profiler::WriteChromeTrace(path);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
+    }
+  });
+  return true;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILER_IPP_
+
 // ---- opkit/op/impl/operator_def.ipp
 // OperatorDef's definitions: the builder's setters and a node's spelling in messages.
 #ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
@@ -17786,6 +18717,9 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
+#ifdef OPKIT_COMPILED
+#endif
+
 namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
@@ -17893,6 +18827,10 @@ OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage ow
           " bytes at ", address, "; give it memory aligned to 64 bytes, or null and 0");
   scratch_.Plan(bytes, size, std::move(owner));
 }
+OPKIT_INLINE void OperatorBase::InternNames() const {
+  span_names_ = {InternName(def().type()), InternName(def().name())};
+}
+
 OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
   identity->file = file;
@@ -18070,6 +19008,13 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
       error.AddContext(
           StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
 }
+
+#ifdef OPKIT_COMPILED
+// Here, because a program with operators links this file whatever else it leaves out.
+namespace {
+[[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
+}
+#endif
 
 }  // namespace opkit
 
@@ -18905,19 +19850,18 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
-  static void ScopeBegin(const opkit_call*, const char*, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationKind::kUserCode);
+  static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(
+        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
   }
   static void ScopeEnd(opkit_scope* scope) {
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    const Invocation now = CurrentInvocation();
-    *identity = {now.id, now.parent, static_cast<uint64_t>(now.kind)};
+    *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
-        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)}));
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -23138,6 +24082,8 @@ OPKIT_INLINE std::string Plan::Describe(
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
+  const InvocationScope scope(InvocationKind::kPhase,
+                              [] { return SpanNames{InternName("Compile")}; });
   auto state = detail::MakeIntrusive<detail::PlanState>(
       options.passes ? options.passes->Run(graph) : DefaultPasses().Run(graph), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
@@ -23309,8 +24255,8 @@ class BoundPlan final : public RefCounted {
         __builtin_prefetch(plan_.steps_[Index(i + kAhead)].op);
       try {
         current_.id = plan_.first_id_ + static_cast<uint64_t>(i);
-        current_.kind = outer_.id != 0 ? InvocationKind::kSubOperator : step.kind;
-        if (!step.direct) [[unlikely]] {
+        current_.kind = step.kind;
+        if (!step.direct || CurrentSpanSink()) [[unlikely]] {
           current_ = outer_;
           return plan_.RunScoped(i, step);
         }
@@ -23832,6 +24778,8 @@ class Executor::Impl {
     event_.SetScheduled();
     claim.Keep();
     run_state_ = RunState::kRunningAsync;
+    const InvocationScope scope(InvocationKind::kRun, RunNames);
+    if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
     self_.StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
     return event_;
@@ -23961,8 +24909,10 @@ class Executor::Impl {
           "plan");
   }
 
+  static SpanNames RunNames() { return {InternName("Executor::Run")}; }
   void RunClaimed(Timeout timeout) {
     Prepare();
+    const InvocationScope scope(InvocationKind::kRun, RunNames);
     ObserverScope<Executor> observers(self_);
     try {
       current_->Run(timeout);
@@ -27203,6 +28153,8 @@ OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
 }
 
 OPKIT_INLINE bool SimpleNet::Run() {
+  const InvocationScope scope(InvocationKind::kRun,
+                              [] { return SpanNames{InternName("SimpleNet::Run")}; });
   ObserverScope<SimpleNet> observers(*this);
   detail::CheckInputs(graph_, *workspace_);
   for (const auto& op : ops_) op->Run();
@@ -29884,6 +30836,542 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
+// ---- opkit/base/output_file.hpp
+// OutputFile, WriteFile: a file is written whole, or stays what it was.
+#ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
+#define OPKIT_BASE_OUTPUT_FILE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A new file beside the old one, whose place it takes when all is written: what goes wrong until
+// then leaves the old one as it was. Links are followed, permissions kept. A pipe, a device, and a
+// file in a folder where none may be made are written where they are.
+class OutputFile {
+ public:
+  // Errors here and below: kFailedPrecondition with the path and what the system says.
+  explicit OutputFile(const std::string& path);
+  OutputFile(OutputFile&&) = delete;
+  ~OutputFile();
+
+  void Write(std::string_view bytes);
+  // Puts what was written in the place of `path`. To be called last.
+  void Commit();
+
+ private:
+  [[noreturn]] void Fail() const;
+
+  std::string path_, target_, temporary_;  // `target_` is behind links; no temporary: in place
+  std::FILE* file_ = nullptr;
+  bool truncated_ = false;
+};
+
+void WriteFile(const std::string& path, std::string_view bytes);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
+
+// ---- opkit/profile/impl/chrome_trace.ipp
+// The writer of Chrome traces.
+#ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ChromeTrace {
+ public:
+  ChromeTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(getpid()) {}
+
+  void Write() {
+    out_ += R"({"displayTimeUnit":"ns","distributedInfo":{"rank":0},"otherData":{"dropped":)";
+    AppendInteger(out_, profile_.dropped);
+    out_ += "},\"traceEvents\":[";
+    WriteNames();
+    WalkSpans(
+        profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
+        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+          if (span.kind == InvocationKind::kCustomOperator && !span.adopted)
+            WriteUserCode(span, begin, end);
+        },
+        [](const ProfileSpan&, int64_t) {});
+    for (const ProfileCounter& counter : profile_.counters) {
+      Begin("C", InternedName(counter.name), counter.time);
+      out_ += R"(,"args":{"value":)";
+      Text(counter.value).AppendTo(out_);
+      out_ += "}}";
+    }
+    for (const ProfileMarker& marker : profile_.markers) {
+      Begin("i", InternedName(marker.name), marker.time);
+      Thread(marker.thread);
+      out_ += marker.frame ? R"(,"cat":"frame","s":"p"})" : R"(,"cat":"marker","s":"t"})";
+    }
+    out_ += "\n]}\n";
+    file_.Write(out_);
+  }
+
+ private:
+  void WriteNames() {
+    Metadata("process_name", -1, program_invocation_short_name);
+    for (size_t i = 0; i < profile_.threads.size(); ++i)
+      Metadata("thread_name", static_cast<int>(i), profile_.threads[i].name);
+  }
+  void Metadata(const char* what, int thread, std::string_view name) {
+    Begin("M", what, 0);
+    if (thread >= 0) Thread(thread);
+    out_ += R"(,"args":{"name":)";
+    AppendJsonString(out_, name);
+    out_ += "}}";
+  }
+  void WriteSpan(const ProfileSpan& span) {
+    const std::string& name = NameOf(span);
+    BeginEscaped("X", name, span.begin);
+    Duration(span.end - span.begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"id":)";
+    AppendInteger(out_, span.id);
+    out_ += R"(,"parent":)";
+    AppendInteger(out_, span.parent);
+    if (span.node != 0) {
+      out_ += R"(,"node":)";
+      AppendJsonString(out_, InternedName(span.node));
+    }
+    if (span.device != Device{}) {
+      out_ += R"(,"device":)";
+      AppendJsonString(out_, ToString(span.device));
+    }
+    if (span.pushed >= 0) {
+      out_ += R"(,"wait_us":)";
+      AppendMicroseconds(out_, span.begin - span.pushed);
+    }
+    out_ += "}}";
+    if (span.completed >= 0) {
+      Pair("b", name, span, span.begin, span.thread);
+      Pair("e", name, span, span.completed, span.thread);
+    }
+    if (span.pushed >= 0 && span.pusher >= 0) {
+      Pair("s", name, span, span.pushed, span.pusher);
+      Pair("f", name, span, span.begin, span.thread);
+    }
+  }
+  void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
+    Begin("X", StrCat(InternedName(span.custom), "::user_code"), begin);
+    Duration(end - begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"parent":)";
+    AppendInteger(out_, span.id);
+    out_ += "}}";
+  }
+  // One of two events that belong together by the invocation's id.
+  void Pair(const char* phase, const std::string& name, const ProfileSpan& span, int64_t time,
+            int thread) {
+    BeginEscaped(phase, name, time);
+    Thread(thread);
+    const bool is_flow = *phase == 's' || *phase == 'f';
+    out_ += is_flow ? R"(,"cat":"push","id":)" : R"(,"cat":"asynchronous","id":)";
+    AppendInteger(out_, span.id);
+    out_ += *phase == 'f' ? R"(,"bp":"e"})" : "}";
+  }
+
+  void Begin(const char* phase, std::string_view name, int64_t time) {
+    std::string escaped;
+    AppendJsonString(escaped, name);
+    BeginEscaped(phase, escaped, time);
+  }
+  void BeginEscaped(const char* phase, const std::string& name, int64_t time) {
+    if (out_.size() > kBlock) {
+      file_.Write(out_);
+      out_.clear();
+    }
+    out_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
+    first_ = false;
+    out_ += phase;
+    out_ += R"(","name":)";
+    out_ += name;
+    out_ += R"(,"ts":)";
+    AppendMicroseconds(out_, time);
+    out_ += R"(,"pid":)";
+    AppendInteger(out_, pid_);
+  }
+  void Duration(int64_t ns) {
+    out_ += R"(,"dur":)";
+    AppendMicroseconds(out_, ns);
+  }
+  void Thread(int thread) {
+    out_ += R"(,"tid":)";
+    AppendInteger(out_, profile_.threads[Index(thread)].id);
+  }
+  void Category(const ProfileSpan& span) {
+    out_ += R"(,"cat":")";
+    out_ += DomainOf(span);
+    out_ += '"';
+  }
+  // Escaped and in quotes; spans share few names.
+  const std::string& NameOf(const ProfileSpan& span) {
+    const uint64_t key = uint64_t{span.custom} << 33 | uint64_t{span.name} << 1 |
+                         (span.kind == InvocationKind::kCustomOperator ? 1u : 0u);
+    std::string& name = names_[span.adopted ? 1 : 0][key];
+    if (name.empty()) AppendJsonString(name, DisplayName(span));
+    return name;
+  }
+
+  static constexpr size_t kBlock = 1 << 20;
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const int64_t pid_;
+  std::string out_;
+  bool first_ = true;
+  std::map<uint64_t, std::string> names_[2];
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& path) {
+  OutputFile file(path);
+  detail::ChromeTrace(profile, file).Write();
+  file.Commit();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
+// ---- opkit/profile/impl/recorder.ipp
+// The recorder's threads, chunks and sessions.
+#ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
+#define OPKIT_PROFILE_IMPL_RECORDER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// --- one thread
+
+OPKIT_INLINE ThreadProfile::ThreadProfile() {
+  char name[16];
+  GetCurrentThreadName(name);
+  thread_ = {CurrentThreadId(), name};
+}
+
+OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
+  MutexLock lock(mutex_);
+  chunks_.clear();
+  chunk_ = nullptr;
+  count_ = ProfileChunk::kRecords;
+  session_ = session;
+  earlier_ = depth_;
+  dropped_.store(0, std::memory_order_relaxed);
+}
+
+OPKIT_INLINE bool ThreadProfile::NextChunk() {
+  Recorder& recorder = Recorder::Get();
+  const bool fits = recorder.TakeChunk();
+  MutexLock lock(mutex_);
+  if (!fits && recorder.is_ring() && !chunks_.empty()) {
+    std::rotate(chunks_.begin(), chunks_.begin() + 1, chunks_.end());
+    CountDropped(ProfileChunk::kRecords);
+  } else if (!fits) {
+    return false;
+  } else {
+    std::unique_ptr<ProfileChunk> made(new (std::nothrow) ProfileChunk);
+    if (!made) return false;
+    chunks_.push_back(std::move(made));
+  }
+  chunk_ = chunks_.back().get();
+  // Relaxed: the mutex orders it.
+  chunk_->count.store(0, std::memory_order_relaxed);
+  count_ = 0;
+  return true;
+}
+
+// The profile of the calling thread, until its thread-local objects are destroyed.
+inline constinit thread_local ThreadProfile* t_profile = nullptr;
+inline constinit thread_local bool t_profile_ended = false;
+struct ThreadProfileEnd {
+  ~ThreadProfileEnd() {
+    t_profile_ended = true;
+    if (t_profile) std::exchange(t_profile, nullptr)->SetExited();
+  }
+};
+
+// --- the recorder
+
+OPKIT_INLINE Recorder& Recorder::Get() {
+  static Recorder* recorder = [] {
+    auto* made = new Recorder;
+    pthread_atfork([] { Get().mutex_.Lock(); }, [] { Get().mutex_.Unlock(); },
+                   [] { Get().ResetAfterFork(); });
+    return made;
+  }();
+  return *recorder;
+}
+
+OPKIT_INLINE Recorder::Instant Recorder::Instant::Now() { return {Ticks(), MonotonicNs()}; }
+
+OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
+  if (options.max_bytes < static_cast<int64_t>(sizeof(ProfileChunk)))
+    Throw(ErrorCode::kInvalidArgument, "ProfileOptions::max_bytes is ", options.max_bytes,
+          "; expected at least ", sizeof(ProfileChunk), ", one chunk of records");
+  MutexLock lock(mutex_);
+  if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
+    Throw(ErrorCode::kFailedPrecondition,
+          "Profiler::Start: a session runs already; Profiler::Stop ends it");
+  std::erase_if(threads_, [](ThreadProfile* thread) {
+    const bool ended = thread->exited();
+    if (ended) delete thread;
+    return ended;
+  });
+  ring_ = options.ring;
+  chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
+                     std::memory_order_relaxed);
+  session_.store(session_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  stopped_ = 0;
+  start_ = Instant::Now();
+  // Release: a thread that has seen the sink by other means than this pointer finds it made.
+  g_span_sink.store(this, std::memory_order_release);
+}
+
+OPKIT_INLINE void Recorder::Stop() {
+  MutexLock lock(mutex_);
+  if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0) return;
+  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  stopped_ = Ticks();
+}
+
+OPKIT_INLINE void Recorder::Pause() {
+  MutexLock lock(mutex_);
+  g_span_sink.store(nullptr, std::memory_order_relaxed);
+}
+
+OPKIT_INLINE void Recorder::Resume() {
+  MutexLock lock(mutex_);
+  if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0)
+    Throw(ErrorCode::kFailedPrecondition, "Profiler::Resume: no session; call Profiler::Start");
+  g_span_sink.store(this, std::memory_order_release);
+}
+
+OPKIT_INLINE bool Recorder::TakeChunk() {
+  return chunks_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
+}
+
+OPKIT_INLINE ThreadProfile* Recorder::OfThread() {
+  if (t_profile) [[likely]]
+    return t_profile;
+  return MakeOfThread();
+}
+
+OPKIT_INLINE ThreadProfile* Recorder::MakeOfThread() {
+  if (t_profile_ended) return nullptr;
+  static thread_local const ThreadProfileEnd end;
+  static_cast<void>(&end);
+  auto* made = new (std::nothrow) ThreadProfile;
+  if (!made) return nullptr;
+  MutexLock lock(mutex_);
+  threads_.push_back(made);
+  return t_profile = made;
+}
+
+OPKIT_INLINE uint32_t Recorder::CustomPath(uint32_t outer, uint32_t name) {
+  if (outer == 0) return name;
+  struct Known {
+    uint32_t outer, name, path;
+  };
+  static thread_local Known known[8];
+  Known& entry = known[(outer ^ name) & 7];
+  if (entry.outer != outer || entry.name != name)
+    entry = {outer, name, InternName(StrCat(InternedName(outer), "::", InternedName(name)))};
+  return entry.path;
+}
+
+OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device* device,
+                                 bool adopted) noexcept {
+  ThreadProfile* thread = OfThread();
+  if (!thread) return;
+  if (now.kind == InvocationKind::kCustomOperator && !adopted)
+    now.custom = CustomPath(now.custom, names.name);
+  ProfileRecord& record = thread->Open(session_.load(std::memory_order_relaxed));
+  record.id = now.id;
+  record.parent = now.parent;
+  record.name = names.name;
+  record.node = names.node;
+  record.custom = now.custom;
+  record.type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan;
+  record.kind = now.kind;
+  record.device_type = device ? static_cast<int8_t>(device->type) : int8_t{0};
+  record.device_index = device ? static_cast<int8_t>(device->index) : int8_t{0};
+  record.begin = Ticks();
+}
+
+OPKIT_INLINE void Recorder::Close() noexcept {
+  const uint64_t now = Ticks();
+  if (ThreadProfile* thread = t_profile)
+    thread->Close(session_.load(std::memory_order_relaxed), now);
+}
+
+OPKIT_INLINE void Recorder::Add(const ProfileRecord& record) noexcept {
+  if (ThreadProfile* thread = OfThread())
+    thread->Add(session_.load(std::memory_order_relaxed), record);
+}
+OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.id = id;
+  record.type = ProfileRecord::Type::kCompleted;
+  Add(record);
+}
+OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noexcept {
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.id = task.id;
+  record.parent = task.parent;
+  record.name = names.name;
+  record.custom = task.custom;
+  record.type = ProfileRecord::Type::kPushed;
+  record.kind = task.kind;
+  Add(record);
+}
+OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, uint32_t name, double value) noexcept {
+  if (!is_running()) return;
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.end = std::bit_cast<uint64_t>(value);
+  record.name = name;
+  record.type = type;
+  Add(record);
+}
+
+OPKIT_INLINE void Recorder::Sort(Profile& profile) {
+  std::sort(profile.spans.begin(), profile.spans.end(),
+            [](const ProfileSpan& a, const ProfileSpan& b) {
+              if (a.thread != b.thread) return a.thread < b.thread;
+              if (a.begin != b.begin) return a.begin < b.begin;
+              if (a.end != b.end) return a.end > b.end;
+              return a.id < b.id;
+            });
+  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
+  std::stable_sort(profile.counters.begin(), profile.counters.end(), by_time);
+  std::stable_sort(profile.markers.begin(), profile.markers.end(), by_time);
+}
+
+OPKIT_INLINE Profile Recorder::Read() {
+  MutexLock lock(mutex_);
+  const uint32_t session = session_.load(std::memory_order_relaxed);
+  Profile profile;
+  if (session == 0) return profile;
+  Instant now = Instant::Now();
+  constexpr int64_t kEnoughNs = 10'000'000;  // for a rate that is right to 10^-4
+  while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
+  const double ns_per_tick =
+      static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
+  const auto time = [&](uint64_t ticks) {
+    return static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - start_.ticks)) *
+                                ns_per_tick);
+  };
+  profile.duration = time(stopped_ != 0 ? stopped_ : now.ticks);
+
+  struct Known {  // about the invocation of an id, in one record
+    uint64_t id;
+    SpanNames names = {};
+    int64_t pushed = -1, completed = -1;
+    int pusher = -1;
+  };
+  std::vector<Known> known;
+  for (ThreadProfile* thread : threads_) {
+    MutexLock thread_lock(thread->mutex_);
+    if (thread->session_ != session) continue;
+    const int index = static_cast<int>(profile.threads.size());
+    profile.threads.push_back(thread->thread_);
+    profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
+    for (const auto& chunk : thread->chunks_) {
+      const uint32_t count = chunk->count.load(std::memory_order_acquire);
+      for (const ProfileRecord& record : std::span(chunk->records, count)) {
+        const int64_t begin = time(record.begin);
+        switch (record.type) {
+          case ProfileRecord::Type::kSpan:
+          case ProfileRecord::Type::kAdopted: {
+            ProfileSpan& span = profile.spans.emplace_back();
+            span.id = record.id;
+            span.parent = record.parent;
+            span.begin = begin;
+            span.end = time(record.end);
+            span.thread = index;
+            span.kind = record.kind;
+            span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
+            span.name = record.name;
+            span.node = record.node;
+            span.custom = record.custom;
+            span.adopted = record.type == ProfileRecord::Type::kAdopted;
+            break;
+          }
+          case ProfileRecord::Type::kCompleted:
+            known.push_back({.id = record.id, .completed = begin});
+            break;
+          case ProfileRecord::Type::kPushed:
+            known.push_back({.id = record.id,
+                             .names = {.name = record.name},
+                             .pushed = begin,
+                             .pusher = index});
+            break;
+          case ProfileRecord::Type::kCounter:
+            profile.counters.push_back({begin, record.name, std::bit_cast<double>(record.end)});
+            break;
+          case ProfileRecord::Type::kMarker:
+          case ProfileRecord::Type::kFrame:
+            profile.markers.push_back(
+                {begin, record.name, index, record.type == ProfileRecord::Type::kFrame});
+            break;
+        }
+      }
+    }
+  }
+  bool any_adopted = false;
+  for (const ProfileSpan& span : profile.spans) any_adopted |= span.adopted && span.name == 0;
+  if (any_adopted)
+    for (const ProfileSpan& span : profile.spans)
+      if (!span.adopted) known.push_back({.id = span.id, .names = {span.name, span.node}});
+  const auto by_id = [](const Known& a, const Known& b) { return a.id < b.id; };
+  std::sort(known.begin(), known.end(), by_id);
+  if (!known.empty())
+    for (ProfileSpan& span : profile.spans) {
+      const auto [first, last] =
+          std::equal_range(known.begin(), known.end(), Known{.id = span.id}, by_id);
+      for (auto fact = first; fact != last; ++fact) {
+        if (span.name == 0) {
+          span.name = fact->names.name;
+          span.node = fact->names.node;
+        }
+        if (fact->pushed >= 0) {
+          span.pushed = fact->pushed;
+          span.pusher = fact->pusher;
+        }
+        if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
+      }
+    }
+  Sort(profile);
+  return profile;
+}
+
+// The child's one thread begins without what its parent has recorded; its parent's threads do not
+// exist here.
+OPKIT_INLINE void Recorder::ResetAfterFork() {
+  mutex_.ResetAfterFork();
+  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  stopped_ = 1;
+  threads_.clear();
+  if (ThreadProfile* mine = t_profile) {
+    mine->ResetAfterFork();
+    threads_.push_back(mine);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_
+
 // ---- opkit/device/impl/native_stream.ipp
 // The table of opkit/device/native_stream.hpp.
 #ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
@@ -30174,6 +31662,85 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+
+// ---- opkit/base/impl/output_file.ipp
+// The definitions of base/output_file.hpp.
+#ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+#define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An open file of its own name beside `target`, which is stored in `name`; -1 where the folder
+// takes none.
+inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
+  for (int n = 0;; ++n) {
+    *name = StrCat(target, ".", getpid(), ".", n, ".new");
+    const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
+  struct stat old;
+  const bool exists = stat(path.c_str(), &old) == 0;
+  if (exists) {
+    if (access(path.c_str(), W_OK) != 0) Fail();
+    if (char* real = realpath(path.c_str(), nullptr)) {
+      target_ = real;
+      std::free(real);
+    }
+  }
+  if (!exists || S_ISREG(old.st_mode)) {
+    const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
+    if (made >= 0) {
+      // The owner may not be ours to keep; whoever could read the old file can read the new one.
+      if (exists) static_cast<void>(fchmod(made, old.st_mode & 07777));
+      file_ = fdopen(made, "wb");
+      return;
+    }
+    temporary_.clear();
+    if (!exists) Fail();
+  }
+  file_ = std::fopen(path.c_str(), "ab");
+  if (!file_) Fail();
+}
+OPKIT_INLINE OutputFile::~OutputFile() {
+  if (file_) std::fclose(file_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+OPKIT_INLINE void OutputFile::Write(std::string_view bytes) {
+  // A pipe or a device has nothing to cut off.
+  if (temporary_.empty() && !std::exchange(truncated_, true) && ftruncate(fileno(file_), 0) != 0 &&
+      errno != EINVAL)
+    Fail();
+  if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) Fail();
+}
+
+OPKIT_INLINE void OutputFile::Commit() {
+  Write({});
+  if (std::fclose(std::exchange(file_, nullptr)) != 0) Fail();
+  if (temporary_.empty()) return;
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) Fail();
+  temporary_.clear();
+}
+
+OPKIT_INLINE void OutputFile::Fail() const {
+  Throw(ErrorCode::kFailedPrecondition, "cannot write '", path_, "': ", std::strerror(errno));
+}
+
+OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
+  OutputFile file(path);
+  file.Write(bytes);
+  file.Commit();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -29,11 +29,11 @@ TEST_CASE("scopes nest: a child names its parent, and the end of one restores th
   CHECK(parent.parent == 0);
   CHECK(parent.kind == InvocationKind::kOperator);
   {
-    InvocationScope inner(InvocationKind::kSubOperator);
+    InvocationScope inner(InvocationKind::kOperator);
     const Invocation child = CurrentInvocation();
     CHECK(child.id != parent.id);
     CHECK(child.parent == parent.id);
-    CHECK(child.kind == InvocationKind::kSubOperator);
+    CHECK(child.kind == InvocationKind::kOperator);
     {
       InvocationScope user(InvocationKind::kUserCode);
       CHECK(CurrentInvocation().parent == child.id);

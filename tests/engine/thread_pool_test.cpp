@@ -330,7 +330,7 @@ TEST_CASE("a task runs under the invocation that pushed it, also through several
       outer = opkit::CurrentInvocation();
       pool.Submit([&] {
         seen_outer = opkit::CurrentInvocation();
-        opkit::InvocationScope sub(opkit::InvocationKind::kSubOperator);
+        opkit::InvocationScope sub(opkit::InvocationKind::kOperator);
         inner = opkit::CurrentInvocation();
         pool.Submit([&] {
           seen_inner = opkit::CurrentInvocation();

@@ -21,7 +21,7 @@ ROWS = [
     ["base"],
     ["core"],
     ["device"],
-    ["engine"],
+    ["engine", "profile"],
     ["op"],
     ["dispatch"],  # not there yet, as docs/architecture.md says
     ["graph"],

@@ -37,7 +37,7 @@ TEST_CASE("an operator runs in an invocation of its own, and one inside it is it
   CHECK(outer.kind == InvocationKind::kOperator);
   CHECK(inner.id != outer.id);
   CHECK(inner.parent == outer.id);
-  CHECK(inner.kind == InvocationKind::kSubOperator);
+  CHECK(inner.kind == InvocationKind::kOperator);
   CHECK(after == outer);
   CHECK(CurrentInvocation() == Invocation{});
   const uint64_t first = outer.id;

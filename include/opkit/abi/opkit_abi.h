@@ -225,7 +225,7 @@ typedef struct opkit_scope {
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
-  uint64_t kind;
+  uint64_t kind; /* in its low 8 bits; the others are the host's: hand them on as they are */
 } opkit_invocation;
 
 /* What the host offers. `call` is the one that forward or backward was given. */

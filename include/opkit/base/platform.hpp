@@ -113,6 +113,9 @@ void PinCurrentThread(int index);
 
 // As ps, top and gdb show it; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
+void GetCurrentThreadName(char (&name)[16]);
+// The system's number of the calling thread, which traces and debuggers show.
+inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
 // A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
 struct FileMapping {

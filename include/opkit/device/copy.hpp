@@ -57,6 +57,8 @@ struct PreparedCopy {
   void Run(void* stream = nullptr) const;
 };
 
+inline SpanNames CopyNames() { return {InternName("Copy")}; }
+
 }  // namespace detail
 
 // Registers the copy from one device type's memory to another's and returns the one before (null if
@@ -76,7 +78,7 @@ template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy);
+  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
   if constexpr (NativeStreamContext<Context>) {
     if (!source.is_dense())

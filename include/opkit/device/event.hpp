@@ -69,6 +69,9 @@ class EventState : public RefCounted {
   // Only the thread that records it waits for it, and may change what it fails with.
   void SetPrivate() { private_ = true; }
 
+  // The invocation whose span in a profile ends with this event. Before the work is issued.
+  void SetSpan(uint64_t invocation) { span_ = invocation; }
+
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
   // long before that). Touched by the recording thread before the work is issued and by the device
   // after it, never at once.
@@ -90,6 +93,7 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
+  uint64_t span_ = 0;
 };
 
 // How a device type makes its event states; the plain EventState where none was set.

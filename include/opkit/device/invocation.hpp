@@ -1,6 +1,7 @@
 // Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
 // Invoke open a scope; a task captures the token when it is pushed and adopts it where it runs, so
-// work done anywhere is attributed to its operator. Names are never parsed to find this out.
+// work done anywhere is attributed to its operator. Names are never parsed to find this out. The
+// profiler sees scopes begin and end through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -8,18 +9,26 @@
 #include <cstdint>
 #include <utility>
 
+#include "opkit/base/interned_names.hpp"
 #include "opkit/config.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
+struct Device;
+
+// What is running, wherever it runs: an operator that another one invokes keeps its kind, and has
+// the other's id as its parent.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions
-  kSubOperator,     // invoked from inside another operator
+  kSubOperator,     // unused; was an operator inside another one
   kUserCode,        // a scope that an author opened
   kConverter,
   kCopy,
+  kRun,    // of an executor or a net
+  kTask,   // an operation pushed to an engine
+  kPhase,  // a part of Compile
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -27,7 +36,36 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   InvocationKind kind = InvocationKind::kNone;
+  // While a profile is recorded: the interned path of the nearest custom operator around it, or of
+  // itself, as in "Outer::MyOp"; 0 outside of every one.
+  uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
+};
+
+// Interned names of a span (base/interned_names.hpp): of the operator's type, task or scope, and of
+// the node. 0 for none.
+struct SpanNames {
+  uint32_t name = 0;
+  uint32_t node = 0;
+};
+
+// Receives the spans of all threads. A sink lives as long as the process.
+class SpanSink {
+ public:
+  // A span of `now` begins on this thread, inside the one that began there last. `adopted`: it is a
+  // part of an invocation that was opened or pushed elsewhere. `device` is null where there is
+  // none. May set `now.custom`.
+  virtual void Open(Invocation& now, SpanNames names, const Device* device,
+                    bool adopted) noexcept = 0;
+  // The span that began last on this thread ends.
+  virtual void Close() noexcept = 0;
+  // The event of an operator's run has ended, which may be long after its span on the host.
+  virtual void Completed(uint64_t id) noexcept = 0;
+  // `task` was handed to an engine by this thread.
+  virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
+
+ protected:
+  ~SpanSink() = default;
 };
 
 namespace detail {
@@ -39,6 +77,11 @@ struct InvocationState {
 };
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
+inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
+
+// The sink of the process, or null. Relaxed: a sink never goes away, and what it needs was there
+// before it was installed; a thread that sees it late records later.
+inline SpanSink* CurrentSpanSink() { return g_span_sink.load(std::memory_order_relaxed); }
 
 // Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
 // its own, so that opening a scope touches nothing shared.
@@ -67,20 +110,53 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 class InvocationScope {
  public:
   explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind};
+    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
+                                    previous_.custom};
+  }
+  // `names()` is called where a profile is recorded.
+  template <class Names>
+  InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
+    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+      Open(*sink, names(), &device, /*adopted=*/false);
+  }
+  template <class Names>
+  InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
+    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+      Open(*sink, names(), nullptr, /*adopted=*/false);
   }
   // Continues `token` itself on this thread, without a new identity.
-  static InvocationScope Adopt(Invocation token) { return InvocationScope(token); }
+  static InvocationScope Adopt(Invocation token) {
+    return Adopt(token, [] { return SpanNames{}; });
+  }
+  template <class Names>
+  static InvocationScope Adopt(Invocation token, Names names) {
+    return InvocationScope(token, names);
+  }
 
   InvocationScope(const InvocationScope&) = delete;
   InvocationScope& operator=(const InvocationScope&) = delete;
-  ~InvocationScope() { detail::t_invocation.current = previous_; }
+  ~InvocationScope() {
+    if (sink_) [[unlikely]]
+      sink_->Close();
+    detail::t_invocation.current = previous_;
+  }
+
+  bool is_recorded() const { return static_cast<bool>(sink_); }
 
  private:
-  explicit InvocationScope(Invocation token) : previous_(detail::t_invocation.current) {
+  template <class Names>
+  InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
+    if (SpanSink* sink = detail::CurrentSpanSink(); sink && token.id != previous_.id) [[unlikely]]
+      Open(*sink, names(), nullptr, /*adopted=*/true);
   }
+  void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
+    sink.Open(detail::t_invocation.current, names, device, adopted);
+    sink_ = &sink;
+  }
+
   Invocation previous_;
+  SpanSink* sink_ = nullptr;
 };
 
 namespace detail {

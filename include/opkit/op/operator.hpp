@@ -34,7 +34,7 @@ class Operator : public OperatorBase {
 
   bool Run(int stream_id = 0) final {
     if (RunsDirectly()) [[likely]] {
-      InvocationScope invocation(NextInvocationKind());
+      InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
       RunDirectly();
       return true;
     }
@@ -89,10 +89,13 @@ class Operator : public OperatorBase {
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
     const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
-    InvocationScope invocation(NextInvocationKind());
+    InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
     ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
-    if (by_event) PrepareEvent();
+    if (by_event) {
+      PrepareEvent();
+      if (invocation.is_recorded()) event().state()->SetSpan(CurrentInvocation().id);
+    }
     try {
       body();
       PublishOutputs();

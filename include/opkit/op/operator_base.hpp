@@ -322,11 +322,14 @@ class OperatorBase : public Observable<OperatorBase> {
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
+  // What a profile calls its runs.
+  SpanNames span_names() const {
+    if (span_names_.name == 0) [[unlikely]]
+      InternNames();
+    return span_names_;
+  }
 
  protected:
-  InvocationKind NextInvocationKind() const {
-    return CurrentInvocation().id != 0 ? InvocationKind::kSubOperator : invocation_kind_;
-  }
   // Operators of loaded libraries and functions call it, so that their work is attributed as
   // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
@@ -395,6 +398,7 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
                                   Device device);
   OPKIT_COLD void MakeEvent();
+  OPKIT_COLD void InternNames() const;
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const;
@@ -415,6 +419,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
+  mutable SpanNames span_names_;  // once they were asked for
 };
 
 }  // namespace opkit

@@ -49,6 +49,10 @@ OPKIT_INLINE void SetCurrentThreadName(const char* name) {
   pthread_setname_np(pthread_self(), shortened);
 }
 
+OPKIT_INLINE void GetCurrentThreadName(char (&name)[16]) {
+  if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) name[0] = 0;
+}
+
 OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
   FileMapping out;
   // Without O_NONBLOCK opening a pipe would wait for its writer.

@@ -80,7 +80,7 @@ OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunct
 OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy);
+  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   prepared.Run();
   *target = std::move(prepared.target);
 }

@@ -3,6 +3,7 @@
 #define OPKIT_DEVICE_IMPL_EVENT_IPP_
 
 #include "opkit/device/event.hpp"
+#include "opkit/device/invocation.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -35,6 +36,8 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     }
     waiters_ = nullptr;
   }
+  if (span_ != 0) [[unlikely]]
+    if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
   if (callbacks.empty()) return true;
   const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
   for (auto& callback : callbacks) callback();
@@ -50,6 +53,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
+  span_ = 0;
   callbacks_.clear();
   retained.clear();
   return true;

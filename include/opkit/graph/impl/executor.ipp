@@ -62,6 +62,8 @@ class Executor::Impl {
     event_.SetScheduled();
     claim.Keep();
     run_state_ = RunState::kRunningAsync;
+    const InvocationScope scope(InvocationKind::kRun, RunNames);
+    if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
     self_.StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
     return event_;
@@ -191,8 +193,10 @@ class Executor::Impl {
           "plan");
   }
 
+  static SpanNames RunNames() { return {InternName("Executor::Run")}; }
   void RunClaimed(Timeout timeout) {
     Prepare();
+    const InvocationScope scope(InvocationKind::kRun, RunNames);
     ObserverScope<Executor> observers(self_);
     try {
       current_->Run(timeout);

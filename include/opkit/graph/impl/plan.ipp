@@ -107,6 +107,8 @@ OPKIT_INLINE std::string Plan::Describe(
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
+  const InvocationScope scope(InvocationKind::kPhase,
+                              [] { return SpanNames{InternName("Compile")}; });
   auto state = detail::MakeIntrusive<detail::PlanState>(
       options.passes ? options.passes->Run(graph) : DefaultPasses().Run(graph), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)

@@ -87,8 +87,8 @@ class BoundPlan final : public RefCounted {
         __builtin_prefetch(plan_.steps_[Index(i + kAhead)].op);
       try {
         current_.id = plan_.first_id_ + static_cast<uint64_t>(i);
-        current_.kind = outer_.id != 0 ? InvocationKind::kSubOperator : step.kind;
-        if (!step.direct) [[unlikely]] {
+        current_.kind = step.kind;
+        if (!step.direct || CurrentSpanSink()) [[unlikely]] {
           current_ = outer_;
           return plan_.RunScoped(i, step);
         }

@@ -6,9 +6,9 @@
 #include <charconv>
 #include <cstring>
 
+#include "opkit/base/output_file.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/npy.hpp"
-#include "opkit/interop/output_file.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

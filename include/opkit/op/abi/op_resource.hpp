@@ -208,13 +208,26 @@ class OpCompletion {
   opkit_completion* completion_;
 };
 
+namespace detail {
+
+// The upper half of the ABI's kind is the host's own: Invocation::custom.
+inline opkit_invocation ToAbi(const Invocation& identity) {
+  return {identity.id, identity.parent,
+          static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
+}
+inline Invocation FromAbi(const opkit_invocation& identity) {
+  return {identity.id, identity.parent, static_cast<InvocationKind>(identity.kind & 0xff),
+          static_cast<uint32_t>(identity.kind >> 32)};
+}
+
+}  // namespace detail
+
 // Goes on with the work of an operator in a thread of the author's own, for the scope's life.
 // `identity` comes from OpResource::invocation.
 class OpAdoption {
  public:
   explicit OpAdoption(const Invocation& identity) {
-    const opkit_invocation token{identity.id, identity.parent,
-                                 static_cast<uint64_t>(identity.kind)};
+    const opkit_invocation token = detail::ToAbi(identity);
     detail::g_host->adopt(&token, &scope_);
   }
   OpAdoption(OpAdoption&&) = delete;
@@ -335,7 +348,7 @@ class OpResource {
   Invocation invocation() const {
     opkit_invocation now{};
     host()->invocation(&now);
-    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+    return detail::FromAbi(now);
   }
 
   // Operators with setAsync() call it: the function may return before its outputs are there, and

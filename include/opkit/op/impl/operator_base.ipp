@@ -4,6 +4,9 @@
 
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/operator_base.hpp"
+#ifdef OPKIT_COMPILED
+#include "opkit/profile/environment.hpp"
+#endif
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -112,6 +115,10 @@ OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage ow
           " bytes at ", address, "; give it memory aligned to 64 bytes, or null and 0");
   scratch_.Plan(bytes, size, std::move(owner));
 }
+OPKIT_INLINE void OperatorBase::InternNames() const {
+  span_names_ = {InternName(def().type()), InternName(def().name())};
+}
+
 OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
   identity->file = file;
@@ -289,6 +296,13 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
       error.AddContext(
           StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
 }
+
+#ifdef OPKIT_COMPILED
+// Here, because a program with operators links this file whatever else it leaves out.
+namespace {
+[[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
+}
+#endif
 
 }  // namespace opkit
 

@@ -53,7 +53,10 @@ inline OpSlot EngineCore::Prepare(VarList reads, VarList writes, const PushOptio
   op->name = options.name ? options.name : "";
   op->mode = closure.asynchronous ? OpMode::kAsynchronous : OpMode::kSynchronous;
   op->updates = options.update;
-  op->invocation = CurrentInvocation();
+  const Invocation pusher = CurrentInvocation();
+  op->invocation = {NextInvocationIds(1), pusher.id, InvocationKind::kTask, pusher.custom};
+  if (SpanSink* sink = CurrentSpanSink()) [[unlikely]]
+    sink->Pushed(op->invocation, {InternName(op->name)});
   try {
     if (options.device.type != DeviceType::kCPU) [[unlikely]] {
       if (closure.asynchronous) {

@@ -133,7 +133,8 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   const Device device = op->details().device;
   Event event(device);
   try {
-    const auto scope = InvocationScope::Adopt(op->invocation);
+    const auto scope =
+        InvocationScope::Adopt(op->invocation, [&] { return SpanNames{InternName(op->name)}; });
     // Exceptions of the closure stay in the operation: a stream may skip the work of others for
     // them.
     IssueFunctionOf(device)(

@@ -260,19 +260,18 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
-  static void ScopeBegin(const opkit_call*, const char*, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationKind::kUserCode);
+  static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(
+        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
   }
   static void ScopeEnd(opkit_scope* scope) {
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    const Invocation now = CurrentInvocation();
-    *identity = {now.id, now.parent, static_cast<uint64_t>(now.kind)};
+    *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
-        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)}));
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {

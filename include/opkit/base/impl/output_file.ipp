@@ -1,15 +1,15 @@
-// The definitions of interop/output_file.hpp.
-#ifndef OPKIT_INTEROP_IMPL_OUTPUT_FILE_IPP_
-#define OPKIT_INTEROP_IMPL_OUTPUT_FILE_IPP_
+// The definitions of base/output_file.hpp.
+#ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+#define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "opkit/base/output_file.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/strings.hpp"
-#include "opkit/interop/output_file.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -83,4 +83,4 @@ OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
 
 }  // namespace opkit
 
-#endif  // OPKIT_INTEROP_IMPL_OUTPUT_FILE_IPP_
+#endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_

@@ -1,6 +1,6 @@
 // OutputFile, WriteFile: a file is written whole, or stays what it was.
-#ifndef OPKIT_INTEROP_OUTPUT_FILE_HPP_
-#define OPKIT_INTEROP_OUTPUT_FILE_HPP_
+#ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
+#define OPKIT_BASE_OUTPUT_FILE_HPP_
 
 #include <cstdio>
 #include <string>
@@ -37,7 +37,7 @@ void WriteFile(const std::string& path, std::string_view bytes);
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/interop/impl/output_file.ipp"
+#include "opkit/base/impl/output_file.ipp"
 #endif
 
-#endif  // OPKIT_INTEROP_OUTPUT_FILE_HPP_
+#endif  // OPKIT_BASE_OUTPUT_FILE_HPP_

@@ -1,4 +1,4 @@
-#include "opkit/interop/output_file.hpp"
+#include "opkit/base/output_file.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>

@@ -1,0 +1,23 @@
+// OPKIT_PROFILE=trace.json in the environment profiles a program that says nothing of it.
+#ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
+#define OPKIT_PROFILE_ENVIRONMENT_HPP_
+
+#include "opkit/config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
+// of a trace; once. Returns whether it does.
+bool ProfileByEnvironment();
+
+}  // namespace detail
+
+#ifndef OPKIT_COMPILED
+// The compiled runtime has one where operators are compiled.
+[[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
+#endif
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_

@@ -1,0 +1,175 @@
+// The writer of Chrome traces.
+#ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
+#include <map>
+
+#include "opkit/base/index.hpp"
+#include "opkit/base/output_file.hpp"
+#include "opkit/profile/chrome_trace.hpp"
+#include "opkit/profile/json_text.hpp"
+#include "opkit/profile/nesting.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ChromeTrace {
+ public:
+  ChromeTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(getpid()) {}
+
+  void Write() {
+    out_ += R"({"displayTimeUnit":"ns","distributedInfo":{"rank":0},"otherData":{"dropped":)";
+    AppendInteger(out_, profile_.dropped);
+    out_ += "},\"traceEvents\":[";
+    WriteNames();
+    WalkSpans(
+        profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
+        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+          if (span.kind == InvocationKind::kCustomOperator && !span.adopted)
+            WriteUserCode(span, begin, end);
+        },
+        [](const ProfileSpan&, int64_t) {});
+    for (const ProfileCounter& counter : profile_.counters) {
+      Begin("C", InternedName(counter.name), counter.time);
+      out_ += R"(,"args":{"value":)";
+      Text(counter.value).AppendTo(out_);
+      out_ += "}}";
+    }
+    for (const ProfileMarker& marker : profile_.markers) {
+      Begin("i", InternedName(marker.name), marker.time);
+      Thread(marker.thread);
+      out_ += marker.frame ? R"(,"cat":"frame","s":"p"})" : R"(,"cat":"marker","s":"t"})";
+    }
+    out_ += "\n]}\n";
+    file_.Write(out_);
+  }
+
+ private:
+  void WriteNames() {
+    Metadata("process_name", -1, program_invocation_short_name);
+    for (size_t i = 0; i < profile_.threads.size(); ++i)
+      Metadata("thread_name", static_cast<int>(i), profile_.threads[i].name);
+  }
+  void Metadata(const char* what, int thread, std::string_view name) {
+    Begin("M", what, 0);
+    if (thread >= 0) Thread(thread);
+    out_ += R"(,"args":{"name":)";
+    AppendJsonString(out_, name);
+    out_ += "}}";
+  }
+  void WriteSpan(const ProfileSpan& span) {
+    const std::string& name = NameOf(span);
+    BeginEscaped("X", name, span.begin);
+    Duration(span.end - span.begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"id":)";
+    AppendInteger(out_, span.id);
+    out_ += R"(,"parent":)";
+    AppendInteger(out_, span.parent);
+    if (span.node != 0) {
+      out_ += R"(,"node":)";
+      AppendJsonString(out_, InternedName(span.node));
+    }
+    if (span.device != Device{}) {
+      out_ += R"(,"device":)";
+      AppendJsonString(out_, ToString(span.device));
+    }
+    if (span.pushed >= 0) {
+      out_ += R"(,"wait_us":)";
+      AppendMicroseconds(out_, span.begin - span.pushed);
+    }
+    out_ += "}}";
+    if (span.completed >= 0) {
+      Pair("b", name, span, span.begin, span.thread);
+      Pair("e", name, span, span.completed, span.thread);
+    }
+    if (span.pushed >= 0 && span.pusher >= 0) {
+      Pair("s", name, span, span.pushed, span.pusher);
+      Pair("f", name, span, span.begin, span.thread);
+    }
+  }
+  void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
+    Begin("X", StrCat(InternedName(span.custom), "::user_code"), begin);
+    Duration(end - begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"parent":)";
+    AppendInteger(out_, span.id);
+    out_ += "}}";
+  }
+  // One of two events that belong together by the invocation's id.
+  void Pair(const char* phase, const std::string& name, const ProfileSpan& span, int64_t time,
+            int thread) {
+    BeginEscaped(phase, name, time);
+    Thread(thread);
+    const bool is_flow = *phase == 's' || *phase == 'f';
+    out_ += is_flow ? R"(,"cat":"push","id":)" : R"(,"cat":"asynchronous","id":)";
+    AppendInteger(out_, span.id);
+    out_ += *phase == 'f' ? R"(,"bp":"e"})" : "}";
+  }
+
+  void Begin(const char* phase, std::string_view name, int64_t time) {
+    std::string escaped;
+    AppendJsonString(escaped, name);
+    BeginEscaped(phase, escaped, time);
+  }
+  void BeginEscaped(const char* phase, const std::string& name, int64_t time) {
+    if (out_.size() > kBlock) {
+      file_.Write(out_);
+      out_.clear();
+    }
+    out_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
+    first_ = false;
+    out_ += phase;
+    out_ += R"(","name":)";
+    out_ += name;
+    out_ += R"(,"ts":)";
+    AppendMicroseconds(out_, time);
+    out_ += R"(,"pid":)";
+    AppendInteger(out_, pid_);
+  }
+  void Duration(int64_t ns) {
+    out_ += R"(,"dur":)";
+    AppendMicroseconds(out_, ns);
+  }
+  void Thread(int thread) {
+    out_ += R"(,"tid":)";
+    AppendInteger(out_, profile_.threads[Index(thread)].id);
+  }
+  void Category(const ProfileSpan& span) {
+    out_ += R"(,"cat":")";
+    out_ += DomainOf(span);
+    out_ += '"';
+  }
+  // Escaped and in quotes; spans share few names.
+  const std::string& NameOf(const ProfileSpan& span) {
+    const uint64_t key = uint64_t{span.custom} << 33 | uint64_t{span.name} << 1 |
+                         (span.kind == InvocationKind::kCustomOperator ? 1u : 0u);
+    std::string& name = names_[span.adopted ? 1 : 0][key];
+    if (name.empty()) AppendJsonString(name, DisplayName(span));
+    return name;
+  }
+
+  static constexpr size_t kBlock = 1 << 20;
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const int64_t pid_;
+  std::string out_;
+  bool first_ = true;
+  std::map<uint64_t, std::string> names_[2];
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& path) {
+  OutputFile file(path);
+  detail::ChromeTrace(profile, file).Write();
+  file.Commit();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_

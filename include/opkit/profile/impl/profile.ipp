@@ -1,0 +1,40 @@
+// Names and domains of spans.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_IPP_
+
+#include "opkit/profile/profile.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
+  const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
+  if (span.custom == 0) return name;
+  const std::string path = InternedName(span.custom);
+  if (span.kind == InvocationKind::kCustomOperator)
+    return span.adopted ? StrCat(path, "::user_code") : path;
+  return StrCat(path, "::", name);
+}
+
+OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
+  if (span.custom != 0) return "Custom Operators";
+  switch (span.kind) {
+    case InvocationKind::kUserCode:
+      return "user";
+    case InvocationKind::kConverter:
+      return "converter";
+    case InvocationKind::kCopy:
+      return "copy";
+    case InvocationKind::kRun:
+      return "run";
+    case InvocationKind::kTask:
+      return "task";
+    case InvocationKind::kPhase:
+      return "phase";
+    default:
+      return "operator";
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_IPP_

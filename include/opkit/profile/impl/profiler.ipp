@@ -1,0 +1,60 @@
+// The profiler's functions, which the recorder and the writers do.
+#ifndef OPKIT_PROFILE_IMPL_PROFILER_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILER_IPP_
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "opkit/profile/chrome_trace.hpp"
+#include "opkit/profile/profiler.hpp"
+#include "opkit/profile/recorder.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
+  detail::Recorder::Get().Start(options);
+}
+OPKIT_INLINE void Profiler::Stop() { detail::Recorder::Get().Stop(); }
+OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Get().Pause(); }
+OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Get().Resume(); }
+OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Get().is_running(); }
+OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Get().Read(); }
+OPKIT_INLINE ProfileTable Profiler::Table(const ProfileTableOptions& options) {
+  return MakeProfileTable(Read(), options);
+}
+OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
+  ::opkit::WriteChromeTrace(Read(), path);
+}
+
+OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kCounter, InternName(counter), value);
+}
+OPKIT_INLINE void ProfileMark(std::string_view name) {
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kMarker, InternName(name));
+}
+OPKIT_INLINE void ProfileFrame(std::string_view name) {
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kFrame, InternName(name));
+}
+
+OPKIT_INLINE bool detail::ProfileByEnvironment() {
+  static const char* const path = std::getenv("OPKIT_PROFILE");
+  if (!path || !*path) return false;
+  if (static bool begun = false; std::exchange(begun, true)) return true;
+  Profiler::Start();
+  std::atexit([] {
+    Profiler::Stop();
+    try {
+      Profiler::WriteChromeTrace(path);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
+    }
+  });
+  return true;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILER_IPP_

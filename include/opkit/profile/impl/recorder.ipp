@@ -1,0 +1,336 @@
+// The recorder's threads, chunks and sessions.
+#ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
+#define OPKIT_PROFILE_IMPL_RECORDER_IPP_
+
+#include <algorithm>
+#include <bit>
+#include <span>
+
+#include "opkit/profile/recorder.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// --- one thread
+
+OPKIT_INLINE ThreadProfile::ThreadProfile() {
+  char name[16];
+  GetCurrentThreadName(name);
+  thread_ = {CurrentThreadId(), name};
+}
+
+OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
+  MutexLock lock(mutex_);
+  chunks_.clear();
+  chunk_ = nullptr;
+  count_ = ProfileChunk::kRecords;
+  session_ = session;
+  earlier_ = depth_;
+  dropped_.store(0, std::memory_order_relaxed);
+}
+
+OPKIT_INLINE bool ThreadProfile::NextChunk() {
+  Recorder& recorder = Recorder::Get();
+  const bool fits = recorder.TakeChunk();
+  MutexLock lock(mutex_);
+  if (!fits && recorder.is_ring() && !chunks_.empty()) {
+    std::rotate(chunks_.begin(), chunks_.begin() + 1, chunks_.end());
+    CountDropped(ProfileChunk::kRecords);
+  } else if (!fits) {
+    return false;
+  } else {
+    std::unique_ptr<ProfileChunk> made(new (std::nothrow) ProfileChunk);
+    if (!made) return false;
+    chunks_.push_back(std::move(made));
+  }
+  chunk_ = chunks_.back().get();
+  // Relaxed: the mutex orders it.
+  chunk_->count.store(0, std::memory_order_relaxed);
+  count_ = 0;
+  return true;
+}
+
+// The profile of the calling thread, until its thread-local objects are destroyed.
+inline constinit thread_local ThreadProfile* t_profile = nullptr;
+inline constinit thread_local bool t_profile_ended = false;
+struct ThreadProfileEnd {
+  ~ThreadProfileEnd() {
+    t_profile_ended = true;
+    if (t_profile) std::exchange(t_profile, nullptr)->SetExited();
+  }
+};
+
+// --- the recorder
+
+OPKIT_INLINE Recorder& Recorder::Get() {
+  static Recorder* recorder = [] {
+    auto* made = new Recorder;
+    pthread_atfork([] { Get().mutex_.Lock(); }, [] { Get().mutex_.Unlock(); },
+                   [] { Get().ResetAfterFork(); });
+    return made;
+  }();
+  return *recorder;
+}
+
+OPKIT_INLINE Recorder::Instant Recorder::Instant::Now() { return {Ticks(), MonotonicNs()}; }
+
+OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
+  if (options.max_bytes < static_cast<int64_t>(sizeof(ProfileChunk)))
+    Throw(ErrorCode::kInvalidArgument, "ProfileOptions::max_bytes is ", options.max_bytes,
+          "; expected at least ", sizeof(ProfileChunk), ", one chunk of records");
+  MutexLock lock(mutex_);
+  if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
+    Throw(ErrorCode::kFailedPrecondition,
+          "Profiler::Start: a session runs already; Profiler::Stop ends it");
+  std::erase_if(threads_, [](ThreadProfile* thread) {
+    const bool ended = thread->exited();
+    if (ended) delete thread;
+    return ended;
+  });
+  ring_ = options.ring;
+  chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
+                     std::memory_order_relaxed);
+  session_.store(session_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  stopped_ = 0;
+  start_ = Instant::Now();
+  // Release: a thread that has seen the sink by other means than this pointer finds it made.
+  g_span_sink.store(this, std::memory_order_release);
+}
+
+OPKIT_INLINE void Recorder::Stop() {
+  MutexLock lock(mutex_);
+  if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0) return;
+  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  stopped_ = Ticks();
+}
+
+OPKIT_INLINE void Recorder::Pause() {
+  MutexLock lock(mutex_);
+  g_span_sink.store(nullptr, std::memory_order_relaxed);
+}
+
+OPKIT_INLINE void Recorder::Resume() {
+  MutexLock lock(mutex_);
+  if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0)
+    Throw(ErrorCode::kFailedPrecondition, "Profiler::Resume: no session; call Profiler::Start");
+  g_span_sink.store(this, std::memory_order_release);
+}
+
+OPKIT_INLINE bool Recorder::TakeChunk() {
+  return chunks_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
+}
+
+OPKIT_INLINE ThreadProfile* Recorder::OfThread() {
+  if (t_profile) [[likely]]
+    return t_profile;
+  return MakeOfThread();
+}
+
+OPKIT_INLINE ThreadProfile* Recorder::MakeOfThread() {
+  if (t_profile_ended) return nullptr;
+  static thread_local const ThreadProfileEnd end;
+  static_cast<void>(&end);
+  auto* made = new (std::nothrow) ThreadProfile;
+  if (!made) return nullptr;
+  MutexLock lock(mutex_);
+  threads_.push_back(made);
+  return t_profile = made;
+}
+
+OPKIT_INLINE uint32_t Recorder::CustomPath(uint32_t outer, uint32_t name) {
+  if (outer == 0) return name;
+  struct Known {
+    uint32_t outer, name, path;
+  };
+  static thread_local Known known[8];
+  Known& entry = known[(outer ^ name) & 7];
+  if (entry.outer != outer || entry.name != name)
+    entry = {outer, name, InternName(StrCat(InternedName(outer), "::", InternedName(name)))};
+  return entry.path;
+}
+
+OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device* device,
+                                 bool adopted) noexcept {
+  ThreadProfile* thread = OfThread();
+  if (!thread) return;
+  if (now.kind == InvocationKind::kCustomOperator && !adopted)
+    now.custom = CustomPath(now.custom, names.name);
+  ProfileRecord& record = thread->Open(session_.load(std::memory_order_relaxed));
+  record.id = now.id;
+  record.parent = now.parent;
+  record.name = names.name;
+  record.node = names.node;
+  record.custom = now.custom;
+  record.type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan;
+  record.kind = now.kind;
+  record.device_type = device ? static_cast<int8_t>(device->type) : int8_t{0};
+  record.device_index = device ? static_cast<int8_t>(device->index) : int8_t{0};
+  record.begin = Ticks();
+}
+
+OPKIT_INLINE void Recorder::Close() noexcept {
+  const uint64_t now = Ticks();
+  if (ThreadProfile* thread = t_profile)
+    thread->Close(session_.load(std::memory_order_relaxed), now);
+}
+
+OPKIT_INLINE void Recorder::Add(const ProfileRecord& record) noexcept {
+  if (ThreadProfile* thread = OfThread())
+    thread->Add(session_.load(std::memory_order_relaxed), record);
+}
+OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.id = id;
+  record.type = ProfileRecord::Type::kCompleted;
+  Add(record);
+}
+OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noexcept {
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.id = task.id;
+  record.parent = task.parent;
+  record.name = names.name;
+  record.custom = task.custom;
+  record.type = ProfileRecord::Type::kPushed;
+  record.kind = task.kind;
+  Add(record);
+}
+OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, uint32_t name, double value) noexcept {
+  if (!is_running()) return;
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.end = std::bit_cast<uint64_t>(value);
+  record.name = name;
+  record.type = type;
+  Add(record);
+}
+
+OPKIT_INLINE void Recorder::Sort(Profile& profile) {
+  std::sort(profile.spans.begin(), profile.spans.end(),
+            [](const ProfileSpan& a, const ProfileSpan& b) {
+              if (a.thread != b.thread) return a.thread < b.thread;
+              if (a.begin != b.begin) return a.begin < b.begin;
+              if (a.end != b.end) return a.end > b.end;
+              return a.id < b.id;
+            });
+  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
+  std::stable_sort(profile.counters.begin(), profile.counters.end(), by_time);
+  std::stable_sort(profile.markers.begin(), profile.markers.end(), by_time);
+}
+
+OPKIT_INLINE Profile Recorder::Read() {
+  MutexLock lock(mutex_);
+  const uint32_t session = session_.load(std::memory_order_relaxed);
+  Profile profile;
+  if (session == 0) return profile;
+  Instant now = Instant::Now();
+  constexpr int64_t kEnoughNs = 10'000'000;  // for a rate that is right to 10^-4
+  while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
+  const double ns_per_tick =
+      static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
+  const auto time = [&](uint64_t ticks) {
+    return static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - start_.ticks)) *
+                                ns_per_tick);
+  };
+  profile.duration = time(stopped_ != 0 ? stopped_ : now.ticks);
+
+  struct Known {  // about the invocation of an id, in one record
+    uint64_t id;
+    SpanNames names = {};
+    int64_t pushed = -1, completed = -1;
+    int pusher = -1;
+  };
+  std::vector<Known> known;
+  for (ThreadProfile* thread : threads_) {
+    MutexLock thread_lock(thread->mutex_);
+    if (thread->session_ != session) continue;
+    const int index = static_cast<int>(profile.threads.size());
+    profile.threads.push_back(thread->thread_);
+    profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
+    for (const auto& chunk : thread->chunks_) {
+      const uint32_t count = chunk->count.load(std::memory_order_acquire);
+      for (const ProfileRecord& record : std::span(chunk->records, count)) {
+        const int64_t begin = time(record.begin);
+        switch (record.type) {
+          case ProfileRecord::Type::kSpan:
+          case ProfileRecord::Type::kAdopted: {
+            ProfileSpan& span = profile.spans.emplace_back();
+            span.id = record.id;
+            span.parent = record.parent;
+            span.begin = begin;
+            span.end = time(record.end);
+            span.thread = index;
+            span.kind = record.kind;
+            span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
+            span.name = record.name;
+            span.node = record.node;
+            span.custom = record.custom;
+            span.adopted = record.type == ProfileRecord::Type::kAdopted;
+            break;
+          }
+          case ProfileRecord::Type::kCompleted:
+            known.push_back({.id = record.id, .completed = begin});
+            break;
+          case ProfileRecord::Type::kPushed:
+            known.push_back({.id = record.id,
+                             .names = {.name = record.name},
+                             .pushed = begin,
+                             .pusher = index});
+            break;
+          case ProfileRecord::Type::kCounter:
+            profile.counters.push_back({begin, record.name, std::bit_cast<double>(record.end)});
+            break;
+          case ProfileRecord::Type::kMarker:
+          case ProfileRecord::Type::kFrame:
+            profile.markers.push_back(
+                {begin, record.name, index, record.type == ProfileRecord::Type::kFrame});
+            break;
+        }
+      }
+    }
+  }
+  bool any_adopted = false;
+  for (const ProfileSpan& span : profile.spans) any_adopted |= span.adopted && span.name == 0;
+  if (any_adopted)
+    for (const ProfileSpan& span : profile.spans)
+      if (!span.adopted) known.push_back({.id = span.id, .names = {span.name, span.node}});
+  const auto by_id = [](const Known& a, const Known& b) { return a.id < b.id; };
+  std::sort(known.begin(), known.end(), by_id);
+  if (!known.empty())
+    for (ProfileSpan& span : profile.spans) {
+      const auto [first, last] =
+          std::equal_range(known.begin(), known.end(), Known{.id = span.id}, by_id);
+      for (auto fact = first; fact != last; ++fact) {
+        if (span.name == 0) {
+          span.name = fact->names.name;
+          span.node = fact->names.node;
+        }
+        if (fact->pushed >= 0) {
+          span.pushed = fact->pushed;
+          span.pusher = fact->pusher;
+        }
+        if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
+      }
+    }
+  Sort(profile);
+  return profile;
+}
+
+// The child's one thread begins without what its parent has recorded; its parent's threads do not
+// exist here.
+OPKIT_INLINE void Recorder::ResetAfterFork() {
+  mutex_.ResetAfterFork();
+  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  stopped_ = 1;
+  threads_.clear();
+  if (ThreadProfile* mine = t_profile) {
+    mine->ResetAfterFork();
+    threads_.push_back(mine);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_

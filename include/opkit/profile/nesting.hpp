@@ -1,0 +1,50 @@
+// Walks the spans of a profile as they nest on their threads.
+#ifndef OPKIT_PROFILE_NESTING_HPP_
+#define OPKIT_PROFILE_NESTING_HPP_
+
+#include <vector>
+
+#include "opkit/profile/profile.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which
+// none of its children runs, and close(span, self) with the sum of these times.
+template <class Open, class Gap, class Close>
+void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
+  struct Level {
+    const ProfileSpan* span;
+    int64_t cursor;  // the end of its last child
+    int64_t self = 0;
+  };
+  std::vector<Level> levels;
+  const auto advance = [&](Level& level, int64_t to, int64_t next) {
+    if (to > level.cursor) {
+      level.self += to - level.cursor;
+      gap(*level.span, level.cursor, to);
+    }
+    level.cursor = next;
+  };
+  const auto pop = [&] {
+    Level& level = levels.back();
+    advance(level, level.span->end, level.span->end);
+    close(*level.span, level.self);
+    levels.pop_back();
+  };
+  for (const ProfileSpan& span : profile.spans) {
+    while (!levels.empty() &&
+           (levels.back().span->thread != span.thread || levels.back().span->end < span.end ||
+            levels.back().span->end <= span.begin))
+      pop();
+    if (!levels.empty()) advance(levels.back(), span.begin, span.end);
+    open(span);
+    levels.push_back({&span, span.begin});
+  }
+  while (!levels.empty()) pop();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_NESTING_HPP_

@@ -1,0 +1,74 @@
+// Profile: what was recorded while a profiler ran, decoded. Traces, tables and reports are made of
+// it.
+#ifndef OPKIT_PROFILE_PROFILE_HPP_
+#define OPKIT_PROFILE_PROFILE_HPP_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "opkit/device/invocation.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// A time on one thread that belongs to an invocation. All times are ns since the session began.
+struct ProfileSpan {
+  uint64_t id = 0;      // of the invocation
+  uint64_t parent = 0;  // 0 for none
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t completed = -1;  // when the event of its run ended, where that was after `end`
+  int64_t pushed = -1;     // when a task was handed to its engine
+  int thread = 0;          // index in Profile::threads
+  int pusher = -1;         // the thread that pushed the task
+  InvocationKind kind = InvocationKind::kNone;
+  Device device;
+  // Interned names: of the operator's type, task or scope; of the node; Invocation::custom.
+  uint32_t name = 0;
+  uint32_t node = 0;
+  uint32_t custom = 0;
+  bool adopted = false;  // a part, on this thread, of an invocation that began elsewhere
+};
+
+struct ProfileCounter {
+  int64_t time = 0;
+  uint32_t name = 0;
+  double value = 0;
+};
+
+struct ProfileMarker {
+  int64_t time = 0;
+  uint32_t name = 0;
+  int thread = 0;
+  bool frame = false;  // a frame of the program begins
+};
+
+struct ProfileThread {
+  int64_t id = 0;  // the system's
+  std::string name;
+};
+
+struct Profile {
+  std::vector<ProfileThread> threads;
+  // By thread, then by begin; a span that encloses others comes before them.
+  std::vector<ProfileSpan> spans;
+  std::vector<ProfileCounter> counters;  // by time
+  std::vector<ProfileMarker> markers;    // by time
+  int64_t duration = 0;                  // ns from Start to Stop, or to now
+  int64_t dropped = 0;                   // records that found no room, or gave theirs to later ones
+};
+
+// What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,
+// "MyOp::scope" for a scope of its author's.
+std::string DisplayName(const ProfileSpan& span);
+// "Custom Operators" for these and what runs inside them; else "operator", "user", "converter",
+// "copy", "run", "task" or "phase".
+const char* DomainOf(const ProfileSpan& span);
+
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/profile/impl/profile.ipp"
+#endif
+
+#endif  // OPKIT_PROFILE_PROFILE_HPP_

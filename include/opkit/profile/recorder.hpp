@@ -1,0 +1,170 @@
+// Recorder: the sink that keeps what threads do while a profile is recorded. Every thread writes
+// fixed-size records with raw clock ticks to chunks of its own; Read decodes them.
+#ifndef OPKIT_PROFILE_RECORDER_HPP_
+#define OPKIT_PROFILE_RECORDER_HPP_
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "opkit/profile/options.hpp"
+#include "opkit/profile/profile.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One of these for each span that has ended, each completion, push, counter and marker.
+struct ProfileRecord {
+  enum class Type : uint8_t { kSpan, kAdopted, kCompleted, kPushed, kCounter, kMarker, kFrame };
+
+  uint64_t begin = 0;  // ticks; the only time of what is no span
+  uint64_t end = 0;    // ticks; of a counter the bits of its value
+  uint64_t id = 0;
+  uint64_t parent = 0;
+  uint32_t name = 0, node = 0, custom = 0;
+  Type type = Type::kSpan;
+  InvocationKind kind = InvocationKind::kNone;
+  int8_t device_type = 0;
+  int8_t device_index = 0;
+};
+static_assert(sizeof(ProfileRecord) == 48);
+
+struct ProfileChunk {
+  static constexpr uint32_t kRecords = 2048;
+  // Release by the owning thread, with the reader's acquire: the records before it are written.
+  std::atomic<uint32_t> count{0};
+  ProfileRecord records[kRecords];
+};
+
+// The records of one thread. Only it writes; the mutex guards the list of chunks.
+class ThreadProfile {
+ public:
+  static constexpr int kMaxDepth = 256;
+
+  ThreadProfile();
+
+  // The record of a new span, to be filled.
+  ProfileRecord& Open(uint32_t session) {
+    if (session_ != session) [[unlikely]]
+      BeginSession(session);
+    return open_[std::min(depth_++, kMaxDepth)];
+  }
+  void Close(uint32_t session, uint64_t now) {
+    if (--depth_ < earlier_) [[unlikely]] {
+      earlier_ = depth_;  // it began in an earlier session
+      return;
+    }
+    if (session_ != session) return;
+    if (depth_ >= kMaxDepth) [[unlikely]]
+      return CountDropped();
+    open_[depth_].end = now;
+    Append(open_[depth_]);
+  }
+  void Add(uint32_t session, const ProfileRecord& record) {
+    if (session_ != session) [[unlikely]]
+      BeginSession(session);
+    Append(record);
+  }
+  // The recorder deletes it at the next Start.
+  void SetExited() {
+    MutexLock lock(mutex_);
+    exited_ = true;
+  }
+  bool exited() {
+    MutexLock lock(mutex_);
+    return exited_;
+  }
+  void ResetAfterFork() {
+    mutex_.ResetAfterFork();
+    BeginSession(0);
+    thread_.id = CurrentThreadId();
+  }
+
+ private:
+  friend class Recorder;
+
+  void Append(const ProfileRecord& record) {
+    if (count_ == ProfileChunk::kRecords) [[unlikely]]
+      if (!NextChunk()) return CountDropped();
+    chunk_->records[count_++] = record;
+    chunk_->count.store(count_, std::memory_order_release);
+  }
+  // Relaxed: a statistic that one thread writes.
+  void CountDropped(int64_t records = 1) {
+    dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
+  }
+  OPKIT_COLD void BeginSession(uint32_t session);
+  OPKIT_COLD bool NextChunk();
+
+  ProfileChunk* chunk_ = nullptr;
+  uint32_t count_ = ProfileChunk::kRecords;
+  uint32_t session_ = 0;
+  int depth_ = 0;    // of the spans that are open on the thread
+  int earlier_ = 0;  // how many of them began in earlier sessions
+  std::atomic<int64_t> dropped_{0};
+  ProfileRecord open_[kMaxDepth + 1];  // the last for those that are too deep
+
+  Mutex mutex_;
+  std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
+  ProfileThread thread_;
+  bool exited_ = false;
+};
+
+// The process has one, which is never destroyed: scopes that are open while it ends still use it.
+class Recorder final : public SpanSink {
+ public:
+  static Recorder& Get();
+
+  // Begins an empty session. Error (kFailedPrecondition) while one runs.
+  void Start(const ProfileOptions& options);
+  // Ends or interrupts the recording; what was recorded stays until the next Start.
+  void Stop();
+  void Pause();
+  void Resume();
+  bool is_running() const { return CurrentSpanSink() == this; }
+  // What this session has recorded until now. Threads go on recording meanwhile.
+  Profile Read();
+
+  void Open(Invocation& now, SpanNames names, const Device* device, bool adopted) noexcept override;
+  void Close() noexcept override;
+  void Completed(uint64_t id) noexcept override;
+  void Pushed(const Invocation& task, SpanNames names) noexcept override;
+  void Note(ProfileRecord::Type type, uint32_t name, double value = 0) noexcept;
+
+  // A chunk's place in the bound on memory. False where there is none.
+  bool TakeChunk();
+  bool is_ring() const { return ring_; }
+
+ private:
+  struct Instant {
+    uint64_t ticks;
+    int64_t ns;
+    static Instant Now();
+  };
+  ThreadProfile* OfThread();
+  OPKIT_COLD ThreadProfile* MakeOfThread();
+  void Add(const ProfileRecord& record) noexcept;
+  static uint32_t CustomPath(uint32_t outer, uint32_t name);
+  static void Sort(Profile& profile);
+  void ResetAfterFork();
+
+  Mutex mutex_;  // guards what follows, but for the atomics
+  std::vector<ThreadProfile*> threads_;
+  const Instant origin_ = Instant::Now();
+  Instant start_ = origin_;
+  uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
+  bool ring_ = false;
+  // Relaxed, both: a thread that sees a new session late still writes to the one before.
+  std::atomic<uint32_t> session_{0};
+  std::atomic<int64_t> chunks_left_{0};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/profile/impl/recorder.ipp"
+#endif
+
+#endif  // OPKIT_PROFILE_RECORDER_HPP_

@@ -1,0 +1,6 @@
+// The compiled runtime: the profiler.
+#include "opkit/profile/impl/profile.ipp"
+#include "opkit/profile/impl/chrome_trace.ipp"
+#include "opkit/profile/impl/profile_table.ipp"
+#include "opkit/profile/impl/profiler.ipp"
+#include "opkit/profile/impl/recorder.ipp"

@@ -1,0 +1,149 @@
+#include "opkit/profile/chrome_trace.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "support/temporary_folder.hpp"
+
+namespace chrome_trace_test {
+namespace {
+
+using namespace opkit;
+using Json = nlohmann::json;
+
+// The events of the trace of a profile, of one phase.
+struct Trace {
+  explicit Trace(const Profile& profile) {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/trace.json";
+    WriteChromeTrace(profile, path);
+    document = Json::parse(std::ifstream(path));
+  }
+  std::vector<Json> Of(const std::string& phase) const {
+    std::vector<Json> found;
+    for (const Json& event : document.at("traceEvents"))
+      if (event.at("ph") == phase) found.push_back(event);
+    return found;
+  }
+  Json document;
+};
+
+ProfileSpan Span(const char* name, uint64_t id, uint64_t parent, int64_t begin, int64_t end) {
+  ProfileSpan span;
+  span.name = InternName(name);
+  span.id = id;
+  span.parent = parent;
+  span.begin = begin;
+  span.end = end;
+  span.kind = InvocationKind::kOperator;
+  return span;
+}
+
+TEST_CASE("a span is a complete event in microseconds with three decimals") {
+  Profile profile;
+  profile.threads = {{7, "worker"}};
+  profile.spans = {Span("Add", 5, 3, 1'234'567, 1'300'068)};
+  profile.spans[0].node = InternName("n1");
+  const Trace trace(profile);
+  const auto events = trace.Of("X");
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].at("name") == "Add");
+  CHECK(events[0].at("cat") == "operator");
+  CHECK(events[0].at("ts").dump() == "1234.567");
+  CHECK(events[0].at("dur").dump() == "65.501");
+  CHECK(events[0].at("tid") == 7);
+  CHECK(events[0].at("args").at("id") == 5);
+  CHECK(events[0].at("args").at("parent") == 3);
+  CHECK(events[0].at("args").at("node") == "n1");
+  std::set<std::string> names;
+  for (const Json& event : trace.Of("M"))
+    names.insert(event.at("name").get<std::string>() + "=" +
+                 event.at("args").at("name").get<std::string>());
+  CHECK(names.count("thread_name=worker") == 1);
+  CHECK(trace.document.at("distributedInfo").at("rank") == 0);
+}
+
+TEST_CASE("the time of a custom operator outside its sub-operators is its user code") {
+  Profile profile;
+  profile.threads = {{1, "main"}};
+  ProfileSpan mine = Span("MyOp", 1, 0, 0, 100'000), sub = Span("Add", 2, 1, 20'000, 50'000);
+  mine.kind = InvocationKind::kCustomOperator;
+  mine.custom = sub.custom = InternName("MyOp");
+  profile.spans = {mine, sub};
+  std::vector<std::string> seen;
+  for (const Json& event : Trace(profile).Of("X")) {
+    CHECK(event.at("cat") == "Custom Operators");
+    seen.push_back(event.at("name").get<std::string>() + " " + event.at("ts").dump() + " " +
+                   event.at("dur").dump());
+  }
+  CHECK(seen == std::vector<std::string>{"MyOp 0.0 100.0", "MyOp::user_code 0.0 20.0",
+                                         "MyOp::Add 20.0 30.0", "MyOp::user_code 50.0 50.0"});
+}
+
+TEST_CASE("what goes on after its span is an asynchronous pair, a push an arrow to its run") {
+  Profile profile;
+  profile.threads = {{1, "main"}, {2, "worker"}};
+  ProfileSpan issued = Span("OnStream", 8, 0, 10, 20), task = Span("fill", 9, 0, 30, 40);
+  issued.completed = 500;
+  task.thread = 1;
+  task.kind = InvocationKind::kTask;
+  task.pushed = 12;
+  task.pusher = 0;
+  profile.spans = {issued, task};
+  const Trace trace(profile);
+  const auto begin = trace.Of("b"), end = trace.Of("e"), from = trace.Of("s"), to = trace.Of("f");
+  REQUIRE(begin.size() == 1);
+  REQUIRE(end.size() == 1);
+  CHECK(begin[0].at("id") == end[0].at("id"));
+  CHECK(begin[0].at("cat") == end[0].at("cat"));
+  CHECK(end[0].at("ts").dump() == "0.5");
+  REQUIRE(from.size() == 1);
+  REQUIRE(to.size() == 1);
+  CHECK(from[0].at("tid") == 1);
+  CHECK(to[0].at("tid") == 2);
+  CHECK(from[0].at("id") == to[0].at("id"));
+  CHECK(trace.Of("X")[1].at("args").at("wait_us").dump() == "0.018");
+}
+
+TEST_CASE("any bytes of a name make a trace that is valid JSON") {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  const std::string names[] = {
+      all,        "\"quoted\\\"", "\xed\xa0\x80 surrogate", "\xf0\x9f\x98\x80",
+      "\xe2\x82", "\xc0\x80",     "\xf4\x90\x80\x80",       std::string("a\0b", 3)};
+  Profile profile;
+  profile.threads = {{1, all}};
+  for (const std::string& name : names) {
+    profile.spans.push_back(Span("", 1, 0, 0, 1));
+    profile.spans.back().name = InternName(name);
+  }
+  const auto events = Trace(profile).Of("X");
+  REQUIRE(events.size() == std::size(names));
+  CHECK(events[1].at("name") == names[1]);
+  CHECK(events[3].at("name") == names[3]);
+  CHECK(events[4].at("name") == "\xEF\xBF\xBD\xEF\xBF\xBD");
+  CHECK(events[7].at("name") == names[7]);
+}
+
+TEST_CASE("counters and markers are events of their own") {
+  Profile profile;
+  profile.threads = {{1, "main"}};
+  profile.counters = {{5, InternName("queue"), 2.5}};
+  profile.markers = {{6, InternName("here"), 0, false}, {7, InternName("frame"), 0, true}};
+  const Trace trace(profile);
+  REQUIRE(trace.Of("C").size() == 1);
+  CHECK(trace.Of("C")[0].at("args").at("value") == 2.5);
+  REQUIRE(trace.Of("i").size() == 2);
+  CHECK(trace.Of("i")[0].at("s") == "t");
+}
+
+TEST_CASE("a path that cannot be written is an error that names it") {
+  CHECK_THROWS_WITH_AS(WriteChromeTrace({}, "/no/such/folder/trace.json"),
+                       doctest::Contains("/no/such/folder/trace.json"), Error);
+}
+
+}  // namespace
+}  // namespace chrome_trace_test

@@ -1,0 +1,114 @@
+#include "opkit/profile/profile_table.hpp"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace profile_table_test {
+namespace {
+
+using namespace opkit;
+
+ProfileSpan Span(const char* name, int64_t begin, int64_t end, int thread = 0) {
+  ProfileSpan span;
+  span.name = InternName(name);
+  span.begin = begin;
+  span.end = end;
+  span.thread = thread;
+  span.kind = InvocationKind::kOperator;
+  return span;
+}
+
+// A hundred runs of Add of 1 to 100 ns, the first of which are inside Loop.
+Profile Runs() {
+  Profile profile;
+  profile.threads = {{1, "main"}, {2, "worker"}};
+  profile.spans.push_back(Span("Loop", 0, 1000));
+  int64_t at = 10;
+  for (int i = 1; i <= 100; ++i) {
+    profile.spans.push_back(Span("Add", at, at + i));
+    at += i + 10;
+    if (at > 900 && at < 1000) at = 1010;
+  }
+  return profile;
+}
+
+const ProfileTableRow& Row(const ProfileTable& table, const std::string& name) {
+  for (const ProfileTableRow& row : table.rows)
+    if (row.name == name) return row;
+  FAIL("no row " << name);
+  return table.rows[0];
+}
+
+TEST_CASE("a row sums the runs of one name, with percentiles by nearest rank") {
+  const ProfileTable table = MakeProfileTable(Runs());
+  const ProfileTableRow& add = Row(table, "Add");
+  CHECK(add.count == 100);
+  CHECK(add.total == 5050);
+  CHECK(add.self == 5050);
+  CHECK(add.mean == 50.5);
+  CHECK(add.min == 1);
+  CHECK(add.p50 == 50);
+  CHECK(add.p90 == 90);
+  CHECK(add.p99 == 99);
+  CHECK(add.max == 100);
+}
+
+TEST_CASE("self is the time without what runs inside, on the same thread") {
+  Profile profile;
+  profile.threads = {{1, "main"}, {2, "worker"}};
+  ProfileSpan elsewhere = Span("Part", 20, 80, 1);
+  elsewhere.adopted = true;
+  profile.spans = {Span("Outer", 0, 100), Span("Inner", 10, 40), Span("Leaf", 20, 30),
+                   Span("Inner", 50, 60), elsewhere};
+  const ProfileTable table = MakeProfileTable(profile);
+  CHECK(Row(table, "Outer").self == 60);
+  CHECK(Row(table, "Inner").self == 30);
+  CHECK(Row(table, "Inner").total == 40);
+  CHECK(Row(table, "Part").count == 0);
+  CHECK(Row(table, "Part").self == 60);
+}
+
+TEST_CASE("a run on a stream lasts until its event") {
+  Profile profile;
+  profile.threads = {{1, "main"}};
+  profile.spans = {Span("OnStream", 10, 20)};
+  profile.spans[0].completed = 510;
+  CHECK(Row(MakeProfileTable(profile), "OnStream").total == 500);
+  CHECK(Row(MakeProfileTable(profile), "OnStream").self == 10);
+}
+
+TEST_CASE("rows are sorted as asked") {
+  Profile profile = Runs();
+  using Sort = ProfileTableOptions::Sort;
+  CHECK(MakeProfileTable(profile, {.sort = Sort::kTotal}).rows[0].name == "Add");
+  CHECK(MakeProfileTable(profile, {.sort = Sort::kMax}).rows[0].name == "Loop");
+  CHECK(MakeProfileTable(profile, {.sort = Sort::kName}).rows[0].name == "Add");
+  CHECK(MakeProfileTable(profile, {.sort = Sort::kMean}).rows[0].name == "Loop");
+}
+
+TEST_CASE("rows by node tell nodes of one type apart") {
+  Profile profile = Runs();
+  profile.spans[1].node = InternName("first");
+  const ProfileTable table = MakeProfileTable(profile, {.by_node = true});
+  REQUIRE(table.rows.size() == 3);
+  CHECK(ToString(table).find("Add (first)") != std::string::npos);
+}
+
+TEST_CASE("text and JSON hold the rows") {
+  Profile profile = Runs();
+  profile.dropped = 3;
+  const ProfileTable table = MakeProfileTable(profile);
+  const std::string text = ToString(table);
+  CHECK(text.find("5.050") != std::string::npos);
+  CHECK(text.find("3 records found no room") != std::string::npos);
+  const auto json = nlohmann::json::parse(ToJson(table));
+  CHECK(json.at("dropped") == 3);
+  CHECK(json.at("rows").size() == 2);
+  CHECK(json.at("rows")[0].at("name") == "Add");
+  CHECK(json.at("rows")[0].at("p90_ns") == 90);
+  CHECK(MakeProfileTable({}).rows.empty());
+}
+
+}  // namespace
+}  // namespace profile_table_test
