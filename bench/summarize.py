@@ -16,9 +16,10 @@ import sys
 import textwrap
 
 BENCH = pathlib.Path(__file__).resolve().parent
-sys.path += [str(BENCH / "engine"), str(BENCH / "graph")]
+sys.path += [str(BENCH), str(BENCH / "engine"), str(BENCH / "graph")]
+from panel import SIZES  # noqa: E402
 from plot_compile import plot as plot_compile  # noqa: E402
-from plot_task_graph import NAMES, PEERS, SHAPES, SIZES, plot  # noqa: E402
+from plot_task_graph import NAMES, PEERS, SHAPES, plot  # noqa: E402
 
 # Benchmark: our rows and the peer's rows of the same arguments, or of those after the peer's name.
 PAIRS = {
@@ -230,12 +231,13 @@ def task_graph_tables(report, rows):
 
 def memory_plan_tables(rows):
     names = {"WithinCapacity": "until it fits the capacity", "Portfolio": "greedy portfolio",
-             "LowestInTwoSeconds": "lowest in 2 s", "PerfectPacking": "search",
-             "PerfectPackingPortfolio": "greedy portfolio", "Portfolio100k": "greedy portfolio"}
+             "LowestInTwoSeconds": "lowest in 2 s", "PerfectPackingPortfolio": "greedy portfolio",
+             "Portfolio100k": "greedy portfolio"}
     quoted, others = [], []
     for (kind, instance), row in rows.items():
         of = row["counters"]
-        cells = [instance, f"{of['buffers']:,.0f}", names[kind], duration(row["ns"]),
+        instance, _, search = instance.partition("/")
+        cells = [instance, f"{of['buffers']:,.0f}", search or names[kind], duration(row["ns"]),
                  share(row["cv"]), f"{of['arena']:.3f}", f"{of['bound']:.3f}",
                  f"{of['arena'] / of['bound']:.3f}", number(of["naive"])]
         if "minimalloc_s_quoted" in of:

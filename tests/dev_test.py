@@ -24,6 +24,7 @@ class Mistakes(unittest.TestCase):
     def test_what_to_test(self):
         self.says(["test", "bsae"], "there is no folder tests/bsae; did you mean 'base'? (", "op ops")
         self.says(["test", "graph/memroy"], "tests/graph/memroy; did you mean 'graph/memory'? (")
+        self.says(["test", "backend"], "tests/backend; did you mean 'backends'? (")
         self.says(["test", "--al"], "test has no option '--al'; did you mean '--all'?")
         self.says(["test", "base", "core"], "test takes one folder, not 'base core'")
 

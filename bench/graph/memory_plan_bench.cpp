@@ -1,6 +1,6 @@
 // The memory planner on the public instances A to K, on rectangles cut at random (a perfect packing
-// exists) and on 100,000 buffers by the greedy portfolio alone. Peers' figures on A to K are
-// quoted: their programs are in no package registry.
+// exists), by each search that takes them, and on 100,000 buffers by the greedy portfolio alone.
+// Peers' figures on A to K are quoted: their programs are in no package registry.
 //
 //   OPKIT_MINIMALLOC_DIR   folder of A.1048576.csv to K.1048576.csv (github.com/google/minimalloc,
 //                          benchmarks/challenging); without it that part is skipped and says so
@@ -18,6 +18,7 @@
 
 #include "../../tests/graph/memory/guillotine.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
+#include "opkit/graph/memory/search/search.hpp"
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/print/memory_csv.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
@@ -53,8 +54,8 @@ std::vector<MemoryInterval> ReadInstance(const std::string& name) {
                             : opkit::ReadMemoryCsv(text.str()).buffers;
 }
 
-void Plan(benchmark::State& state, const std::vector<MemoryInterval>& buffers,
-          MemoryPlanOptions options, int64_t capacity) {
+MemoryPlan Plan(benchmark::State& state, const std::vector<MemoryInterval>& buffers,
+                MemoryPlanOptions options, int64_t capacity) {
   static uint64_t seed = 0;
   MemoryPlan plan;
   for (auto _ : state) {
@@ -70,6 +71,7 @@ void Plan(benchmark::State& state, const std::vector<MemoryInterval>& buffers,
   state.counters["arena"] = share(plan.arena_bytes);
   state.counters["bound"] = share(plan.lower_bound_bytes);
   state.counters["naive"] = share(plan.naive_bytes);
+  return plan;
 }
 
 void PlanInstance(benchmark::State& state, const Instance& instance, int64_t enough,
@@ -146,11 +148,15 @@ const bool kRegistered = [] {
   for (const size_t count : {100, 300, 1000, 3000}) {
     opkit::RandomGenerator random(count);
     const std::vector<MemoryInterval> buffers = CutRectangle(count, 100'000, kCapacity, random);
-    add("PerfectPacking/" + std::to_string(count), [buffers](benchmark::State& state) {
-      MemoryPlanOptions options;
-      options.time_budget = std::chrono::duration<double>(kSeconds);
-      Plan(state, buffers, options, kCapacity);
-    });
+    for (const opkit::detail::PlannerSearch& search : opkit::detail::kPlannerSearches)
+      add(opkit::StrCat("PerfectPacking/", count, "/", search.name),
+          [buffers, &search](benchmark::State& state) {
+            MemoryPlanOptions options;
+            options.time_budget = std::chrono::duration<double>(kSeconds);
+            options.search = search.name;
+            if (Plan(state, buffers, options, kCapacity).steps == 0)
+              state.SkipWithError("the search does not take these buffers");
+          });
     add("PerfectPackingPortfolio/" + std::to_string(count),
         [buffers](benchmark::State& state) { Portfolio(state, buffers); });
   }

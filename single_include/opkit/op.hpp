@@ -8212,8 +8212,6 @@ class OpSchema {
   // Names, docs and, where it is limited, dtypes of inputs and outputs.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
-  // The dtypes of all inputs and outputs that do not limit theirs.
-  OpSchema& SetElementTypes(const std::vector<DType>& dtypes);
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
   OpSchema& Private() { return private_ = true, *this; }
   // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
@@ -9160,6 +9158,11 @@ namespace detail {
 // The backends that are asked for, in order: by the node, by the preferences for its operator and
 // for all, and the plain operator.
 OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
+// Those of them that no kernel of the program has, each with the sentence of WhyNoBackend.
+OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBackends(
+    const OperatorDef& def);
+// Throws the first of them as an Error (kNotFound).
+OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
 // types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
@@ -13501,12 +13504,6 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
   detail::Describe(outputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
   return *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtypes) {
-  for (auto* values : {&inputs_, &outputs_})
-    for (ValueSchema& value : *values)
-      if (value.dtypes.empty()) value.dtypes = dtypes;
-  return *this;
-}
 
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (!problem_.empty()) return problem_;
@@ -14320,6 +14317,20 @@ OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   return order;
 }
 
+OPKIT_INLINE std::vector<std::pair<std::string, std::string>> MissingBackends(
+    const OperatorDef& def) {
+  std::vector<std::pair<std::string, std::string>> missing;
+  for (std::string& backend : BackendOrder(def)) {
+    std::string why = OpRegistry::Global().WhyNoBackend(backend);
+    if (backend != kReferenceBackend && !why.empty())
+      missing.emplace_back(std::move(backend), std::move(why));
+  }
+  return missing;
+}
+OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
+  for (const auto& [backend, why] : MissingBackends(def)) Throw(ErrorCode::kNotFound, why);
+}
+
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
@@ -14336,7 +14347,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
   }
   if (order.empty() && def.requires_engine()) {
-    for (const std::string& backend : asked) registry.CheckBackend(backend);
+    CheckBackends(def);
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
           " on ", def.device(), ", which has none for it");
   }
@@ -15308,15 +15319,11 @@ inline std::string UnmetLayout(const KernelConfig& config) {
 OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
                                                            std::span<const TensorInfo> inputs,
                                                            std::span<const TensorInfo> outputs) {
-  const OpRegistry& registry = OpRegistry::Global();
-  const OpSchema& schema = registry.GetSchema(def.type());
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
   std::vector<KernelCandidate> out;
   const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
-  for (const std::string& backend : detail::BackendOrder(def)) {
-    if (backend == kReferenceBackend) continue;
-    if (std::string why = registry.WhyNoBackend(backend); !why.empty())
-      out.push_back({nullptr, {}, std::move(why), backend});
-  }
+  for (auto& [backend, why] : detail::MissingBackends(def))
+    out.push_back({nullptr, {}, std::move(why), std::move(backend)});
   for (const Kernel* kernel : kernels) {
     if (!kernel->propose) {
       KernelCandidate& plain = out.emplace_back();

@@ -23,6 +23,7 @@ from onnx import numpy_helper
 
 import cases
 import graphs
+import operators
 import peers
 
 KNOWN = pathlib.Path(__file__).with_name("known.txt")
@@ -94,7 +95,7 @@ class Comparison:
 
     def run(self):
         options = self.options
-        names = [options.only if options.only != "graph" else None] if options.only else [*sorted(cases.MAKERS), *[None] * 12]
+        names = [options.only if options.only != "graph" else None] if options.only else [*sorted(operators.MAKERS), *[None] * 12]
         shutil.rmtree(options.folder, ignore_errors=True)
         end = time.monotonic() + options.minutes * 60 if options.minutes else None
         index = options.case or 0
@@ -108,7 +109,7 @@ class Comparison:
 
     def try_case(self, index, op):
         draw = cases.Draw(self.options.seed, index)
-        case = cases.operator_case(draw, op) if op else graphs.graph_case(draw)
+        case = operators.operator_case(draw, op) if op else graphs.graph_case(draw)
         model = case.model().SerializeToString()
         self.runner.start(model, [numpy_helper.from_array(v).SerializeToString()
                                   for v in case.inputs.values()])
@@ -207,7 +208,7 @@ def main():
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--case", type=int, help="this case of the seed alone")
-    parser.add_argument("--only", choices=[*sorted(cases.MAKERS), "graph"], help="cases of one operator")
+    parser.add_argument("--only", choices=[*sorted(operators.MAKERS), "graph"], help="cases of one operator")
     parser.add_argument("--verbose", action="store_true", help="counts of each operator")
     sys.exit(Comparison(parser.parse_args()).run())
 

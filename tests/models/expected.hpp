@@ -69,8 +69,8 @@ inline std::string ModelDifference(const opkit::Tensor& found, const ExpectedOut
   for (const auto& [index, value] : expected.values) {
     const float here = values[static_cast<size_t>(index)];
     if (!IsClose(here, value, kModelTolerance))
-      return opkit::StrCat("element ", index, ": found ", detail::Text(here), ", expected ",
-                           detail::Text(value));
+      return opkit::StrCat("element ", index, ": found ", compare_detail::Text(here), ", expected ",
+                           compare_detail::Text(value));
   }
   const size_t row = values.size() / expected.argmax.size();
   for (size_t i = 0; i < expected.argmax.size(); ++i) {

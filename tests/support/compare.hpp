@@ -21,7 +21,7 @@ inline bool IsClose(double found, double expected, const Tolerance& tolerance) {
   return std::abs(found - expected) <= tolerance.atol + tolerance.rtol * std::abs(expected);
 }
 
-namespace detail {
+namespace compare_detail {
 
 inline std::string IndexOf(int64_t element, const opkit::Shape& shape) {
   std::string out;
@@ -61,7 +61,7 @@ std::string FirstDifference(const opkit::Tensor& found, const opkit::Tensor& exp
                        opkit::StrCat(differ, " of ", expected.numel(), " differ)"));
 }
 
-}  // namespace detail
+}  // namespace compare_detail
 
 // Empty where `found` is what is expected: the same dtype and shape, and every element close.
 inline std::string Difference(const opkit::Tensor& found, const opkit::Tensor& expected,
@@ -77,9 +77,9 @@ inline std::string Difference(const opkit::Tensor& found, const opkit::Tensor& e
                               uint64_t, opkit::float16, opkit::bfloat16, float, double>(
       expected.dtype(), [&]<class T>() -> std::string {
         if constexpr (std::is_integral_v<T>)
-          return detail::FirstDifference<T>(found, expected, same);
+          return compare_detail::FirstDifference<T>(found, expected, same);
         else
-          return detail::FirstDifference<T>(found, expected, close);
+          return compare_detail::FirstDifference<T>(found, expected, close);
       });
 }
 

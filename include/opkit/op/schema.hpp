@@ -215,8 +215,6 @@ class OpSchema {
   // Names, docs and, where it is limited, dtypes of inputs and outputs.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
-  // The dtypes of all inputs and outputs that do not limit theirs.
-  OpSchema& SetElementTypes(const std::vector<DType>& dtypes);
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
   OpSchema& Private() { return private_ = true, *this; }
   // The operator is one of ONNX's own domain: a model's node of the same name in another domain is

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "opkit/core/device.hpp"
 #include "opkit/device/invocation.hpp"
 
 namespace opkit::inline OPKIT_ABI {

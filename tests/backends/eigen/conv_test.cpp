@@ -1,8 +1,8 @@
 // Conv of the "eigen" backend: the same as the plain operator, however it is cut up.
 #include <doctest/doctest.h>
 
-#include "compare_backends.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/error_of.hpp"
 #include "support/tensors.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 void Compare(const Shape& x, const Shape& w, Arguments args = {}, bool bias = true) {
   std::vector<Tensor> inputs = {Random(x, 1), Random(w, 2)};
   if (bias) inputs.push_back(Random({w[0]}, 3));
-  CheckSameOnEigen("Conv", inputs, std::move(args));
+  CheckSameOn("eigen", "Conv", inputs, std::move(args));
 }
 
 TEST_CASE("Kernels of one pixel: whole vectors, tails, few pixels, many channels") {
@@ -124,7 +124,7 @@ TEST_CASE("A kernel is proposed for float32, with memory for a block of each thr
     const OperatorDef def("Conv", {"x", "w"}, {"y"});
     const std::vector<TensorInfo> inputs = {{dtype, std::move(x)}, {dtype, Shape{8, 3, 3, 3}}};
     const std::vector<TensorInfo> outputs = {{dtype, std::move(y)}};
-    return ProposeOfEigen(KernelQuery{def, inputs, outputs});
+    return ProposeOf("eigen", KernelQuery{def, inputs, outputs});
   };
   const std::vector<KernelConfig> known =
       propose(DType::kFloat32, Shape{1, 3, 500, 500}, Shape{1, 8, 498, 498});

@@ -1,8 +1,8 @@
 // ConvTranspose of the "eigen" backend: the same as the plain operator.
 #include <doctest/doctest.h>
 
-#include "compare_backends.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/error_of.hpp"
 #include "support/tensors.hpp"
 
@@ -16,7 +16,7 @@ void Compare(const Shape& x, const Shape& w, int64_t groups = 1, Arguments args 
   std::vector<Tensor> inputs = {Random(x, 1), Random(w, 2)};
   if (bias) inputs.push_back(Random({w[1] * groups}, 3));
   args.Set("group", groups);
-  CheckSameOnEigen("ConvTranspose", inputs, args);
+  CheckSameOn("eigen", "ConvTranspose", inputs, args);
 }
 
 TEST_CASE("Layers that models use give what the plain operator gives") {
@@ -70,7 +70,7 @@ TEST_CASE("Its memory is that of a block, and other types are refused") {
     const std::vector<TensorInfo> inputs = {{dtype, Shape{1, 8, 500, 500}},
                                             {dtype, Shape{8, 8, 2, 2}}};
     const std::vector<TensorInfo> outputs = {{dtype, Shape{1, 8, 1000, 1000}}};
-    return ProposeOfEigen({def, inputs, outputs})[0].scratch_bytes;
+    return ProposeOf("eigen", {def, inputs, outputs})[0].scratch_bytes;
   };
   CHECK(propose(DType::kFloat32) > 0);
   CHECK(propose(DType::kFloat32) <= int64_t{256} * 1024 * ThreadPool::Current().threads());

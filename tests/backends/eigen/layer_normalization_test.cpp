@@ -1,8 +1,8 @@
 // LayerNormalization of the "eigen" backend: the same as the plain operator.
 #include <doctest/doctest.h>
 
-#include "compare_backends.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/tensors.hpp"
 
 namespace layer_normalization_test {
@@ -12,9 +12,9 @@ namespace {
 
 void Compare(const Shape& x, const Shape& scale, const Shape& bias, int axis) {
   for (int outputs = 1; outputs <= 3; ++outputs)
-    CheckSameOnEigen("LayerNormalization", {Random(x, 1), Random(scale, 2), Random(bias, 3)},
-                     {{"axis", axis}, {"epsilon", 1e-3f}}, outputs);
-  CheckSameOnEigen("LayerNormalization", {Random(x, 1), Random(scale, 2)}, {{"axis", axis}});
+    CheckSameOn("eigen", "LayerNormalization", {Random(x, 1), Random(scale, 2), Random(bias, 3)},
+                {{"axis", axis}, {"epsilon", 1e-3f}}, outputs);
+  CheckSameOn("eigen", "LayerNormalization", {Random(x, 1), Random(scale, 2)}, {{"axis", axis}});
 }
 
 TEST_CASE("Rows of every length, one and several axes") {
@@ -37,7 +37,7 @@ TEST_CASE("Factors that are broadcast, also from row to row") {
 TEST_CASE("Numbers whose sums and squares float does not hold") {
   const Tensor large = Tensor::From<float>(
       {3, 4}, {1e20f, 2e20f, -1e20f, 0, 3e38f, 3e38f, 3e38f, 3e38f, 1, 2, 3, 4});
-  CheckSameOnEigen("LayerNormalization", {large, Filled({4}, 1)});
+  CheckSameOn("eigen", "LayerNormalization", {large, Filled({4}, 1)});
 }
 
 TEST_CASE("A mean far from 0 costs no more digits than in the plain operator") {

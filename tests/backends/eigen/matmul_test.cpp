@@ -2,8 +2,8 @@
 // threads.
 #include <doctest/doctest.h>
 
-#include "compare_backends.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/error_of.hpp"
 #include "support/tensors.hpp"
 
@@ -13,7 +13,7 @@ using namespace opkit;
 namespace {
 
 void Compare(const Shape& a, const Shape& b) {
-  CheckSameOnEigen("MatMul", {Random(a, 1), Random(b, 2)});
+  CheckSameOn("eigen", "MatMul", {Random(a, 1), Random(b, 2)});
 }
 
 TEST_CASE("Matrices, vectors and batches are multiplied as the plain operator does") {
@@ -72,7 +72,8 @@ TEST_CASE("The gradients of both factors are those of the plain operator") {
                               {{0, 8}, {0, 12}, {12, 8}}};
   for (const auto& [y, a, b] : triples)
     for (const int of : {0, 1})
-      CheckSameOnEigen("MatMulGradient", {Random(y, 1), Random(a, 2), Random(b, 3)}, {{"of", of}});
+      CheckSameOn("eigen", "MatMulGradient", {Random(y, 1), Random(a, 2), Random(b, 3)},
+                  {{"of", of}});
 }
 
 TEST_CASE("Gemm with every form of C, scaled and transposed") {
@@ -83,13 +84,14 @@ TEST_CASE("Gemm with every form of C, scaled and transposed") {
       const Tensor a = Random(ta ? Shape{33, 9} : Shape{9, 33}, 1);
       const Tensor b = Random(tb ? Shape{21, 33} : Shape{33, 21}, 2);
       for (const float beta : {1.f, 0.5f, 0.f})
-        CheckSameOnEigen("Gemm", {a, b, Random(form, 3)},
-                         {{"transA", ta}, {"transB", tb}, {"alpha", 0.75f}, {"beta", beta}});
+        CheckSameOn("eigen", "Gemm", {a, b, Random(form, 3)},
+                    {{"transA", ta}, {"transB", tb}, {"alpha", 0.75f}, {"beta", beta}});
     }
-  CheckSameOnEigen("Gemm", {Random({1, 500}, 1), Random({700, 500}, 2), Random({700}, 3)},
-                   {{"transB", 1}});
-  CheckSameOnEigen("Gemm", {Random({4, 5}, 1), Random({5, 6}, 2)}, {{"alpha", 2.f}});
-  CheckSameOnEigen("Gemm", {Random({4, 0}, 1), Random({0, 6}, 2), Random({6}, 3)}, {{"beta", 2.f}});
+  CheckSameOn("eigen", "Gemm", {Random({1, 500}, 1), Random({700, 500}, 2), Random({700}, 3)},
+              {{"transB", 1}});
+  CheckSameOn("eigen", "Gemm", {Random({4, 5}, 1), Random({5, 6}, 2)}, {{"alpha", 2.f}});
+  CheckSameOn("eigen", "Gemm", {Random({4, 0}, 1), Random({0, 6}, 2), Random({6}, 3)},
+              {{"beta", 2.f}});
 }
 
 TEST_CASE("C is not read where beta is 0") {
@@ -109,7 +111,7 @@ TEST_CASE("float64 is computed, other types go to the plain operator") {
   const OperatorDef def("MatMul", {"a", "b"}, {"c"});
   const std::vector<TensorInfo> in(2, {DType::kInt32, Shape{1, 1}}), out = {in[0]};
   CHECK(Contains(ErrorOf([&] {
-                   ProposeOfEigen({def, in, out});
+                   ProposeOf("eigen", {def, in, out});
                  }).message(),
                  "computes float32 and float64, and input 0 is int32"));
 }

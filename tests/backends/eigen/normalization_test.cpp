@@ -1,8 +1,8 @@
 // The normalizations of the "eigen" backend: the same as the plain operators.
 #include <doctest/doctest.h>
 
-#include "compare_backends.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/error_of.hpp"
 #include "support/tensors.hpp"
 
@@ -26,9 +26,9 @@ std::vector<Tensor> BatchInputs(const Shape& x) {
 }
 
 TEST_CASE("BatchNormalization, of images, of vectors, and of one channel") {
-  for (const Shape& shape : kShapes) CheckSameOnEigen("BatchNormalization", BatchInputs(shape));
-  CheckSameOnEigen("BatchNormalization", BatchInputs({30, 2000}), {{"epsilon", 0.5f}});
-  CheckSameOnEigen("BatchNormalization", BatchInputs({300}));
+  for (const Shape& shape : kShapes) CheckSameOn("eigen", "BatchNormalization", BatchInputs(shape));
+  CheckSameOn("eigen", "BatchNormalization", BatchInputs({30, 2000}), {{"epsilon", 0.5f}});
+  CheckSameOn("eigen", "BatchNormalization", BatchInputs({300}));
 }
 
 TEST_CASE("BatchNormalization takes statistics for every activation") {
@@ -38,8 +38,8 @@ TEST_CASE("BatchNormalization takes statistics for every activation") {
     const Shape sample(extents);
     const std::vector<Tensor> inputs = {Random(shape, 1), Random(sample, 2), Random(sample, 3),
                                         Random(sample, 4), Positive(sample, 5)};
-    CHECK(IsTakenByEigen("BatchNormalization", inputs, args, 1));
-    CheckSameOnEigen("BatchNormalization", inputs, args);
+    CHECK(IsTakenBy("eigen", "BatchNormalization", inputs, args, 1));
+    CheckSameOn("eigen", "BatchNormalization", inputs, args);
   }
   const auto of_sample = [](std::initializer_list<float> values) {
     return Tensor::From<float>({1, 2}, values);
@@ -56,7 +56,7 @@ TEST_CASE("A mean far from zero costs no accuracy") {
   std::vector<Tensor> inputs = BatchInputs({1, 3, 50});
   for (int64_t i = 0; i < inputs[0].numel(); ++i) inputs[0].mutable_data<float>()[i] += 1000;
   for (int64_t i = 0; i < 3; ++i) inputs[3].mutable_data<float>()[i] += 1000;
-  CheckSameOnEigen("BatchNormalization", inputs);
+  CheckSameOn("eigen", "BatchNormalization", inputs);
 }
 
 TEST_CASE("Training is left to the plain operator") {
@@ -70,22 +70,22 @@ TEST_CASE("Training is left to the plain operator") {
 
 TEST_CASE("InstanceNormalization agrees with the plain operator in every shape") {
   for (const Shape& shape : kShapes)
-    CheckSameOnEigen("InstanceNormalization",
-                     {Random(shape, 1), Random({shape[1]}, 2), Random({shape[1]}, 3)});
+    CheckSameOn("eigen", "InstanceNormalization",
+                {Random(shape, 1), Random({shape[1]}, 2), Random({shape[1]}, 3)});
 }
 
 TEST_CASE("LRN, with the usual exponent and with others") {
   for (const Shape& shape : kShapes)
     for (const float beta : {0.75f, 0.5f, 1.3f})
       for (const int64_t size : {1, 4, 5, 1000})
-        CheckSameOnEigen("LRN", {Random(shape, 1)},
-                         {{"size", size}, {"beta", beta}, {"alpha", 0.3f}, {"bias", 1.5f}});
+        CheckSameOn("eigen", "LRN", {Random(shape, 1)},
+                    {{"size", size}, {"beta", beta}, {"alpha", 0.3f}, {"bias", 1.5f}});
 }
 
 TEST_CASE("A large plane is normalized as accurately as a small one") {
   Tensor x = Random({1, 1, 1500, 1501}, 1);
   for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data<float>()[i] += 100;
-  CheckSameOnEigen("InstanceNormalization", {x, Filled({1}, 1.f), Filled({1}, 0.f)});
+  CheckSameOn("eigen", "InstanceNormalization", {x, Filled({1}, 1.f), Filled({1}, 0.f)});
 }
 
 TEST_CASE("Squares that overflow, and an infinite variance") {
@@ -95,14 +95,15 @@ TEST_CASE("Squares that overflow, and an infinite variance") {
         for (const float alpha : {1e-4f, 1e-20f}) {
           Tensor x = Random({1, 4, 19}, 1);
           x.mutable_data<float>()[23] = value;
-          CheckSameOnEigen("LRN", {x}, {{"size", size}, {"beta", beta}, {"alpha", alpha}});
+          CheckSameOn("eigen", "LRN", {x}, {{"size", size}, {"beta", beta}, {"alpha", alpha}});
         }
-  CheckSameOnEigen("InstanceNormalization", {Tensor::From<float>({1, 1, 3}, {1e20f, 2e20f, -1e20f}),
-                                             Filled({1}, 1.f), Filled({1}, 0.f)});
+  CheckSameOn(
+      "eigen", "InstanceNormalization",
+      {Tensor::From<float>({1, 1, 3}, {1e20f, 2e20f, -1e20f}), Filled({1}, 1.f), Filled({1}, 0.f)});
   for (const Shape& shape : {Shape{1, 40, 3}, Shape{2, 40}}) {
     std::vector<Tensor> inputs = BatchInputs(shape);
     for (int64_t c = 0; c < 20; ++c) inputs[4].mutable_data<float>()[c] = INFINITY;
-    CheckSameOnEigen("BatchNormalization", inputs);
+    CheckSameOn("eigen", "BatchNormalization", inputs);
   }
 }
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "compare_backends.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/error_of.hpp"
 #include "support/tensors.hpp"
 
@@ -15,11 +15,11 @@ using namespace opkit;
 namespace {
 
 void Compare(const Tensor& x, const Arguments& args) {
-  CheckSameOnEigen("MaxPool", {x}, args);
+  CheckSameOn("eigen", "MaxPool", {x}, args);
   for (int64_t include : {0, 1}) {
     Arguments with = args;
     with.Set("count_include_pad", include);
-    CheckSameOnEigen("AveragePool", {x}, with);
+    CheckSameOn("eigen", "AveragePool", {x}, with);
   }
 }
 
@@ -71,8 +71,8 @@ TEST_CASE("A window in pads alone, NaN and infinity, and nothing") {
   x.mutable_data<float>()[7] = NAN;
   x.mutable_data<float>()[20] = -INFINITY;
   x.mutable_data<float>()[21] = -INFINITY;
-  CheckSameOnEigen("MaxPool", {x}, {{"kernel_shape", Ints{2}}});
-  CheckSameOnEigen("GlobalMaxPool", {x});
+  CheckSameOn("eigen", "MaxPool", {x}, {{"kernel_shape", Ints{2}}});
+  CheckSameOn("eigen", "GlobalMaxPool", {x});
 }
 
 TEST_CASE("One window along an axis of one element may read its pad alone") {
@@ -92,8 +92,8 @@ TEST_CASE("Windows whose copies would fill the memory are left to the plain oper
                           {"dilations", Ints{apart, apart}},
                           {"pads", Ints(4, apart / 2)}};
   const Arguments deep = {{"kernel_shape", Ints(4, 1 << 15)}, {"pads", Ints(8, 1 << 14)}};
-  CHECK_FALSE(IsTakenByEigen("MaxPool", {x}, wide, 1));
-  CHECK_FALSE(IsTakenByEigen("MaxPool", {Random({1, 1, 4, 4, 4, 4}, 1)}, deep, 1));
+  CHECK_FALSE(IsTakenBy("eigen", "MaxPool", {x}, wide, 1));
+  CHECK_FALSE(IsTakenBy("eigen", "MaxPool", {Random({1, 1, 4, 4, 4, 4}, 1)}, deep, 1));
   CheckClose(Invoke("MaxPool", {x}, wide, {.engine = "eigen,reference", .num_outputs = 1})[0],
              Invoke("MaxPool", {x}, wide, {.engine = "reference", .num_outputs = 1})[0]);
 }
@@ -126,14 +126,14 @@ TEST_CASE("The same plane has the same average wherever it lies in memory") {
 TEST_CASE("Global pools agree with the plain operator in every shape") {
   for (const Shape& shape : {Shape{1, 240, 6, 80}, Shape{2, 3, 5}, Shape{1, 7, 1, 1}, Shape{3, 4},
                              Shape{0, 4, 3}, Shape{2, 1, 3, 4, 70}}) {
-    CheckSameOnEigen("GlobalAveragePool", {Random(shape, 1)});
-    CheckSameOnEigen("GlobalMaxPool", {Random(shape, 1)});
+    CheckSameOn("eigen", "GlobalAveragePool", {Random(shape, 1)});
+    CheckSameOn("eigen", "GlobalMaxPool", {Random(shape, 1)});
   }
 }
 
 TEST_CASE("The mean of a large plane loses nothing, and that of large numbers is finite") {
-  CheckSameOnEigen("GlobalAveragePool", {Filled({1, 1, 2048, 2048}, 0.1f)});
-  CheckSameOnEigen("GlobalAveragePool", {Filled({1, 2, 5, 9}, 3e38f)});
+  CheckSameOn("eigen", "GlobalAveragePool", {Filled({1, 1, 2048, 2048}, 0.1f)});
+  CheckSameOn("eigen", "GlobalAveragePool", {Filled({1, 2, 5, 9}, 3e38f)});
 }
 
 TEST_CASE("Indices are left to the plain operator") {

@@ -2,8 +2,8 @@
 // given.
 #include <doctest/doctest.h>
 
-#include "compare_backends.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/tensors.hpp"
 
 namespace recurrent_test {
@@ -50,7 +50,7 @@ void Compare(const Layer& layer, int64_t steps, int64_t batch, int64_t input, in
     inputs.push_back(has('c') ? Small(state, 6) : Tensor());
     inputs.push_back(has('p') ? Small({d, 3 * hidden}, 7) : Tensor());
   }
-  CheckSameOnEigen(layer.op, inputs, args, static_cast<int>(layer.outputs));
+  CheckSameOn("eigen", layer.op, inputs, args, static_cast<int>(layer.outputs));
 }
 
 TEST_CASE("Every direction, layout, length and optional input") {

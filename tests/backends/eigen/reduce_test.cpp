@@ -1,8 +1,8 @@
 // The reductions of the "eigen" backend: the same as the plain operators, whatever the axes are.
 #include <doctest/doctest.h>
 
-#include "compare_backends.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/tensors.hpp"
 
 namespace reduce_test {
@@ -15,7 +15,7 @@ const char* const kOps[] = {"ReduceSum", "ReduceMean", "ReduceProd",      "Reduc
 
 void Compare(const char* op, const Tensor& x, const std::vector<int64_t>& axes) {
   const auto count = static_cast<int64_t>(axes.size());
-  CheckSameOnEigen(op, {x, Tensor::From<int64_t>({count}, axes)});
+  CheckSameOn("eigen", op, {x, Tensor::From<int64_t>({count}, axes)});
 }
 
 TEST_CASE("Every set of axes is reduced as the plain operator does") {
@@ -41,7 +41,7 @@ TEST_CASE("Long rows and many of them, on any number of threads") {
     Compare(op, Random({20, 700, 600}, 5), {1});
     Compare(op, Random({60, 40, 70}, 6), {0, 2});
   }
-  CheckSameOnEigen("ReduceSum", {Tensor::Scalar(3.f)});
+  CheckSameOn("eigen", "ReduceSum", {Tensor::Scalar(3.f)});
 }
 
 TEST_CASE("A long sum loses nothing") {

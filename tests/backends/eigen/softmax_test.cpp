@@ -1,8 +1,8 @@
 // Softmax and LogSoftmax of the "eigen" backend: the same as the plain operators.
 #include <doctest/doctest.h>
 
-#include "compare_backends.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/tensors.hpp"
 
 namespace softmax_test {
@@ -18,7 +18,7 @@ TEST_CASE("Every axis of every size is normalized as the plain operator does") {
       for (int axis = 0; axis < shape.rank(); ++axis) {
         Tensor x = Random(shape, 1);
         for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data<float>()[i] *= 20;
-        CheckSameOnEigen(op, {x}, {{"axis", axis}});
+        CheckSameOn("eigen", op, {x}, {{"axis", axis}});
       }
 }
 
@@ -28,8 +28,8 @@ TEST_CASE("Infinities and NaN are what the plain operator makes of them") {
       {5, 3}, {1, -inf, 2, inf, 1, 2, -inf, -inf, -inf, 1, nan, 2, 3e38f, -3e38f, 3e38f});
   const Tensor turned = x.Permute({1, 0}).Contiguous();
   for (const char* op : {"Softmax", "LogSoftmax"}) {
-    CheckSameOnEigen(op, {x});
-    CheckSameOnEigen(op, {turned}, {{"axis", 0}});
+    CheckSameOn("eigen", op, {x});
+    CheckSameOn("eigen", op, {turned}, {{"axis", 0}});
   }
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <random>
 
-#include "compare_backends.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "support/check_node.hpp"
+#include "support/compare_backends.hpp"
 #include "support/lists.hpp"
 
 namespace transpose_test {
@@ -42,10 +42,10 @@ TEST_CASE("It is taken for every type, with every order of the axes") {
   for (const DType dtype : kDTypes) {
     CAPTURE(ToString(dtype));
     const Tensor x = RandomOf(dtype, {3, 5, 4, 7}, 1);
-    CHECK(IsTakenByEigen("Transpose", {x}, {}, 1));
+    CHECK(IsTakenBy("eigen", "Transpose", {x}, {}, 1));
     Ints perm = {0, 1, 2, 3};
     do {
-      CHECK(IsTakenByEigen("Transpose", {x}, {{"perm", perm}}, 1));
+      CHECK(IsTakenBy("eigen", "Transpose", {x}, {{"perm", perm}}, 1));
       Compare(x, {{"perm", perm}});
     } while (std::next_permutation(perm.begin(), perm.end()));
   }

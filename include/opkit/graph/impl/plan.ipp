@@ -17,15 +17,6 @@ inline IntrusivePtr<Specialization> LatestOf(const PlanState& state) {
   return latest;
 }
 
-// The backends that a node names and nobody has.
-inline std::string MissingBackends(const OperatorDef& def) {
-  std::string missing;
-  for (const std::string& backend : BackendOrder(def))
-    if (std::string why = OpRegistry::Global().WhyNoBackend(backend);
-        backend != kReferenceBackend && !why.empty())
-      missing += StrCat("\n  backend ", backend, ": ", why);
-  return missing;
-}
 inline std::string PassedOver(const std::string& list) {
   std::string out = list.empty() ? "" : "\n    passed over:";
   for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
@@ -38,9 +29,12 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
                            threads == 1 ? " thread\n" : " threads\n");
   if (!found) {
     out += "  the shapes of its inputs are not known yet\n";
-    for (const OperatorDef& def : graph.nodes())
-      if (const std::string missing = MissingBackends(def); !missing.empty())
-        out += StrCat("  ", ToString(def), PassedOver(missing));
+    for (const OperatorDef& def : graph.nodes()) {
+      std::string missing;
+      for (const auto& [backend, why] : MissingBackends(def))
+        missing += StrCat("\n  backend ", backend, ": ", why);
+      if (!missing.empty()) out += StrCat("  ", ToString(def), PassedOver(missing));
+    }
     return out;
   }
   const Schedule& schedule = found->schedule();

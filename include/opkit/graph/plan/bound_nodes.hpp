@@ -41,12 +41,6 @@ class BoundNodes {
     }
   }
 
-  // Throws where nobody has a backend that the node names.
-  static void CheckBackends(const OperatorDef& def) {
-    for (const std::string& backend : BackendOrder(def))
-      if (backend != kReferenceBackend) OpRegistry::Global().CheckBackend(backend);
-  }
-
   Workspace& workspace() { return workspace_; }
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
   // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.

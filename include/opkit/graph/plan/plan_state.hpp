@@ -61,7 +61,7 @@ class PlanState final : public RefCounted {
   void CheckForAnyShapes() const {
     InferGraph(view_);
     for (const OperatorDef& def : graph_.nodes()) {
-      if (options_.strict_backends) BoundNodes::CheckBackends(def);
+      if (options_.strict_backends) CheckBackends(def);
       if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
     }
   }

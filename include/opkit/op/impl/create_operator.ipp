@@ -30,6 +30,20 @@ OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   return order;
 }
 
+OPKIT_INLINE std::vector<std::pair<std::string, std::string>> MissingBackends(
+    const OperatorDef& def) {
+  std::vector<std::pair<std::string, std::string>> missing;
+  for (std::string& backend : BackendOrder(def)) {
+    std::string why = OpRegistry::Global().WhyNoBackend(backend);
+    if (backend != kReferenceBackend && !why.empty())
+      missing.emplace_back(std::move(backend), std::move(why));
+  }
+  return missing;
+}
+OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
+  for (const auto& [backend, why] : MissingBackends(def)) Throw(ErrorCode::kNotFound, why);
+}
+
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
@@ -46,7 +60,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
   }
   if (order.empty() && def.requires_engine()) {
-    for (const std::string& backend : asked) registry.CheckBackend(backend);
+    CheckBackends(def);
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
           " on ", def.device(), ", which has none for it");
   }

@@ -23,15 +23,11 @@ inline std::string UnmetLayout(const KernelConfig& config) {
 OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
                                                            std::span<const TensorInfo> inputs,
                                                            std::span<const TensorInfo> outputs) {
-  const OpRegistry& registry = OpRegistry::Global();
-  const OpSchema& schema = registry.GetSchema(def.type());
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
   std::vector<KernelCandidate> out;
   const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
-  for (const std::string& backend : detail::BackendOrder(def)) {
-    if (backend == kReferenceBackend) continue;
-    if (std::string why = registry.WhyNoBackend(backend); !why.empty())
-      out.push_back({nullptr, {}, std::move(why), backend});
-  }
+  for (auto& [backend, why] : detail::MissingBackends(def))
+    out.push_back({nullptr, {}, std::move(why), std::move(backend)});
   for (const Kernel* kernel : kernels) {
     if (!kernel->propose) {
       KernelCandidate& plain = out.emplace_back();

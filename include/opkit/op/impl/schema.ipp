@@ -224,12 +224,6 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
   detail::Describe(outputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
   return *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtypes) {
-  for (auto* values : {&inputs_, &outputs_})
-    for (ValueSchema& value : *values)
-      if (value.dtypes.empty()) value.dtypes = dtypes;
-  return *this;
-}
 
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (!problem_.empty()) return problem_;

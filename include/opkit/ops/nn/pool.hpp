@@ -75,6 +75,34 @@ bool IsLarger(T value, T than) {
   return value > than || value != value;
 }
 
+// The reductions of the global pools.
+struct ChannelMean {
+  template <class T>
+  static T Of(const T* in, int64_t pixels) {
+    double sum = 0;
+    for (int64_t i = 0; i < pixels; ++i) sum += static_cast<double>(in[i]);
+    return static_cast<T>(sum / static_cast<double>(pixels));
+  }
+};
+struct ChannelMax {
+  template <class T>
+  static T Of(const T* in, int64_t pixels) {
+    T largest = LeastValue<T>();
+    for (int64_t i = 0; i < pixels; ++i)
+      if (IsLarger(in[i], largest)) largest = in[i];
+    return largest;
+  }
+};
+
+inline void FillGlobalPoolSchema(OpSchema& schema) {
+  schema.NumInputs(1)
+      .NumOutputs(1)
+      .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
+      .Output(0, "Y", "[N, C, 1, ..., 1]")
+      .TensorInferenceFunction([](InferenceContext& c) { InferGlobalPool(c); })
+      .CostInferenceFunction(&GlobalPoolCost);
+}
+
 }  // namespace detail
 
 // The base of the kernels of the pools.
@@ -230,56 +258,28 @@ class MaxPoolOp final : public MaxPoolOpBase {
   }
 };
 
-// The base of the global pools: each output is f(elements of the channel, their number).
-class GlobalPoolOpBase : public StandardOperator {
+// Each output is Reduction::Of(elements of the channel, their number).
+template <class Reduction>
+class GlobalPoolOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
- protected:
-  template <class T, class F>
-  bool Reduce(F f) {
-    const Tensor& x = DenseInput(0);
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const int64_t pixels = x.numel() / y->numel();
-    const T* in = x.data<T>();
-    T* out = y->mutable_data<T>();
-    ParallelFor(context_, y->numel(),
-                [=](int64_t plane) { out[plane] = f(in + plane * pixels, pixels); });
-    return true;
-  }
-};
-
-class GlobalAveragePoolOp final : public GlobalPoolOpBase {
- public:
-  using GlobalPoolOpBase::GlobalPoolOpBase;
-
   bool RunOnDevice() override {
     return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
-      return Reduce<T>([](const T* in, int64_t pixels) {
-        double sum = 0;
-        for (int64_t i = 0; i < pixels; ++i) sum += static_cast<double>(in[i]);
-        return static_cast<T>(sum / static_cast<double>(pixels));
-      });
+      const Tensor& x = DenseInput(0);
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return true;
+      const int64_t pixels = x.numel() / y->numel();
+      const T* in = x.data<T>();
+      T* out = y->mutable_data<T>();
+      ParallelFor(context_, y->numel(),
+                  [=](int64_t plane) { out[plane] = Reduction::Of(in + plane * pixels, pixels); });
+      return true;
     });
   }
 };
-
-class GlobalMaxPoolOp final : public GlobalPoolOpBase {
- public:
-  using GlobalPoolOpBase::GlobalPoolOpBase;
-
-  bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
-      return Reduce<T>([](const T* in, int64_t pixels) {
-        T largest = detail::LeastValue<T>();
-        for (int64_t i = 0; i < pixels; ++i)
-          if (detail::IsLarger(in[i], largest)) largest = in[i];
-        return largest;
-      });
-    });
-  }
-};
+using GlobalAveragePoolOp = GlobalPoolOp<detail::ChannelMean>;
+using GlobalMaxPoolOp = GlobalPoolOp<detail::ChannelMax>;
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(AveragePool)
     .SetDoc("The mean of each window, channel by channel.")
@@ -323,23 +323,13 @@ OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MaxPool);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalAveragePool)
     .SetDoc("The mean of each channel.")
-    .NumInputs(1)
-    .NumOutputs(1)
-    .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
-    .Output(0, "Y", "[N, C, 1, ..., 1]")
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferGlobalPool(c); })
-    .CostInferenceFunction(&detail::GlobalPoolCost);
+    .FillUsing(detail::FillGlobalPoolSchema);
 OPKIT_REGISTER_CPU_OPERATOR(GlobalAveragePool, GlobalAveragePoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalAveragePool);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalMaxPool)
     .SetDoc("The largest element of each channel.")
-    .NumInputs(1)
-    .NumOutputs(1)
-    .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
-    .Output(0, "Y", "[N, C, 1, ..., 1]")
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferGlobalPool(c); })
-    .CostInferenceFunction(&detail::GlobalPoolCost);
+    .FillUsing(detail::FillGlobalPoolSchema);
 OPKIT_REGISTER_CPU_OPERATOR(GlobalMaxPool, GlobalMaxPoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalMaxPool);
 

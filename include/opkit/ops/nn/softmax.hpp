@@ -71,6 +71,17 @@ inline void InferSoftmax(InferenceContext& c) {
   c.SetInput(0, c.output(0).dtype, c.output(0).shape);
 }
 
+inline void FillSoftmaxSchema(OpSchema& schema) {
+  schema.NumInputs(1)
+      .NumOutputs(1)
+      .Input(0, "input", "a tensor", FloatTypes::DTypes())
+      .Output(0, "output", "as the input")
+      .Arg<int64_t>("axis", "the axis to sum along; negative: from the last", -1)
+      .AllowInplace({{0, 0}})
+      .PointwiseCost(4)
+      .TensorInferenceFunction(&InferSoftmax);
+}
+
 // For Y = softmax(X) dX = Y * (dY - sum(dY * Y)); for its logarithm dX = dY - exp(Y) * sum(dY).
 template <bool kLog>
 class SoftmaxGradient : public NodeGradient {
@@ -89,27 +100,13 @@ class SoftmaxGradient : public NodeGradient {
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Softmax)
     .SetDoc("exp(x) divided by the sum of it along one axis: numbers above 0 that add up to 1.")
-    .NumInputs(1)
-    .NumOutputs(1)
-    .Input(0, "input", "a tensor", FloatTypes::DTypes())
-    .Output(0, "output", "as the input")
-    .Arg<int64_t>("axis", "the axis to sum along; negative: from the last", -1)
-    .AllowInplace({{0, 0}})
-    .PointwiseCost(4)
-    .TensorInferenceFunction(&detail::InferSoftmax);
+    .FillUsing(detail::FillSoftmaxSchema);
 OPKIT_REGISTER_CPU_OPERATOR(Softmax, SoftmaxOp<false>);
 OPKIT_REGISTER_GRADIENT(Softmax, detail::SoftmaxGradient<false>);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(LogSoftmax)
     .SetDoc("The logarithm of Softmax, without the loss that taking one after the other has.")
-    .NumInputs(1)
-    .NumOutputs(1)
-    .Input(0, "input", "a tensor", FloatTypes::DTypes())
-    .Output(0, "output", "as the input")
-    .Arg<int64_t>("axis", "the axis to sum along; negative: from the last", -1)
-    .AllowInplace({{0, 0}})
-    .PointwiseCost(4)
-    .TensorInferenceFunction(&detail::InferSoftmax);
+    .FillUsing(detail::FillSoftmaxSchema);
 OPKIT_REGISTER_CPU_OPERATOR(LogSoftmax, SoftmaxOp<true>);
 OPKIT_REGISTER_GRADIENT(LogSoftmax, detail::SoftmaxGradient<true>);
 

@@ -1,0 +1,681 @@
+"""Random models of one operator, for each of opkit's, in the forms of opsets 7 to 21."""
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from cases import FLOATS, INTS, OPSETS, PROTO, TYPES, Case, Unsuited
+
+
+def allowed(op, opset, which, candidates):
+    """Those of the types that a constraint of the operator's schema names; input 0's by default."""
+    try:
+        schema = onnx.defs.get_schema(op, opset)
+    except onnx.defs.SchemaError:
+        raise Unsuited from None
+    if schema.deprecated:
+        raise Unsuited
+    formal = schema.inputs[which]
+    types = {t[7:-1].replace("float)", "float32)") for t in formal.types}
+    names = {"float": "float32", "double": "float64"}
+    types = {names.get(t, t) for t in types}
+    found = [t for t in candidates if t in types]
+    if not found:
+        raise Unsuited
+    return found
+
+
+class Maker:
+    """Makes the case of one operator; each method below makes one family."""
+
+    def __init__(self, op, draw, opset):
+        self.op, self.d, self.opset = op, draw, opset
+        self.c = Case(draw, opset)
+
+    def dtype(self, candidates=FLOATS, which=0):
+        return self.d.choice(allowed(self.op, self.opset, which, candidates))
+
+    def values(self, shape, dtype, special=0.3, constant=0.3, **rest):
+        return self.c.add(self.d.values(shape, dtype, special, **rest), constant)
+
+    def done(self, inputs, types, outputs=1, kind=None, **attributes):
+        self.c.kind = kind or self.c.kind
+        return self.c.finish(self.c.node(self.op, inputs, outputs, **attributes), types)
+
+    def maybe(self, value, p=0.5):
+        return value if self.d.chance(p) else None
+
+    # -- elementwise
+
+    def unary(self, low=-4, high=4, special=0.4, kind=None, **attributes):
+        t = self.dtype(FLOATS + INTS + ["bool"])
+        attributes = {k: self.maybe(self.d.r.uniform(*v), 0.6) for k, v in attributes.items()}
+        x = self.values(self.d.shape(), t, special, low=low, high=high)
+        return self.done([x], [t], kind=kind, **attributes)
+
+    def predicate(self):
+        t = self.dtype(FLOATS + INTS + ["bool"])
+        return self.operands(t, "bool")
+
+    def operands(self, t, result, special=0.4, **rest):
+        shape = self.d.shape()
+        shapes = [shape, self.d.broadcast(shape)]
+        a, b = self.d.r.permutation(2)
+        x, y = (self.values(shapes[i], t, special, **rest) for i in (a, b))
+        return self.done([x, y], [result])
+
+    def arithmetic(self):
+        t = self.dtype(FLOATS + INTS)
+        if self.op in ("Div", "Mod") and t in INTS:
+            return self.nonzero_divisor(t, fmod=self.maybe(self.d.int(0, 1)))
+        if self.op == "Mod":
+            return self.nonzero_divisor(t, fmod=1)
+        return self.operands(t, t)
+
+    def nonzero_divisor(self, t, fmod):
+        shape = self.d.shape()
+        y = self.d.values(self.d.broadcast(shape), t, low=-3, high=3)
+        y = np.where(y == 0, np.asarray(3).astype(y.dtype), y)
+        x = self.values(shape, t, 0 if self.op == "Mod" or t[0] != "u" else 0.3)
+        return self.done([x, self.c.add(y)], [t], fmod=fmod if self.op == "Mod" else None)
+
+    def pow(self):
+        t = self.dtype(["float32", "float64", "float16", "int32", "int64"])
+        shape = self.d.shape()
+        if t in INTS:
+            return self.done([self.values(shape, t, 0, low=-2, high=2),
+                              self.values(self.d.broadcast(shape), t, 0, low=0, high=2)], [t])
+        exponents = self.d.values(self.d.broadcast(shape), t, 0.2, low=-2, high=3)
+        if self.d.chance(0.5):
+            exponents = np.round(exponents)
+        return self.done([self.values(shape, t), self.c.add(exponents)], [t])
+
+    def prelu(self):
+        t = self.dtype(FLOATS)
+        shape = self.d.shape()
+        return self.done([self.values(shape, t),
+                          self.values(self.d.broadcast(shape), t)], [t])
+
+    def where(self):
+        t = self.dtype(FLOATS + INTS + ["bool"], 1)
+        shape = self.d.shape()
+        inputs = [self.values(self.d.broadcast(shape), k) for k in ("bool", t, t)]
+        return self.done(inputs, [t], kind="exact")
+
+    def variadic(self):
+        self.d.huge = self.op in ("Max", "Min")
+        t = self.dtype(FLOATS + INTS)
+        shape = self.d.shape()
+        return self.done([self.values(self.d.broadcast(shape), t, 0.3)
+                          for _ in range(self.d.int(1, 4))], [t], kind=None if self.d.huge else "sum")
+
+    def clip(self):
+        t = self.dtype(FLOATS + INTS)
+        x = self.values(self.d.shape(), t)
+        low, high = sorted(self.d.values([2], t, low=-2, high=3).tolist())
+        if self.opset < 11:
+            return self.done([x], [t], min=self.maybe(float(low)), max=self.maybe(float(high)))
+        bounds = [self.c.add(np.asarray(v, TYPES[t])) if self.d.chance(0.7) else ""
+                  for v in (low, high)]
+        return self.done([x, *bounds], [t])
+
+    def cast(self):
+        everything = FLOATS + INTS + ["bool"]
+        t = self.dtype(everything)
+        to = self.d.choice(allowed(self.op, self.opset, 0, everything))
+        low, high = (0, 4) if to[0] == "u" else (-4, 4)  # others are undefined
+        x = self.values(self.d.shape(), t, 0.3 if to in FLOATS + ["bool"] else 0, low=low, high=high)
+        return self.done([x], [to], to=int(PROTO[np.dtype(TYPES[to])]))
+
+    # -- reductions
+
+    def reduce(self):
+        self.d.huge = self.op in ("ReduceMax", "ReduceMin")
+        t = self.dtype(FLOATS + ["int32", "int64", "int8", "uint8", "uint32", "bool"])
+        if self.op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp"):
+            t = self.dtype()  # of integers it is not said how they are rounded
+        shape = self.d.shape(0, empty=0 if self.op == "ReduceMean" and t in INTS else 0.05)
+        rank = len(shape)
+        kind = None if self.d.huge else "sum"
+        x = self.values(shape, t, 0.25, low=-2, high=2)
+        axes = self.d.axes(rank) if self.d.chance(0.7) else None
+        keep = self.maybe(self.d.int(0, 1))
+        if self.opset < (13 if self.op == "ReduceSum" else 18):
+            return self.done([x], [t], kind=kind, axes=axes or None, keepdims=keep)
+        axes = "" if axes is None else self.c.ints(axes)
+        return self.done([x, axes], [t], kind=kind, keepdims=keep,
+                         noop_with_empty_axes=self.maybe(self.d.int(0, 1)))
+
+    def arg(self):
+        t = self.dtype(FLOATS + INTS)
+        shape = self.d.shape(1, empty=0)
+        last = self.maybe(self.d.int(0, 1)) if self.opset >= 12 else None
+        return self.done([self.values(shape, t, 0.1)], ["int64"], axis=self.maybe(self.d.axis(len(shape))),
+                         keepdims=self.maybe(self.d.int(0, 1)), select_last_index=last)
+
+    def softmax(self):
+        self.d.huge = False
+        t = self.dtype()
+        shape = self.d.shape(1)
+        return self.done([self.values(shape, t, 0.2)], [t], kind="sum",
+                         axis=self.maybe(self.d.axis(len(shape))))
+
+    def topk(self):
+        t = self.dtype(FLOATS + INTS)
+        shape = self.d.shape(1)
+        axis = self.d.axis(len(shape))
+        k = self.d.int(0, shape[axis])
+        x = self.d.values(shape, t, 0.1)
+        if x.size:  # all different: peers order ties in their own ways
+            x = self.d.r.permutation(x.size).reshape(shape).astype(x.dtype)
+        if self.opset < 10:
+            return self.done([self.c.add(x)], [t, "int64"], 2, axis=axis, k=k, kind="exact")
+        more = {}
+        if self.opset >= 11:
+            more = {"largest": self.maybe(self.d.int(0, 1)), "sorted": self.maybe(1)}
+        return self.done([self.c.add(x), self.c.ints([k])], [t, "int64"], 2, axis=axis,
+                         kind="exact", **more)
+
+    # -- matrix products, windows and layers
+
+    def matrix(self):
+        return (self.d.int(0 if self.d.chance(0.05) else 1, 70 if self.d.chance(0.15) else 7)
+                for _ in range(3))
+
+    def matmul(self):
+        self.d.huge = False
+        t = self.dtype(FLOATS + ["int32", "int64", "uint32"])
+        m, k, n = self.matrix()
+        batch = self.d.shape(0, 3, 3) if m * n < 500 else []
+        a, b = [*batch, m, k], [*self.d.broadcast(batch), k, n]
+        if self.d.chance(0.2):
+            a = [k]
+        if self.d.chance(0.2):
+            b = [k]
+        return self.done([self.values(a, t, 0.1), self.values(b, t, 0.1)], [t], kind="sum")
+
+    def gemm(self):
+        self.d.huge = False
+        t = self.dtype(FLOATS + ["int32", "int64"])
+        m, k, n = self.matrix()
+        a, b = self.d.int(0, 1), self.d.int(0, 1)
+        inputs = [self.values([k, m] if a else [m, k], t, 0.1),
+                  self.values([n, k] if b else [k, n], t, 0.1)]
+        if self.opset < 11 or self.d.chance(0.7):
+            inputs.append(self.values(self.d.broadcast([m, n]), t, 0.1))
+        factor = (lambda: self.maybe(float(self.d.int(-2, 3)))) if t in INTS else (
+            lambda: self.maybe(self.d.r.uniform(-2, 2)))
+        return self.done(inputs, [t], kind="sum", transA=a, transB=b, alpha=factor(), beta=factor())
+
+    def window(self, spatial, kernel, ceil=None):
+        """Attributes of windows, and extents of an image that they fit in."""
+        pads = strides = dilations = auto = None
+        if self.d.chance(0.6):
+            strides = [self.d.int(1, 3) for _ in range(spatial)]
+        if self.d.chance(0.4):
+            dilations = [self.d.int(1, 3) for _ in range(spatial)]
+        if self.d.chance(0.3):
+            auto = self.d.choice(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])
+            if auto[:4] == "SAME" and strides:  # else pads are negative: the peers do as they like
+                strides = [min(s, k) for s, k in zip(strides, kernel)]
+        if auto in (None, "NOTSET") and self.d.chance(0.7):
+            pads = [self.d.int(0, max(0, kernel[i % spatial] - 1)) for i in range(2 * spatial)]
+        image = []
+        for i, extent in enumerate(kernel):
+            reach = (extent - 1) * (dilations[i] if dilations else 1) + 1
+            around = pads[i] + pads[i + spatial] if pads else 0
+            past = strides[i] - 1 if ceil and strides and auto in (None, "NOTSET") else 0
+            least = 0 if self.d.chance(0.02) else 1
+            most = 40 if spatial < 3 and self.d.chance(0.15) else 6
+            image.append(max(self.d.int(least, most), reach - around - past))
+        return image, {"pads": pads, "strides": strides, "dilations": dilations, "auto_pad": auto}
+
+    def pool(self):
+        self.d.huge = False
+        t = self.dtype(FLOATS + ["int8", "uint8"])
+        spatial = self.d.int(1, 3)
+        kernel = [self.d.int(1, 4) for _ in range(spatial)]
+        ceil = self.maybe(self.d.int(0, 1)) if self.opset >= 10 else None
+        image, attributes = self.window(spatial, kernel, ceil)
+        attributes["ceil_mode"] = ceil
+        if self.op == "AveragePool":
+            if self.opset < 19:
+                attributes["dilations"] = None
+            attributes["count_include_pad"] = self.maybe(self.d.int(0, 1))
+        elif self.opset < 10:
+            attributes["dilations"] = None
+        x = self.values([self.d.int(1, 2), self.d.int(1, 3), *image], t, 0.15)
+        outputs = 1
+        if self.op == "MaxPool" and self.opset >= 8 and self.d.chance(0.3):
+            outputs = 2
+            attributes["storage_order"] = self.maybe(self.d.int(0, 1))
+        kind = "sum" if self.op == "AveragePool" else None
+        return self.done([x], [t, "int64"][:outputs], outputs, kind, kernel_shape=kernel, **attributes)
+
+    def global_pool(self):
+        self.d.huge = False
+        t = self.dtype()
+        shape = [self.d.int(1, 2), self.d.int(1, 3), *self.d.shape(1, 3, 6, 0)]
+        return self.done([self.values(shape, t, 0.1)], [t], kind="sum")
+
+    def conv(self):
+        self.d.huge = False
+        t = self.dtype()
+        spatial = self.d.int(1, 3)
+        kernel = [self.d.int(1, 4) for _ in range(spatial)]
+        image, attributes = self.window(spatial, kernel)
+        group = self.d.choice([1, 1, 2, 3])
+        ins, outs = (self.d.int(1, 20 if self.d.chance(0.15) else 4) for _ in range(2))
+        transposed = self.op == "ConvTranspose"
+        weights = [ins * group, outs, *kernel] if transposed else [outs * group, ins, *kernel]
+        if transposed:
+            image = [self.d.int(1, 5) for _ in kernel]
+            strides = attributes["strides"] or [1] * spatial
+            dilations = attributes["dilations"] or [1] * spatial
+            if self.d.chance(0.3):
+                attributes["output_padding"] = [self.d.int(0, max(s, k) - 1)
+                                                for s, k in zip(strides, dilations)]
+            if self.d.chance(0.2):
+                attributes["output_shape"] = [self.d.int(e, e * s + 3) for e, s in zip(image, strides)]
+        inputs = [self.values([self.d.int(1, 2), ins * group, *image], t, 0.05),
+                  self.values(weights, t, 0, 0.6)]
+        if self.d.chance(0.5):
+            inputs.append(self.values([outs * group], t, 0))
+        return self.done(inputs, [t], kind="sum", group=self.maybe(group, 1 if group > 1 else 0.3),
+                         kernel_shape=self.maybe(kernel), **attributes)
+
+    def batch_norm(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64", "float16"])
+        shape = self.d.shape(2, 5, 5)
+        parts = [self.values([shape[1]], t, 0, low=0.5, high=2) for _ in range(4)]
+        return self.done([self.values(shape, t, 0.2), *parts], [t], kind="sum",
+                         epsilon=self.maybe(self.d.r.uniform(1e-5, 0.1)))
+
+    def instance_norm(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64", "float16"])
+        shape = self.d.shape(3, 5, 5)
+        parts = [self.values([shape[1]], t, 0) for _ in range(2)]
+        return self.done([self.values(shape, t, 0.05), *parts], [t], kind="sum",
+                         epsilon=self.d.r.uniform(1e-2, 0.2))
+
+    def layer_norm(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64", "float16"])
+        shape = self.d.shape(1, 5, 5)
+        axis = self.d.axis(len(shape))
+        tail = shape[axis:]
+        inputs = [self.values(shape, t, 0.05), self.values(tail, t, 0)]
+        if self.d.chance(0.6):
+            inputs.append(self.values(tail, t, 0))
+        return self.done(inputs, [t], kind="sum", axis=axis,
+                         epsilon=self.d.r.uniform(1e-2, 0.2))
+
+    def lrn(self):
+        self.d.huge = False
+        t = self.dtype()
+        shape = self.d.shape(4, 4, 6)  # the peers take images alone
+        return self.done([self.values(shape, t, 0)], [t], kind="single", size=self.d.choice([1, 3, 5]),
+                         alpha=self.maybe(self.d.r.uniform(0, 1)),
+                         beta=self.maybe(self.d.r.uniform(0, 1)), bias=self.maybe(self.d.r.uniform(0.5, 2)))
+
+    def dropout(self):
+        t = self.dtype()
+        return self.done([self.values(self.d.shape(), t)], [t], kind="exact")
+
+    def recurrent(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64", "float16"])
+        gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[self.op]
+        steps, batch, size, hidden = (self.d.int(1, 24 if self.d.chance(0.1) else 4) for _ in range(4))
+        direction = self.d.choice(["forward", "forward", "reverse", "bidirectional"])
+        ways = 2 if direction == "bidirectional" else 1
+        layout = self.d.int(0, 1) if self.opset >= 14 and self.d.chance(0.3) else None
+        swap = (lambda s: [s[1], s[0], *s[2:]]) if layout else (lambda s: s)
+
+        def tensor(shape, p):
+            return self.values(shape, t, 0, low=-1, high=1) if self.d.chance(p) else ""
+
+        inputs = [tensor(swap([steps, batch, size]), 1), tensor([ways, gates * hidden, size], 1),
+                  tensor([ways, gates * hidden, hidden], 1), tensor([ways, 2 * gates * hidden], 0.6), "",
+                  tensor(swap([ways, batch, hidden]), 0.4)]
+        if self.d.chance(0.4):
+            inputs[4] = self.c.add(self.d.r.integers(1, steps + 1, [batch]).astype(np.int32))
+        if self.op == "LSTM":
+            inputs += [tensor(swap([ways, batch, hidden]), 0.4), tensor([ways, 3 * hidden], 0.3)]
+        more = {"GRU": {"linear_before_reset": self.maybe(self.d.int(0, 1))},
+                "LSTM": {"input_forget": self.maybe(0)}}.get(self.op, {})
+        count = 3 if self.op == "LSTM" else 2
+        return self.done(inputs, [t] * count, count, "graph", hidden_size=hidden, direction=direction,
+                         layout=layout, clip=self.maybe(self.d.r.uniform(0.5, 2), 0.2), **more)
+
+    # -- data movement
+
+    def moved(self, shape=None, least=0, **rest):
+        t = self.dtype(FLOATS + INTS + ["bool"])
+        shape = self.d.shape(least) if shape is None else shape
+        return t, shape, self.values(shape, t, **rest)
+
+    def identity(self):
+        t, _, x = self.moved()
+        return self.done([x], ["int64" if self.op in ("Shape", "Size") else t], kind="exact")
+
+    def shape_of(self):
+        _, shape, x = self.moved()
+        ends = {}
+        if self.opset >= 15 and self.op == "Shape":
+            rank = len(shape)
+            ends = {k: self.maybe(self.d.int(-rank - 1, rank + 1)) for k in ("start", "end")}
+        return self.done([x], ["int64"], kind="exact", **ends)
+
+    def transpose(self):
+        t, shape, x = self.moved()
+        perm = self.maybe([int(a) for a in self.d.r.permutation(len(shape))], 0.8)
+        return self.done([x], [t], kind="exact", perm=perm)
+
+    def flatten(self):
+        t, shape, x = self.moved(least=1)
+        low = -len(shape) if self.opset >= 11 else 0
+        return self.done([x], [t], kind="exact", axis=self.maybe(self.d.int(low, len(shape))))
+
+    def concat(self):
+        t = self.dtype(FLOATS + INTS + ["bool"])
+        shape = self.d.shape(1)
+        axis = self.d.axis(len(shape)) if self.opset >= 11 else self.d.int(0, len(shape) - 1)
+        inputs = []
+        for _ in range(self.d.int(1, 4)):
+            part = list(shape)
+            part[axis] = self.d.int(0, 4)
+            inputs.append(self.values(part, t))
+        return self.done(inputs, [t], kind="exact", axis=axis)
+
+    def split(self):
+        t, shape, x = self.moved(least=1)
+        axis = self.d.axis(len(shape)) if self.opset >= 11 else self.d.int(0, len(shape) - 1)
+        extent, parts = shape[axis], self.d.int(1, 4)
+        cuts = sorted(self.d.int(0, extent) for _ in range(parts - 1))
+        sizes = [int(b - a) for a, b in zip([0, *cuts], [*cuts, extent])]
+        even = extent % parts == 0
+        if self.opset < 13:
+            return self.done([x], [t] * parts, parts, "exact", axis=axis, split=self.maybe(sizes, 0.7 if even else 1))
+        if self.d.chance(0.7) or (self.opset < 18 and not even):
+            return self.done([x, self.c.ints(sizes)], [t] * parts, parts, "exact", axis=axis)
+        if (parts - 1) * -(-extent // parts) > extent:
+            raise Unsuited
+        count = parts if self.opset >= 18 else None
+        return self.done([x], [t] * parts, parts, "exact", axis=axis, num_outputs=count)
+
+    def slice(self):
+        t, shape, x = self.moved(least=1)
+        axes = self.d.axes(len(shape), 1)
+        far = [-(1 << 62), (1 << 62), (1 << 31) - 1, -(1 << 31)]
+
+        def place(axis):
+            return self.d.choice(far) if self.d.chance(0.1) else self.d.int(-shape[axis] - 2, shape[axis] + 2)
+
+        starts, ends = [place(a) for a in axes], [place(a) for a in axes]
+        if self.opset < 10:
+            axes = [a % len(shape) for a in axes]
+            return self.done([x], [t], kind="exact", starts=starts, ends=ends, axes=axes)
+        steps = [self.d.choice([1, 1, 2, 3, -1, -1, -2]) for _ in axes]
+        if axes == list(range(len(axes))) and self.d.chance(0.5):
+            return self.done([x, self.c.ints(starts), self.c.ints(ends)], [t], kind="exact")
+        inputs = [x, *(self.c.ints(v) for v in (starts, ends, axes))]
+        return self.done(inputs + ([self.c.ints(steps)] if self.d.chance(0.6) else []), [t], kind="exact")
+
+    def squeeze(self):
+        shape = [1 if self.d.chance(0.5) else e for e in self.d.shape()]
+        t, _, x = self.moved(shape)
+        axes = [i for i, e in enumerate(shape) if e == 1 and self.d.chance(0.7)]
+        axes = [a - len(shape) if self.opset >= 11 and self.d.chance(0.3) else a for a in axes]
+        if not axes or self.d.chance(0.3):
+            return self.done([x], [t], kind="exact")
+        if self.opset < 13:
+            return self.done([x], [t], kind="exact", axes=axes)
+        return self.done([x, self.c.ints(axes)], [t], kind="exact")
+
+    def unsqueeze(self):
+        t, shape, x = self.moved(self.d.shape(0, 4))
+        added = self.d.int(1, 2)
+        rank = len(shape) + added
+        axes = [int(a) for a in self.d.r.permutation(rank)[:added]]
+        axes = [a - rank if self.opset >= 11 and self.d.chance(0.3) else a for a in axes]
+        if self.opset < 13:
+            return self.done([x], [t], kind="exact", axes=axes)
+        return self.done([x, self.c.ints(axes)], [t], kind="exact")
+
+    def reshape(self):
+        t, shape, x = self.moved()
+        count = int(np.prod(shape, dtype=np.int64))
+        wanted, left = [], count
+        while left > 1 and self.d.chance(0.8):
+            factor = self.d.choice([f for f in range(1, left + 1) if left % f == 0])
+            wanted.append(factor)
+            left //= factor
+        if left != 1:
+            wanted.append(left)
+        self.d.r.shuffle(wanted)
+        wanted = [int(w) for w in wanted]
+        for i, extent in enumerate(wanted):
+            if i < len(shape) and shape[i] == extent and self.d.chance(0.3):
+                wanted[i] = 0
+        if wanted and count and self.d.chance(0.4):
+            wanted[self.d.int(0, len(wanted) - 1)] = -1
+        zero = self.maybe(self.d.int(0, 1), 0.3) if self.opset >= 14 else None
+        return self.done([x, self.c.ints(wanted)], [t], kind="exact", allowzero=zero)
+
+    def expand(self):
+        shape = self.d.shape()
+        t, _, x = self.moved(self.d.broadcast(shape))
+        wanted = self.d.broadcast(shape) if self.d.chance(0.5) else shape
+        return self.done([x, self.c.ints(wanted)], [t], kind="exact")
+
+    def tile(self):
+        t, shape, x = self.moved(self.d.shape(1, 4))
+        return self.done([x, self.c.ints([self.d.int(0 if self.d.chance(0.1) else 1, 3) for _ in shape])],
+                         [t], kind="exact")
+
+    def pad(self):
+        t, shape, x = self.moved(self.d.shape(1, 4))
+        rank = len(shape)
+        modes = ["constant", "constant", "reflect", "edge"] + (["wrap"] if self.opset >= 19 else [])
+        mode = self.d.choice(modes)
+        axes = None
+        if self.opset >= 18 and self.d.chance(0.3):
+            axes = self.d.axes(rank, 1)
+        over = axes if axes is not None else range(rank)
+        least = -1 if mode == "constant" and self.d.chance(0.2) else 0
+        pads = [self.d.int(least, max(0, shape[a] - 1) if mode == "reflect" else 3)
+                for _ in range(2) for a in over]
+        value = self.d.values([], t, 0.1)
+        if self.opset < 11:
+            more = {} if self.d.chance(0.5) else {"value": float(value)}
+            return self.done([x], [t], kind="exact", mode=self.maybe(mode, 0.9), pads=pads, **more)
+        fill = self.c.add(value) if self.d.chance(0.5) else ""
+        return self.done([x, self.c.ints(pads), fill, "" if axes is None else self.c.ints(axes)], [t],
+                         kind="exact", mode=mode)
+
+    def gather(self):
+        t, shape, x = self.moved(self.d.shape(1, empty=0.02))
+        axis = self.d.axis(len(shape))
+        wanted = list(shape) if self.op == "GatherElements" else self.d.shape(0, 3)
+        if self.op == "GatherElements":
+            wanted = [self.d.int(0 if self.d.chance(0.05) else min(1, e), e) for e in shape]
+            wanted[axis] = self.d.int(0, 5)
+        low = -shape[axis] if self.opset >= 11 else 0
+        if not shape[axis]:
+            wanted[0:1] = [0]
+        indices = self.d.r.integers(low, max(shape[axis], low + 1), wanted)
+        kind = self.d.choice(["int32", "int64"])
+        return self.done([x, self.c.add(indices.astype(kind))], [t], kind="exact", axis=axis)
+
+    def scatter_nd(self):
+        t, shape, x = self.moved(self.d.shape(1, 4, empty=0.02), special=0.2)
+        depth, count = self.d.int(1, len(shape)), self.d.shape(0, 2, 3)
+        if 0 in shape:
+            raise Unsuited
+        reduction = self.maybe(self.d.choice(["none", "add", "mul", "max", "min"][:5 if self.opset >= 18
+                                             else 3])) if self.opset >= 16 else None
+        cells = self.d.r.integers(0, shape[:depth], [*count, depth])
+        if reduction in (None, "none"):  # the same place twice is undefined
+            flat = cells.reshape(-1, depth)
+            _, first = np.unique(flat, axis=0, return_index=True)
+            cells, count = flat[np.sort(first)], [len(first)]
+        cells = np.where(self.d.r.random(cells.shape) < 0.2, cells - shape[:depth], cells)
+        updates = self.values([*count, *shape[depth:]], t, 0.2)
+        return self.done([x, self.c.add(cells.astype(np.int64)), updates], [t], reduction=reduction)
+
+    def one_hot(self):
+        t = self.dtype(FLOATS + INTS + ["bool"], 2)
+        kind, depth_kind = self.dtype(["int64", "int32", "float32", "int8"]), self.dtype(["int64", "int32", "float32"], 1)
+        shape = self.d.shape(1, 4)
+        depth = self.d.int(1, 5)
+        indices = self.d.r.integers(-depth, depth + 1, shape).astype(TYPES[kind])
+        depth = np.asarray(depth if self.d.chance(0.5) else [depth], TYPES[depth_kind])
+        return self.done([self.c.add(indices), self.c.add(depth), self.values([2], t, 0)], [t],
+                         kind="exact", axis=self.maybe(self.d.axis(len(shape) + 1)))
+
+    def range(self):
+        t = self.dtype(["float32", "float64", "int16", "int32", "int64"])
+        step = self.d.choice([1, 2, -1, 3] if t in INTS else [0.5, 1.25, -0.75, 0.1])
+        start, limit = self.d.int(-5, 5), self.d.int(-9, 9)
+        return self.done([self.c.add(np.asarray(v, TYPES[t])) for v in (start, limit, step)], [t],
+                         kind="sum")
+
+    def constant(self):
+        t = self.dtype_of_output()
+        value = self.d.values(self.d.shape(), t, 0.3)
+        form = self.d.int(0, 4) if self.opset >= 12 else 0
+        if form == 1:
+            return self.done([], ["int64"], kind="exact", value_int=7)
+        if form == 2:
+            return self.done([], ["int64"], kind="exact", value_ints=[self.d.int(-9, 9) for _ in range(self.d.int(1, 4))])
+        if form == 3:
+            return self.done([], ["float32"], kind="exact", value_float=0.3)
+        return self.done([], [t], kind="exact", value=numpy_helper.from_array(value, "v"))
+
+    def dtype_of_output(self):
+        return self.d.choice(["float32", "float64", "float16", *INTS, "bool"])
+
+    def constant_of_shape(self):
+        allowed(self.op, self.opset, 0, ["int64"])
+        t = self.dtype_of_output()
+        shape = self.c.ints(np.asarray(self.d.shape(), np.int64))
+        if self.d.chance(0.2):
+            return self.done([shape], ["float32"], kind="exact")
+        value = numpy_helper.from_array(self.d.values([1], t, 0.2), "v")
+        return self.done([shape], [t], kind="exact", value=value)
+
+    def non_zero(self):
+        t, _, x = self.moved(least=1)
+        return self.done([x], ["int64"], kind="exact")
+
+    def trilu(self):
+        t, shape, x = self.moved(self.d.shape(2))
+        k = self.c.ints(self.d.int(-6, 6)) if self.d.chance(0.6) else ""
+        return self.done([x, k], [t], kind="exact", upper=self.maybe(self.d.int(0, 1)))
+
+    def resize(self):
+        self.d.huge = False
+        mode = self.d.choice(["nearest", "linear", "cubic"] if self.opset >= 11 else ["nearest", "linear"])
+        if self.opset < 10:
+            self.op = "Upsample"
+        t = self.dtype(["float32", "float32", "float64", "float16"] +
+                       (["uint8", "int8", "int32"] if mode == "nearest" else []))
+        shape = self.d.shape(1, 4, 6, 0)
+        if self.d.chance(0.5):
+            shape = [1, self.d.int(1, 2), *shape[:2]][:max(3, len(shape))]
+        rank = len(shape)
+        sizes = [e if (mode != "nearest" and i < rank - 2) or self.d.chance(0.3) else self.d.int(1, 9)
+                 for i, e in enumerate(shape)]
+        scales = np.asarray([s / e for s, e in zip(sizes, shape)], np.float32)
+        if self.d.chance(0.4):
+            scales = np.where(scales == 1, 1, np.round(scales * 4) / 4 + 0.25).astype(np.float32)
+        x = self.values(shape, t, 0)
+        if self.opset < 10:
+            scales = np.maximum(scales, 1)
+        if self.opset < 9:
+            return self.done([x], [t], kind="single", mode=mode, scales=scales.tolist())
+        if self.opset < 11:
+            return self.done([x, self.c.add(scales, 0.6)], [t], kind="single", mode=mode)
+        kinds = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+        if self.opset >= 19:
+            kinds.append("half_pixel_symmetric")
+        more = {"coordinate_transformation_mode": self.maybe(self.d.choice(kinds), 0.7)}
+        if mode == "nearest":
+            more["nearest_mode"] = self.maybe(
+                self.d.choice(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]))
+        if mode == "cubic":
+            more["cubic_coeff_a"] = self.maybe(-0.5, 0.3)
+            more["exclude_outside"] = self.maybe(self.d.int(0, 1), 0.3)
+        if self.opset >= 18 and mode != "nearest":
+            more["antialias"] = self.maybe(self.d.int(0, 1), 0.3)
+        region = self.c.add(np.zeros(0, np.float32), 1) if self.opset < 13 else ""
+        by_scales = self.d.chance(0.5)
+        empty = self.c.add(np.zeros(0, np.float32), 1) if self.opset < 13 and not by_scales else ""
+        inputs = [x, region, self.c.add(scales, 0.6) if by_scales else empty,
+                  "" if by_scales else self.c.ints(sizes)]
+        return self.done(inputs, [t], kind="single", mode=None if mode == "nearest" else mode, **more)
+
+    def conditional(self):
+        t = self.d.choice(["float32", "int64"])
+        shape = self.d.shape(1)
+        x, y = self.values(shape, t, 0), self.values(shape, t, 0)
+        condition = self.c.add(np.asarray(self.d.chance(0.5)))
+        graphs = {}
+        for branch in ("then_branch", "else_branch"):
+            op = self.d.choice(["Add", "Sub", "Mul", "Concat"])
+            node = helper.make_node(op, [x, y], ["out"], **({"axis": 0} if op == "Concat" else {}))
+            out = helper.make_tensor_value_info("out", PROTO[np.dtype(TYPES[t])], None)
+            graphs[branch] = helper.make_graph([node], branch, [], [out])
+        return self.done([condition], [t], **graphs)
+
+
+def with_ranges(**ranges):
+    return lambda m: m.unary(**ranges)
+
+
+# How a case of each operator is made.
+MAKERS = {
+    **dict.fromkeys("Abs Ceil Floor Log Neg Reciprocal Relu Round Sigmoid Sign Softplus "
+                    "Sqrt Tanh Not Exp".split(), Maker.unary),
+    **dict.fromkeys(["Cos", "Sin"], lambda m: m.unary(special=0)),
+    **dict.fromkeys(["Erf", "HardSwish"], lambda m: m.unary(kind="single")),
+    "Elu": with_ranges(alpha=(0.1, 2), kind="sum"), "LeakyRelu": with_ranges(alpha=(-0.5, 0.5)),
+    "HardSigmoid": with_ranges(alpha=(0.1, 0.5), beta=(0.1, 0.8), kind="sum"),
+    **dict.fromkeys("And Or Equal Greater GreaterOrEqual Less LessOrEqual".split(), Maker.predicate),
+    **dict.fromkeys("Add Sub Mul Div Mod".split(), Maker.arithmetic),
+    **dict.fromkeys("Max Min Mean Sum".split(), Maker.variadic),
+    **dict.fromkeys("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
+                    "ReduceProd ReduceSum ReduceSumSquare".split(), Maker.reduce),
+    **dict.fromkeys(["ArgMax", "ArgMin"], Maker.arg),
+    **dict.fromkeys(["Softmax", "LogSoftmax"], Maker.softmax),
+    **dict.fromkeys(["MaxPool", "AveragePool"], Maker.pool),
+    **dict.fromkeys(["GlobalMaxPool", "GlobalAveragePool"], Maker.global_pool),
+    **dict.fromkeys(["Conv", "ConvTranspose"], Maker.conv),
+    **dict.fromkeys(["RNN", "GRU", "LSTM"], Maker.recurrent),
+    **dict.fromkeys(["Gather", "GatherElements"], Maker.gather),
+    **dict.fromkeys(["Shape", "Size"], Maker.shape_of),
+    "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "Clip": Maker.clip,
+    "Concat": Maker.concat, "Constant": Maker.constant, "ConstantOfShape": Maker.constant_of_shape,
+    "Dropout": Maker.dropout, "Expand": Maker.expand, "Flatten": Maker.flatten, "Gemm": Maker.gemm,
+    "Identity": Maker.identity, "If": Maker.conditional, "InstanceNormalization": Maker.instance_norm,
+    "LRN": Maker.lrn, "LayerNormalization": Maker.layer_norm, "MatMul": Maker.matmul,
+    "NonZero": Maker.non_zero, "OneHot": Maker.one_hot, "PRelu": Maker.prelu, "Pad": Maker.pad,
+    "Pow": Maker.pow, "Range": Maker.range, "Reshape": Maker.reshape, "Resize": Maker.resize,
+    "ScatterND": Maker.scatter_nd, "Slice": Maker.slice, "Split": Maker.split,
+    "Squeeze": Maker.squeeze, "Tile": Maker.tile, "TopK": Maker.topk, "Transpose": Maker.transpose,
+    "Trilu": Maker.trilu, "Unsqueeze": Maker.unsqueeze, "Where": Maker.where,
+}
+
+
+def operator_case(draw, op):
+    """A case of an operator, of the first opset drawn that has it; some are spoiled."""
+    while True:
+        try:
+            case = MAKERS[op](Maker(op, draw, draw.int(*OPSETS)))
+        except Unsuited:
+            continue
+        if (case.inputs or case.constants) and draw.chance(0.08):
+            case.spoil()
+        return case
