@@ -2105,6 +2105,8 @@ class Tensor {
   int64_t capacity() const { return capacity_; }
   // In elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
+  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Elements of this dtype and shape at this place, dense and in the standard layout.
   bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
@@ -6422,7 +6424,8 @@ namespace opkit::inline OPKIT_ABI {
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
 // afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
-// with a thread live as long as the process; a forked child has none running and must not use them.
+// with a thread live as long as the process; a forked child starts others under their names, and
+// must not use what holds one of the parent's, an operator that has run, say.
 class CPUStream {
  public:
   // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
@@ -6465,10 +6468,7 @@ class CPUStream {
     detail::Mutex mutex;
     CPUStream* streams = nullptr;
   };
-  static Registry& All() {
-    static auto* registry = new Registry;  // the threads use their streams until the process ends
-    return *registry;
-  }
+  static Registry& All();
 
   static constexpr size_t kUsualBatch = 16;
 
@@ -8202,6 +8202,9 @@ class OpSchema {
   OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Reads every input and writes every output once; `flops` for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
+  // The same with the floating-point operations of a run by a function, which sees attributes and
+  // the shapes of inputs and outputs, all known: OpSchema::Elements(c.output(0)) * 2, say.
+  OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Devices of the inputs and of the outputs; by default all are the node's.
   using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
@@ -8717,23 +8720,27 @@ class Workspace {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tensors for outputs whose present tensor is also an input, which the run still reads.
-class PendingOutputs {
+// Tensors of the run in progress beside those of the blobs: for outputs whose present tensor is
+// also an input, which the run still reads, and dense copies of inputs that have strides.
+class PendingTensors {
  public:
   bool empty() const { return !items_; }
   // The tensor that replaces the output's; null when none does. The tensors stay at their
   // addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
-  // Moves the tensors to their blobs.
+  // The copy of an input, made by `make` in the first call under the current invocation.
+  const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
+  // Moves the outputs to their blobs, and lets go of the copies.
   void Publish();
   void Clear() { items_ = {}; }
   void AppendStorages(RefCountedList& out) const;
 
  private:
   struct Item {
-    int output;
-    Blob* blob;
+    int place;
+    Blob* blob;           // null: a copy of an input
+    uint64_t invocation;  // of a copy
     Tensor tensor;
   };
   std::unique_ptr<std::list<Item>> items_;
@@ -8804,6 +8811,9 @@ class OperatorBase : public Observable<OperatorBase> {
     }
     observers.Succeeded();
   }
+  // Whether RunOnDevice follows the strides of its inputs. Otherwise they are dense in it, as those
+  // of functions are: see Input.
+  virtual bool AcceptsStrides() const { return false; }
   // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
   // Whether it may be issued before the operators that it depends on are done, if those are on its
@@ -8871,19 +8881,29 @@ class OperatorBase : public Observable<OperatorBase> {
   bool HasInput(int i) const { return i >= 0 && i < InputSize() && inputs_[detail::Index(i)]; }
   bool HasOutput(int i) const { return i >= 0 && i < OutputSize() && outputs_[detail::Index(i)]; }
 
-  // Errors: kOutOfRange, kUninitialized, kTypeMismatch, kInvalidArgument for a tensor on a device
-  // that this operator cannot reach.
-  const Tensor& Input(int i) const {
+  // The input; a dense copy of one that has strides, unless the operator AcceptsStrides(). A copy
+  // is made once a run, on the device's stream, and lasts as long as the run and its work: ask in
+  // RunOnDevice, not in a body that runs later. Errors: kOutOfRange, kUninitialized, kTypeMismatch,
+  // kInvalidArgument for a tensor on a device that this operator cannot reach, kUnsupported where
+  // no copy can be made: the schema says that the input is written to, or the device copies no
+  // strides.
+  __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_) [[unlikely]]
-      CheckDevice(i, tensor);
+    if (tensor.device() != memory_device_ || tensor.has_strides()) [[unlikely]]
+      return UnusualInput(i, tensor);
     return tensor;
   }
-  // An input on a device of another type than this operator's: a size that the host reads, say.
+  // The same on a device of another type than this operator's: a size that the host reads, say. A
+  // copy is there at once.
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
-    return tensor;
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+  }
+  // The input dense, for operators that accept the strides of others.
+  const Tensor& DenseInput(int i) const {
+    const Tensor& tensor = Input(i);
+    return tensor.is_dense() ? tensor : DenseCopy(i, tensor);
   }
   // A value of any C++ type.
   template <class T>
@@ -9022,6 +9042,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
+  // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
+  void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   InvocationKind invocation_kind() const { return invocation_kind_; }
   // What a profile calls its runs.
   SpanNames span_names() const {
@@ -9051,6 +9073,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (!pending_.empty()) [[unlikely]]
       pending_.Publish();
   }
+  // Makes `dense` a dense copy of `source`; on the context's stream where work goes on there.
+  OPKIT_INLINE virtual void CopyDense(const Tensor& source, Tensor* dense);
   // Fills `out` with the storages that this run may touch.
   void TouchedStorages(detail::RefCountedList& out) const;
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
@@ -9067,6 +9091,8 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
+  OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
   // the schema pairs the two, element i of both must still be at one place.
@@ -9109,12 +9135,13 @@ class OperatorBase : public Observable<OperatorBase> {
   bool event_disabled_ = false;
   mutable bool has_taken_outputs_ = false;
   int net_position_ = -1;
-  detail::PendingOutputs pending_;
+  mutable detail::PendingTensors pending_;
   Device device_;
   Device memory_device_;
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
+  uint64_t mutated_inputs_ = 0;
   detail::IntrusivePtr<const detail::Shared<KernelConfig>> config_;
   detail::InferenceCache inference_;
   detail::ScratchMemory scratch_;
@@ -9409,6 +9436,14 @@ class Operator : public OperatorBase {
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
 
+ protected:
+  void CopyDense(const Tensor& source, Tensor* dense) final {
+    if constexpr (Context::kAsynchronous && (HostContext<Context> || NativeStreamContext<Context>))
+      CopyAsync(context_, source, dense);
+    else
+      OperatorBase::CopyDense(source, dense);
+  }
+
  private:
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
@@ -9505,6 +9540,7 @@ class Operator : public OperatorBase {
 // and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
+  using ::opkit::OperatorBase::DenseInput;                                                         \
   using ::opkit::OperatorBase::HasArgument;                                                        \
   using ::opkit::OperatorBase::HasInput;                                                           \
   using ::opkit::OperatorBase::HasOutput;                                                          \
@@ -11556,6 +11592,19 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
+  // Never freed: the threads use their streams until the process ends.
+  static Registry* const registry = [] {
+    pthread_atfork([] { All().mutex.Lock(); }, [] { All().mutex.Unlock(); },
+                   [] {
+                     All().mutex.ResetAfterFork();
+                     All().streams = nullptr;  // their threads are the parent's
+                   });
+    return new Registry;
+  }();
+  return *registry;
+}
+
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
   if (detail::t_cpu_stream) return *detail::t_cpu_stream;
   if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
@@ -13494,6 +13543,20 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
     return cost;
   });
 }
+OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
+  return CostInferenceFunction(
+      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                 const std::vector<TensorInfo>& outputs) mutable {
+        OpCost cost = detail::Traffic(inputs, outputs);
+        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+        const InferenceContext context(def, inputs, outputs);
+        bool all = std::ranges::all_of(outputs, known);
+        for (size_t i = 0; i < inputs.size(); ++i)
+          all &= known(inputs[i]) || def.inputs()[i].empty();
+        if (all) cost.flops = flops(context);
+        return cost;
+      });
+}
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
   detail::Describe(inputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
@@ -13992,22 +14055,31 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
+OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
   if (!items_) return nullptr;
   for (Item& item : *items_)
-    if (item.output == output) return &item.tensor;
+    if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
-OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
+OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
   if (!items_) items_ = std::make_unique<std::list<Item>>();
-  return &items_->emplace_back(Item{output, blob, std::move(tensor)}).tensor;
+  return &items_->emplace_back(Item{output, blob, 0, std::move(tensor)}).tensor;
 }
-OPKIT_INLINE void PendingOutputs::Publish() {
+OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
+  // What was copied before the run, for the constructor or an observer, may have changed since.
+  const uint64_t invocation = CurrentInvocation().id;
+  if (!items_) items_ = std::make_unique<std::list<Item>>();
+  for (const Item& item : *items_)
+    if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
+  return items_->emplace_back(Item{input, nullptr, invocation, make()}).tensor;
+}
+OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  for (Item& item : *items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  for (Item& item : *items_)
+    if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
-OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
+OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
   for (const Item& item : *items_) out.push_back(item.tensor.storage());
 }
@@ -14203,6 +14275,31 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
   Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
         "' is on ", tensor.device(), ", but the operator runs on ", device_,
         "; copy it there first");
+}
+OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
+  CheckDevice(i, tensor);
+  return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
+}
+OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
+                                                   bool at_once) const {
+  if (i < 64 && (mutated_inputs_ >> i & 1))
+    throw Error(
+        ErrorCode::kUnsupported,
+        StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
+               " has strides and cannot be copied, because it is written to; make it "
+               "dense, or follow x.strides() and override AcceptsStrides()"),
+        &tensor);
+  return pending_.DenseInput(i, [&] {
+    Tensor dense(tensor.device());
+    if (at_once)
+      dense.CopyFrom(tensor);
+    else
+      const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);
+    return dense;
+  });
+}
+OPKIT_INLINE void OperatorBase::CopyDense(const Tensor& source, Tensor* dense) {
+  dense->CopyFrom(source);
 }
 OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
                                                 DeviceType type) const {
@@ -14417,6 +14514,13 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     if (config && !op->config()) op->SetConfig(*config);
     op->SetRegistration(kernel.file, kernel.line);
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    uint64_t mutated = 0;
+    for (const int input : schema.MutatedInputs(def))
+      if (input >= 0 && input < 64) mutated |= uint64_t{1} << input;
+    for (int i = 0; i < 64 && i < op->InputSize(); ++i)
+      for (int o = 0; o < op->OutputSize(); ++o)
+        if (schema.MustInplace(i, o)) mutated |= uint64_t{1} << i;
+    op->SetMutatedInputs(mutated);
     return op;
   } catch (...) {
     RethrowInContext(

@@ -1536,6 +1536,8 @@ class Tensor {
   int64_t capacity() const { return capacity_; }
   // In elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
+  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Elements of this dtype and shape at this place, dense and in the standard layout.
   bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
@@ -3078,7 +3080,8 @@ namespace opkit::inline OPKIT_ABI {
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
 // afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
-// with a thread live as long as the process; a forked child has none running and must not use them.
+// with a thread live as long as the process; a forked child starts others under their names, and
+// must not use what holds one of the parent's, an operator that has run, say.
 class CPUStream {
  public:
   // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
@@ -3121,10 +3124,7 @@ class CPUStream {
     detail::Mutex mutex;
     CPUStream* streams = nullptr;
   };
-  static Registry& All() {
-    static auto* registry = new Registry;  // the threads use their streams until the process ends
-    return *registry;
-  }
+  static Registry& All();
 
   static constexpr size_t kUsualBatch = 16;
 
@@ -3977,8 +3977,13 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and
-// must capture by value. Errors of `f` reach the caller, or the operator's event.
+// Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
+//
+// On an asynchronous context `f` runs after this has returned. It must capture by value: with [&]
+// it reads variables that are gone, which no compiler sees and which ends in garbage or a crash
+// (CheckOperator finds both). What it needs it may own, on a CPU stream: a std::vector, a
+// std::shared_ptr or std::unique_ptr captured by value lives until the stream has run the loop. On
+// CUDA it is copied byte by byte, so it must be trivially copyable.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
 template <HostContext Context, class F>
@@ -5001,6 +5006,7 @@ class Profiler {
   // Errors: kFailedPrecondition where the file cannot be written; nothing that was recorded is
   // lost.
   static void WriteChromeTrace(const std::string& path);
+  static void WritePerfettoTrace(const std::string& path);
 };
 
 // A part of the program's own code, under the invocation that is current: its child.
@@ -5730,6 +5736,9 @@ class OpSchema {
   OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Reads every input and writes every output once; `flops` for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
+  // The same with the floating-point operations of a run by a function, which sees attributes and
+  // the shapes of inputs and outputs, all known: OpSchema::Elements(c.output(0)) * 2, say.
+  OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Devices of the inputs and of the outputs; by default all are the node's.
   using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
@@ -6283,23 +6292,27 @@ class Workspace {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tensors for outputs whose present tensor is also an input, which the run still reads.
-class PendingOutputs {
+// Tensors of the run in progress beside those of the blobs: for outputs whose present tensor is
+// also an input, which the run still reads, and dense copies of inputs that have strides.
+class PendingTensors {
  public:
   bool empty() const { return !items_; }
   // The tensor that replaces the output's; null when none does. The tensors stay at their
   // addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
-  // Moves the tensors to their blobs.
+  // The copy of an input, made by `make` in the first call under the current invocation.
+  const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
+  // Moves the outputs to their blobs, and lets go of the copies.
   void Publish();
   void Clear() { items_ = {}; }
   void AppendStorages(RefCountedList& out) const;
 
  private:
   struct Item {
-    int output;
-    Blob* blob;
+    int place;
+    Blob* blob;           // null: a copy of an input
+    uint64_t invocation;  // of a copy
     Tensor tensor;
   };
   std::unique_ptr<std::list<Item>> items_;
@@ -6370,6 +6383,9 @@ class OperatorBase : public Observable<OperatorBase> {
     }
     observers.Succeeded();
   }
+  // Whether RunOnDevice follows the strides of its inputs. Otherwise they are dense in it, as those
+  // of functions are: see Input.
+  virtual bool AcceptsStrides() const { return false; }
   // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
   // Whether it may be issued before the operators that it depends on are done, if those are on its
@@ -6437,19 +6453,29 @@ class OperatorBase : public Observable<OperatorBase> {
   bool HasInput(int i) const { return i >= 0 && i < InputSize() && inputs_[detail::Index(i)]; }
   bool HasOutput(int i) const { return i >= 0 && i < OutputSize() && outputs_[detail::Index(i)]; }
 
-  // Errors: kOutOfRange, kUninitialized, kTypeMismatch, kInvalidArgument for a tensor on a device
-  // that this operator cannot reach.
-  const Tensor& Input(int i) const {
+  // The input; a dense copy of one that has strides, unless the operator AcceptsStrides(). A copy
+  // is made once a run, on the device's stream, and lasts as long as the run and its work: ask in
+  // RunOnDevice, not in a body that runs later. Errors: kOutOfRange, kUninitialized, kTypeMismatch,
+  // kInvalidArgument for a tensor on a device that this operator cannot reach, kUnsupported where
+  // no copy can be made: the schema says that the input is written to, or the device copies no
+  // strides.
+  __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_) [[unlikely]]
-      CheckDevice(i, tensor);
+    if (tensor.device() != memory_device_ || tensor.has_strides()) [[unlikely]]
+      return UnusualInput(i, tensor);
     return tensor;
   }
-  // An input on a device of another type than this operator's: a size that the host reads, say.
+  // The same on a device of another type than this operator's: a size that the host reads, say. A
+  // copy is there at once.
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
-    return tensor;
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+  }
+  // The input dense, for operators that accept the strides of others.
+  const Tensor& DenseInput(int i) const {
+    const Tensor& tensor = Input(i);
+    return tensor.is_dense() ? tensor : DenseCopy(i, tensor);
   }
   // A value of any C++ type.
   template <class T>
@@ -6588,6 +6614,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
+  // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
+  void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   InvocationKind invocation_kind() const { return invocation_kind_; }
   // What a profile calls its runs.
   SpanNames span_names() const {
@@ -6617,6 +6645,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (!pending_.empty()) [[unlikely]]
       pending_.Publish();
   }
+  // Makes `dense` a dense copy of `source`; on the context's stream where work goes on there.
+  OPKIT_INLINE virtual void CopyDense(const Tensor& source, Tensor* dense);
   // Fills `out` with the storages that this run may touch.
   void TouchedStorages(detail::RefCountedList& out) const;
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
@@ -6633,6 +6663,8 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
+  OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
   // the schema pairs the two, element i of both must still be at one place.
@@ -6675,12 +6707,13 @@ class OperatorBase : public Observable<OperatorBase> {
   bool event_disabled_ = false;
   mutable bool has_taken_outputs_ = false;
   int net_position_ = -1;
-  detail::PendingOutputs pending_;
+  mutable detail::PendingTensors pending_;
   Device device_;
   Device memory_device_;
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
+  uint64_t mutated_inputs_ = 0;
   detail::IntrusivePtr<const detail::Shared<KernelConfig>> config_;
   detail::InferenceCache inference_;
   detail::ScratchMemory scratch_;
@@ -9141,6 +9174,14 @@ class Operator : public OperatorBase {
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
 
+ protected:
+  void CopyDense(const Tensor& source, Tensor* dense) final {
+    if constexpr (Context::kAsynchronous && (HostContext<Context> || NativeStreamContext<Context>))
+      CopyAsync(context_, source, dense);
+    else
+      OperatorBase::CopyDense(source, dense);
+  }
+
  private:
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
@@ -9237,6 +9278,7 @@ class Operator : public OperatorBase {
 // and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
+  using ::opkit::OperatorBase::DenseInput;                                                         \
   using ::opkit::OperatorBase::HasArgument;                                                        \
   using ::opkit::OperatorBase::HasInput;                                                           \
   using ::opkit::OperatorBase::HasOutput;                                                          \
@@ -9549,6 +9591,8 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
   }
   bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
+  // The body copies those that the functions do not accept: a run that ends late keeps the copies.
+  bool AcceptsStrides() const override { return true; }
   void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
  private:
@@ -10759,27 +10803,24 @@ class TypedBinding {
   // Error (kInvalidArgument) where the node leaves out an input or output that is not optional.
   TypedBinding(OperatorBase& op, std::span<const TypedParameter> rows);
 
-  // Reads this run's inputs. False where one has strides or a layout of its own.
-  bool ReadInputs() {
-    bool dense = true;
+  // Reads this run's inputs, which are dense.
+  void ReadInputs() {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!op_.HasInput(static_cast<int>(i))) continue;
       inputs_[i] = &op_.Input(static_cast<int>(i));
-      dense &= inputs_[i]->is_dense() && inputs_[i]->layout().is_standard();
+      if (!inputs_[i]->layout().is_standard()) [[unlikely]]
+        NotStandard(i);
     }
-    return dense;
   }
   bool IsInferred() const { return op_.inference().IsFresh(inputs_); }
   // `wait` is called before the first read of an input's elements, which the device may still be
   // computing.
   OPKIT_COLD void InferOutputs(FunctionRef<void()> wait);
-  // Puts dense copies in the place of other inputs.
-  OPKIT_COLD void CopyStrided(std::vector<Tensor>& copies,
-                              FunctionRef<void(const Tensor&, Tensor*)> copy);
   TypedRun run() const {
     return {inputs_.data(), op_.inference().outputs().data(), op_.inference().version()};
   }
   DType input_dtype(int i) const { return inputs_[Index(i)]->dtype(); }
+  [[noreturn]] OPKIT_COLD void NotStandard(size_t i) const;
   [[noreturn]] OPKIT_COLD void NoVersionFor(int i, std::initializer_list<DType> versions) const;
 
  private:
@@ -10802,49 +10843,13 @@ class TypedOperatorBase : public Operator<Context> {
  private:
   bool InfersOutputs() const final { return true; }
   bool RunOnDevice() final {
-    const bool dense = binding_.ReadInputs();
+    binding_.ReadInputs();
     if (!binding_.IsInferred()) [[unlikely]]
       binding_.InferOutputs([&] {
         if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
       });
-    if (!dense) [[unlikely]]
-      return RunOnDenseCopies();
     return Call(binding_.run());
   }
-
-  // On an asynchronous device the copies are made on the stream and kept until it has come past
-  // what the function issues.
-  OPKIT_COLD bool RunOnDenseCopies() {
-    std::vector<Tensor> copies;
-    const KeepUntilIssued keep{this->context_, copies};
-    binding_.CopyStrided(copies, [&](const Tensor& from, Tensor* to) {
-      if constexpr (!Context::kAsynchronous) {
-        to->CopyFrom(from);
-      } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
-        CopyAsync(this->context_, from, to);
-      } else {
-        Throw(ErrorCode::kUnsupported, "an input of ", this->def(),
-              " has strides or a layout of its own; copy it to a dense tensor first");
-      }
-    });
-    return Call(binding_.run());
-  }
-  struct KeepUntilIssued {
-    Context& context;
-    const std::vector<Tensor>& copies;
-    ~KeepUntilIssued() {
-      if constexpr (Context::kAsynchronous && HostContext<Context>) {
-        try {
-          context.Launch([kept = copies] {});
-        } catch (...) {
-          try {
-            context.FinishDeviceComputation();
-          } catch (...) {  // what failed before is reported by the event of its operator
-          }
-        }
-      }
-    }
-  };
 
   TypedBinding binding_;
 };
@@ -10966,7 +10971,7 @@ struct IgnoredOp {
   IgnoredOp Values(std::initializer_list<const char*>) {
     return {};
   }
-  IgnoredOp Flops(uint64_t) { return {}; }
+  IgnoredOp Flops(const auto&) { return {}; }
   IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
@@ -11116,6 +11121,12 @@ class TypedOp {
   }
   // Floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
+  // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
+  // shapes.
+  template <std::invocable<const InferenceContext&> F>
+  TypedOp Flops(F flops) {
+    return schema().Flops(std::move(flops)), *this;
+  }
   // Everything else that a schema can say, by a function (OpSchema&). What it throws is reported at
   // the operator's first lookup.
   template <std::invocable<OpSchema&> F>
@@ -13920,6 +13931,19 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 #define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
+  // Never freed: the threads use their streams until the process ends.
+  static Registry* const registry = [] {
+    pthread_atfork([] { All().mutex.Lock(); }, [] { All().mutex.Unlock(); },
+                   [] {
+                     All().mutex.ResetAfterFork();
+                     All().streams = nullptr;  // their threads are the parent's
+                   });
+    return new Registry;
+  }();
+  return *registry;
+}
 
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
   if (detail::t_cpu_stream) return *detail::t_cpu_stream;
@@ -17551,6 +17575,24 @@ void WriteChromeTrace(const Profile& profile, const std::string& path);
 
 #endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
 
+// ---- opkit/profile/perfetto_trace.hpp
+// A profile as a native Perfetto trace: a quarter of the JSON's size, for https://ui.perfetto.dev.
+#ifndef OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+#define OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The protocol buffers of perfetto.protos.Trace, with interned names and times as differences on
+// each thread. Slices, counters, markers and arrows are those of WriteChromeTrace; what goes on
+// after its span is a slice on a track "asynchronous", as many as run at once. A slice has its
+// invocation's id where another track refers to it.
+// Error: kFailedPrecondition where the file cannot be written.
+void WritePerfettoTrace(const Profile& profile, const std::string& path);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+
 // ---- opkit/profile/recorder.hpp
 // Recorder: the sink that keeps what threads do while a profile is recorded. Every thread writes
 // fixed-size records with raw clock ticks to chunks of its own; Read decodes them.
@@ -17731,6 +17773,9 @@ OPKIT_INLINE ProfileTable Profiler::Table(const ProfileTableOptions& options) {
 }
 OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
   ::opkit::WriteChromeTrace(Read(), path);
+}
+OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
+  ::opkit::WritePerfettoTrace(Read(), path);
 }
 
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
@@ -18188,6 +18233,20 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
     if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
     return cost;
   });
+}
+OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
+  return CostInferenceFunction(
+      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                 const std::vector<TensorInfo>& outputs) mutable {
+        OpCost cost = detail::Traffic(inputs, outputs);
+        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+        const InferenceContext context(def, inputs, outputs);
+        bool all = std::ranges::all_of(outputs, known);
+        for (size_t i = 0; i < inputs.size(); ++i)
+          all &= known(inputs[i]) || def.inputs()[i].empty();
+        if (all) cost.flops = flops(context);
+        return cost;
+      });
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -18721,22 +18780,31 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
+OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
   if (!items_) return nullptr;
   for (Item& item : *items_)
-    if (item.output == output) return &item.tensor;
+    if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
-OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
+OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
   if (!items_) items_ = std::make_unique<std::list<Item>>();
-  return &items_->emplace_back(Item{output, blob, std::move(tensor)}).tensor;
+  return &items_->emplace_back(Item{output, blob, 0, std::move(tensor)}).tensor;
 }
-OPKIT_INLINE void PendingOutputs::Publish() {
+OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
+  // What was copied before the run, for the constructor or an observer, may have changed since.
+  const uint64_t invocation = CurrentInvocation().id;
+  if (!items_) items_ = std::make_unique<std::list<Item>>();
+  for (const Item& item : *items_)
+    if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
+  return items_->emplace_back(Item{input, nullptr, invocation, make()}).tensor;
+}
+OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  for (Item& item : *items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  for (Item& item : *items_)
+    if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
-OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
+OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
   for (const Item& item : *items_) out.push_back(item.tensor.storage());
 }
@@ -18932,6 +19000,31 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
   Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
         "' is on ", tensor.device(), ", but the operator runs on ", device_,
         "; copy it there first");
+}
+OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
+  CheckDevice(i, tensor);
+  return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
+}
+OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
+                                                   bool at_once) const {
+  if (i < 64 && (mutated_inputs_ >> i & 1))
+    throw Error(
+        ErrorCode::kUnsupported,
+        StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
+               " has strides and cannot be copied, because it is written to; make it "
+               "dense, or follow x.strides() and override AcceptsStrides()"),
+        &tensor);
+  return pending_.DenseInput(i, [&] {
+    Tensor dense(tensor.device());
+    if (at_once)
+      dense.CopyFrom(tensor);
+    else
+      const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);
+    return dense;
+  });
+}
+OPKIT_INLINE void OperatorBase::CopyDense(const Tensor& source, Tensor* dense) {
+  dense->CopyFrom(source);
 }
 OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
                                                 DeviceType type) const {
@@ -19146,6 +19239,13 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     if (config && !op->config()) op->SetConfig(*config);
     op->SetRegistration(kernel.file, kernel.line);
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    uint64_t mutated = 0;
+    for (const int input : schema.MutatedInputs(def))
+      if (input >= 0 && input < 64) mutated |= uint64_t{1} << input;
+    for (int i = 0; i < 64 && i < op->InputSize(); ++i)
+      for (int o = 0; o < op->OutputSize(); ++o)
+        if (schema.MustInplace(i, o)) mutated |= uint64_t{1} << i;
+    op->SetMutatedInputs(mutated);
     return op;
   } catch (...) {
     RethrowInContext(
@@ -21889,15 +21989,11 @@ OPKIT_INLINE void TypedBinding::InferOutputs(FunctionRef<void()> wait) {
   op_.inference().Infer(op_.def(), inputs_, infer, wait);
   op_.inference().Keep();
 }
-OPKIT_INLINE void TypedBinding::CopyStrided(std::vector<Tensor>& copies,
-                                            FunctionRef<void(const Tensor&, Tensor*)> copy) {
-  copies.reserve(inputs_.size());
-  for (const Tensor*& input : inputs_) {
-    if (!input || (input->is_dense() && input->layout().is_standard())) continue;
-    Tensor& dense = copies.emplace_back(input->device());
-    copy(*input, &dense);
-    input = &dense;
-  }
+OPKIT_INLINE void TypedBinding::NotStandard(size_t i) const {
+  throw Error(ErrorCode::kUnsupported,
+              StrCat("input ", i, " '", schema_->inputs()[i].name, "' of ", op_.def(),
+                     " needs the standard layout; convert first"),
+              inputs_[i]);
 }
 OPKIT_INLINE void TypedBinding::NoVersionFor(int i, std::initializer_list<DType> versions) const {
   throw Error(ErrorCode::kTypeMismatch,
@@ -31034,6 +31130,271 @@ OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& pa
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
+// ---- opkit/profile/impl/perfetto_trace.ipp
+// The writer of Perfetto traces. Field numbers are those of perfetto's protos/perfetto/trace.
+#ifndef OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One message of a protocol buffer: the wire types varint, fixed64 and length-delimited.
+class ProtoMessage {
+ public:
+  ProtoMessage& Number(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3);
+    Varint(value);
+    return *this;
+  }
+  ProtoMessage& Fixed(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3 | 1);
+    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(value >> (8 * i));
+    return *this;
+  }
+  ProtoMessage& Text(int field, std::string_view text) {
+    Varint(static_cast<uint64_t>(field) << 3 | 2);
+    Varint(text.size());
+    bytes_ += text;
+    return *this;
+  }
+  ProtoMessage& Message(int field, const ProtoMessage& message) {
+    return Text(field, message.bytes_);
+  }
+  const std::string& bytes() const { return bytes_; }
+  void Clear() { bytes_.clear(); }
+
+ private:
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+  std::string bytes_;
+};
+
+class PerfettoTrace {
+ public:
+  PerfettoTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
+
+  void Write() {
+    ProtoMessage process;
+    process.Number(1, pid_).Text(6, Utf8(program_invocation_short_name));
+    Describe(ProtoMessage().Number(1, kProcess).Message(3, process));
+    for (size_t i = 0; i < profile_.threads.size(); ++i) {
+      const ProfileThread& thread = profile_.threads[i];
+      ProtoMessage described;
+      described.Number(1, pid_).Number(2, static_cast<uint64_t>(thread.id));
+      described.Text(5, Utf8(thread.name));
+      Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
+    }
+    WriteSlices();
+    WriteAsynchronous();
+    WriteCounters();
+    WriteInstants();
+    Flush();
+  }
+
+ private:
+  enum Type : uint64_t { kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4 };
+  // Packets of one writer, in order of their times: names and the last time are its own.
+  struct Sequence {
+    uint64_t id;
+    int64_t time = 0;
+    std::map<std::string, uint64_t> names = {}, categories = {};
+  };
+  static constexpr uint64_t kProcess = 1;
+  static constexpr uint64_t kClock = 64;  // the first of those that a sequence may define
+  static constexpr size_t kBlock = 1 << 20;
+
+  static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
+  static std::string Utf8(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+      const size_t length = Utf8Length(text);
+      out += length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length);
+      text.remove_prefix(length == 0 ? 1 : length);
+    }
+    return out;
+  }
+
+  void Flush() {
+    file_.Write(out_.bytes());
+    out_.Clear();
+  }
+  void Packet(const ProtoMessage& packet) {
+    out_.Message(1, packet);
+    if (out_.bytes().size() > kBlock) Flush();
+  }
+  void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
+  // What a reader must know before the sequence's first event: its clock counts ns from the event
+  // before, and its events are on `track` unless they say otherwise.
+  Sequence BeginSequence(uint64_t track) {
+    Sequence sequence{++sequences_};
+    ProtoMessage clock, boot, snapshot, defaults;
+    boot.Number(1, 6).Number(2, 0);
+    clock.Number(1, kClock).Number(2, 0).Number(3, 1);
+    snapshot.Message(1, boot).Message(1, clock);
+    defaults.Number(58, kClock).Message(11, ProtoMessage().Number(11, track));
+    ProtoMessage packet;
+    packet.Number(10, sequence.id).Number(13, 1).Message(59, defaults);
+    Packet(packet.Message(6, snapshot));
+    return sequence;
+  }
+  static uint64_t Intern(std::map<std::string, uint64_t>& known, const std::string& text, int field,
+                         ProtoMessage& interned) {
+    const auto [found, is_new] = known.try_emplace(text, known.size() + 1);
+    if (is_new)
+      interned.Message(field, ProtoMessage().Number(1, found->second).Text(2, Utf8(text)));
+    return found->second;
+  }
+  // `event` has all but its type, name and category; those of an end are those of its begin.
+  void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
+             const char* category, ProtoMessage event = {}) {
+    ProtoMessage interned;
+    if (*category) event.Number(3, Intern(sequence.categories, category, 1, interned));
+    event.Number(9, type);
+    if (!name.empty()) event.Number(10, Intern(sequence.names, name, 2, interned));
+    ProtoMessage packet;
+    packet.Number(8, static_cast<uint64_t>(time - sequence.time)).Number(10, sequence.id);
+    packet.Message(11, event);
+    if (!interned.bytes().empty()) packet.Message(12, interned);
+    packet.Number(13, 2);
+    sequence.time = time;
+    Packet(packet);
+  }
+  static void Annotate(ProtoMessage& event, std::string_view name, uint64_t value) {
+    event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
+  }
+
+  void WriteSlices() {
+    int thread = -1;
+    Sequence sequence{0};
+    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          if (span.thread != thread) {
+            thread = span.thread;
+            sequence = BeginSequence(TrackOf(thread));
+          }
+          ProtoMessage event;
+          const bool is_task = span.pushed >= 0;
+          if (span.adopted || is_task || span.completed >= 0 ||
+              span.kind == InvocationKind::kCustomOperator)
+            Annotate(event, "id", span.id);
+          if (span.node != 0)
+            event.Message(4,
+                          ProtoMessage().Text(10, "node").Text(6, Utf8(InternedName(span.node))));
+          if (is_task) event.Fixed(48, span.id);
+          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
+        },
+        [&](const ProfileSpan& span, int64_t from, int64_t to) {
+          if (span.kind != InvocationKind::kCustomOperator || span.adopted) return;
+          Event(sequence, kBegin, from, StrCat(InternedName(span.custom), "::user_code"),
+                DomainOf(span));
+          end(to);
+        },
+        [&](const ProfileSpan& span, int64_t) { end(span.end); });
+  }
+  void WriteAsynchronous() {
+    std::vector<const ProfileSpan*> spans;
+    for (const ProfileSpan& span : profile_.spans)
+      if (span.completed >= 0) spans.push_back(&span);
+    std::sort(spans.begin(), spans.end(), [](const ProfileSpan* a, const ProfileSpan* b) {
+      return a->begin != b->begin ? a->begin < b->begin : a->id < b->id;
+    });
+    struct Lane {
+      uint64_t track;
+      Sequence sequence;
+      int64_t end;
+    };
+    std::vector<Lane> lanes;
+    for (const ProfileSpan* span : spans) {
+      auto lane = std::find_if(lanes.begin(), lanes.end(),
+                               [&](const Lane& other) { return other.end <= span->begin; });
+      if (lane == lanes.end()) {
+        const uint64_t track = NewTrack("asynchronous");
+        lane = lanes.insert(lane, {track, BeginSequence(track), 0});
+      }
+      ProtoMessage event;
+      Annotate(event, "id", span->id);
+      Event(lane->sequence, kBegin, span->begin, NameOf(*span), "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, span->completed, "", "");
+      lane->end = span->completed;
+    }
+  }
+  void WriteCounters() {
+    std::map<uint32_t, uint64_t> tracks;
+    if (profile_.counters.empty()) return;
+    Sequence sequence = BeginSequence(kProcess);
+    for (const ProfileCounter& counter : profile_.counters) {
+      uint64_t& track = tracks[counter.name];
+      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
+      Event(sequence, kCounter, counter.time, "", "",
+            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
+    }
+  }
+  // Markers, and the pushes that arrows begin at.
+  void WriteInstants() {
+    struct Instant {
+      int64_t time;
+      std::string name;
+      const char* category;
+      uint64_t track, flow;
+    };
+    std::vector<Instant> instants;
+    for (const ProfileMarker& marker : profile_.markers)
+      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
+                          TrackOf(marker.thread), 0});
+    for (const ProfileSpan& span : profile_.spans)
+      if (span.pushed >= 0 && span.pusher >= 0)
+        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
+    if (instants.empty()) return;
+    std::stable_sort(instants.begin(), instants.end(),
+                     [](const Instant& a, const Instant& b) { return a.time < b.time; });
+    Sequence sequence = BeginSequence(kProcess);
+    for (const Instant& instant : instants) {
+      ProtoMessage event;
+      event.Number(11, instant.track);
+      if (instant.flow != 0) event.Fixed(47, instant.flow);
+      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
+    }
+  }
+
+  uint64_t NewTrack(const std::string& name, bool is_counter = false) {
+    const uint64_t track = TrackOf(static_cast<int>(profile_.threads.size())) + tracks_++;
+    ProtoMessage described;
+    described.Number(1, track).Text(2, Utf8(name)).Number(5, kProcess);
+    if (is_counter) described.Message(8, {});
+    Describe(described);
+    return track;
+  }
+  const std::string& NameOf(const ProfileSpan& span) {
+    std::string& name = names_[{span.custom, span.name, span.kind, span.adopted}];
+    if (name.empty()) name = DisplayName(span);
+    return name;
+  }
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const uint64_t pid_;
+  uint64_t sequences_ = 0, tracks_ = 0;
+  ProtoMessage out_;
+  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool>, std::string> names_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& path) {
+  OutputFile file(path);
+  detail::PerfettoTrace(profile, file).Write();
+  file.Commit();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 
 // ---- opkit/profile/impl/recorder.ipp
 // The recorder's threads, chunks and sessions.

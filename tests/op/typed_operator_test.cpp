@@ -58,7 +58,7 @@ OPKIT_OP(TypedAxpy)
     .SameShape<"x", "y", "z">()
     .Inplace<"y", "z">()
     .Default<"alpha">(1.f)
-    .Flops(2)
+    .Flops([](const InferenceContext& c) { return 2 * OpSchema::Elements(c.output(0)); })
     .Kernel<CPUContext>()
     .Kernel<CPUStreamContext>();
 

@@ -107,6 +107,8 @@ class Tensor {
   int64_t capacity() const { return capacity_; }
   // In elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
+  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Elements of this dtype and shape at this place, dense and in the standard layout.
   bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {

@@ -205,6 +205,9 @@ class OpSchema {
   OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Reads every input and writes every output once; `flops` for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
+  // The same with the floating-point operations of a run by a function, which sees attributes and
+  // the shapes of inputs and outputs, all known: OpSchema::Elements(c.output(0)) * 2, say.
+  OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Devices of the inputs and of the outputs; by default all are the node's.
   using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {

@@ -35,7 +35,7 @@ struct IgnoredOp {
   IgnoredOp Values(std::initializer_list<const char*>) {
     return {};
   }
-  IgnoredOp Flops(uint64_t) { return {}; }
+  IgnoredOp Flops(const auto&) { return {}; }
   IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
@@ -185,6 +185,12 @@ class TypedOp {
   }
   // Floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
+  // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
+  // shapes.
+  template <std::invocable<const InferenceContext&> F>
+  TypedOp Flops(F flops) {
+    return schema().Flops(std::move(flops)), *this;
+  }
   // Everything else that a schema can say, by a function (OpSchema&). What it throws is reported at
   // the operator's first lookup.
   template <std::invocable<OpSchema&> F>

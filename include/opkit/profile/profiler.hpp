@@ -37,6 +37,7 @@ class Profiler {
   // Errors: kFailedPrecondition where the file cannot be written; nothing that was recorded is
   // lost.
   static void WriteChromeTrace(const std::string& path);
+  static void WritePerfettoTrace(const std::string& path);
 };
 
 // A part of the program's own code, under the invocation that is current: its child.

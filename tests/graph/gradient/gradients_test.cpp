@@ -694,7 +694,7 @@ TEST_CASE("gradients of random graphs are the numeric ones") {
     detail::CheckRandom random(seed);
     auto below = [&](size_t count) { return static_cast<size_t>(random.Next() % count); };
     Graph g = WithInputs({"x0", "x1", "seed"});
-    g.AddConstant("w", detail::MakeTestTensor({2, 2}, DType::kFloat64, seed + 7));
+    g.AddConstant("w", opkit::RandomTensor({2, 2}, DType::kFloat64, seed + 7));
     Strings values{"x0", "x1", "w"};
     std::vector<double> bounds{1.25, 1.25, 1.25};  // of the elements, so that nothing grows wild
     const size_t nodes = 2 + seed / 12;
@@ -728,7 +728,7 @@ TEST_CASE("gradients of random graphs are the numeric ones") {
     const Strings wrt{"x0", "x1", "w", values[below(values.size())], values[below(values.size())]};
     std::vector<Tensor> inputs;
     for (uint64_t i = 0; i < 3; ++i)
-      inputs.push_back(detail::MakeTestTensor({2, 2}, DType::kFloat64, 3 * seed + i));
+      inputs.push_back(opkit::RandomTensor({2, 2}, DType::kFloat64, 3 * seed + i));
 
     Graph with = g;
     const GradientMap d = AddGradients(

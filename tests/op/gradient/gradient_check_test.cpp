@@ -29,7 +29,7 @@ using opkit::Workspace;
 using Defs = std::vector<OperatorDef>;
 
 Tensor Random(Shape shape, DType dtype, uint64_t seed) {
-  return opkit::detail::MakeTestTensor(shape, dtype, seed);
+  return opkit::RandomTensor(shape, dtype, seed);
 }
 
 constexpr auto kMul = [](double a, double b, double k, int) { return k * a * b; };

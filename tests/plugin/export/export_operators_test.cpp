@@ -55,6 +55,7 @@ class SharedOp final : public Operator<CPUContext> {
 };
 OPERATOR_SCHEMA(LibShared)
     .SetDoc("the program's")
+    .Arg("refuse", "")
     .NumInputs(1)
     .NumOutputs(1)
     .IdenticalTypeAndShape();

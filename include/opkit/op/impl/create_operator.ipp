@@ -130,6 +130,13 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     if (config && !op->config()) op->SetConfig(*config);
     op->SetRegistration(kernel.file, kernel.line);
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    uint64_t mutated = 0;
+    for (const int input : schema.MutatedInputs(def))
+      if (input >= 0 && input < 64) mutated |= uint64_t{1} << input;
+    for (int i = 0; i < 64 && i < op->InputSize(); ++i)
+      for (int o = 0; o < op->OutputSize(); ++o)
+        if (schema.MustInplace(i, o)) mutated |= uint64_t{1} << i;
+    op->SetMutatedInputs(mutated);
     return op;
   } catch (...) {
     RethrowInContext(

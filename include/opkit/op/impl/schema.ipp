@@ -214,6 +214,20 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
     return cost;
   });
 }
+OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
+  return CostInferenceFunction(
+      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                 const std::vector<TensorInfo>& outputs) mutable {
+        OpCost cost = detail::Traffic(inputs, outputs);
+        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+        const InferenceContext context(def, inputs, outputs);
+        bool all = std::ranges::all_of(outputs, known);
+        for (size_t i = 0; i < inputs.size(); ++i)
+          all &= known(inputs[i]) || def.inputs()[i].empty();
+        if (all) cost.flops = flops(context);
+        return cost;
+      });
+}
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
   detail::Describe(inputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});

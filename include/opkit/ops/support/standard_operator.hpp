@@ -30,17 +30,11 @@ class StandardOperator : public Operator<CPUContext> {
         dense_(def.inputs().size()) {}
 
   bool InfersOutputs() const final { return true; }
+  // Some follow them, the others ask for DenseInput.
+  bool AcceptsStrides() const final { return true; }
 
  protected:
-  // Input i in row-major order without gaps: a copy if it is a view with strides. Valid until the
-  // next run.
-  const Tensor& DenseInput(int i) {
-    const Tensor& input = Input(i);
-    if (input.is_dense()) [[likely]]
-      return input;
-    return dense_[detail::Index(i)] = input.Contiguous();
-  }
-  // The same; a copy also if it shares memory with the output and their sizes differ, as then
+  // DenseInput; a copy also if it shares memory with the output and their sizes differ, as then
   // elements could be overwritten before they are read.
   const Tensor& InputBeside(int i, const Tensor& out) {
     const Tensor& input = DenseInput(i);
@@ -93,7 +87,7 @@ class StandardOperator : public Operator<CPUContext> {
 
   const OpSchema* schema_;
   std::vector<const Tensor*> inputs_;
-  std::vector<Tensor> dense_;  // copies of inputs that have strides or share the output's memory
+  std::vector<Tensor> dense_;  // copies of inputs that share the output's memory
 };
 
 // The dtypes that ONNX calls "all floating-point tensors", for schemas.

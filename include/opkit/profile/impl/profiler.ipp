@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "opkit/profile/chrome_trace.hpp"
+#include "opkit/profile/perfetto_trace.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "opkit/profile/recorder.hpp"
 
@@ -24,6 +25,9 @@ OPKIT_INLINE ProfileTable Profiler::Table(const ProfileTableOptions& options) {
 }
 OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
   ::opkit::WriteChromeTrace(Read(), path);
+}
+OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
+  ::opkit::WritePerfettoTrace(Read(), path);
 }
 
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {

@@ -1,0 +1,274 @@
+// The writer of Perfetto traces. Field numbers are those of perfetto's protos/perfetto/trace.
+#ifndef OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <tuple>
+
+#include "opkit/base/index.hpp"
+#include "opkit/base/output_file.hpp"
+#include "opkit/profile/json_text.hpp"
+#include "opkit/profile/nesting.hpp"
+#include "opkit/profile/perfetto_trace.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One message of a protocol buffer: the wire types varint, fixed64 and length-delimited.
+class ProtoMessage {
+ public:
+  ProtoMessage& Number(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3);
+    Varint(value);
+    return *this;
+  }
+  ProtoMessage& Fixed(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3 | 1);
+    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(value >> (8 * i));
+    return *this;
+  }
+  ProtoMessage& Text(int field, std::string_view text) {
+    Varint(static_cast<uint64_t>(field) << 3 | 2);
+    Varint(text.size());
+    bytes_ += text;
+    return *this;
+  }
+  ProtoMessage& Message(int field, const ProtoMessage& message) {
+    return Text(field, message.bytes_);
+  }
+  const std::string& bytes() const { return bytes_; }
+  void Clear() { bytes_.clear(); }
+
+ private:
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+  std::string bytes_;
+};
+
+class PerfettoTrace {
+ public:
+  PerfettoTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
+
+  void Write() {
+    ProtoMessage process;
+    process.Number(1, pid_).Text(6, Utf8(program_invocation_short_name));
+    Describe(ProtoMessage().Number(1, kProcess).Message(3, process));
+    for (size_t i = 0; i < profile_.threads.size(); ++i) {
+      const ProfileThread& thread = profile_.threads[i];
+      ProtoMessage described;
+      described.Number(1, pid_).Number(2, static_cast<uint64_t>(thread.id));
+      described.Text(5, Utf8(thread.name));
+      Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
+    }
+    WriteSlices();
+    WriteAsynchronous();
+    WriteCounters();
+    WriteInstants();
+    Flush();
+  }
+
+ private:
+  enum Type : uint64_t { kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4 };
+  // Packets of one writer, in order of their times: names and the last time are its own.
+  struct Sequence {
+    uint64_t id;
+    int64_t time = 0;
+    std::map<std::string, uint64_t> names = {}, categories = {};
+  };
+  static constexpr uint64_t kProcess = 1;
+  static constexpr uint64_t kClock = 64;  // the first of those that a sequence may define
+  static constexpr size_t kBlock = 1 << 20;
+
+  static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
+  static std::string Utf8(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+      const size_t length = Utf8Length(text);
+      out += length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length);
+      text.remove_prefix(length == 0 ? 1 : length);
+    }
+    return out;
+  }
+
+  void Flush() {
+    file_.Write(out_.bytes());
+    out_.Clear();
+  }
+  void Packet(const ProtoMessage& packet) {
+    out_.Message(1, packet);
+    if (out_.bytes().size() > kBlock) Flush();
+  }
+  void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
+  // What a reader must know before the sequence's first event: its clock counts ns from the event
+  // before, and its events are on `track` unless they say otherwise.
+  Sequence BeginSequence(uint64_t track) {
+    Sequence sequence{++sequences_};
+    ProtoMessage clock, boot, snapshot, defaults;
+    boot.Number(1, 6).Number(2, 0);
+    clock.Number(1, kClock).Number(2, 0).Number(3, 1);
+    snapshot.Message(1, boot).Message(1, clock);
+    defaults.Number(58, kClock).Message(11, ProtoMessage().Number(11, track));
+    ProtoMessage packet;
+    packet.Number(10, sequence.id).Number(13, 1).Message(59, defaults);
+    Packet(packet.Message(6, snapshot));
+    return sequence;
+  }
+  static uint64_t Intern(std::map<std::string, uint64_t>& known, const std::string& text, int field,
+                         ProtoMessage& interned) {
+    const auto [found, is_new] = known.try_emplace(text, known.size() + 1);
+    if (is_new)
+      interned.Message(field, ProtoMessage().Number(1, found->second).Text(2, Utf8(text)));
+    return found->second;
+  }
+  // `event` has all but its type, name and category; those of an end are those of its begin.
+  void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
+             const char* category, ProtoMessage event = {}) {
+    ProtoMessage interned;
+    if (*category) event.Number(3, Intern(sequence.categories, category, 1, interned));
+    event.Number(9, type);
+    if (!name.empty()) event.Number(10, Intern(sequence.names, name, 2, interned));
+    ProtoMessage packet;
+    packet.Number(8, static_cast<uint64_t>(time - sequence.time)).Number(10, sequence.id);
+    packet.Message(11, event);
+    if (!interned.bytes().empty()) packet.Message(12, interned);
+    packet.Number(13, 2);
+    sequence.time = time;
+    Packet(packet);
+  }
+  static void Annotate(ProtoMessage& event, std::string_view name, uint64_t value) {
+    event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
+  }
+
+  void WriteSlices() {
+    int thread = -1;
+    Sequence sequence{0};
+    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          if (span.thread != thread) {
+            thread = span.thread;
+            sequence = BeginSequence(TrackOf(thread));
+          }
+          ProtoMessage event;
+          const bool is_task = span.pushed >= 0;
+          if (span.adopted || is_task || span.completed >= 0 ||
+              span.kind == InvocationKind::kCustomOperator)
+            Annotate(event, "id", span.id);
+          if (span.node != 0)
+            event.Message(4,
+                          ProtoMessage().Text(10, "node").Text(6, Utf8(InternedName(span.node))));
+          if (is_task) event.Fixed(48, span.id);
+          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
+        },
+        [&](const ProfileSpan& span, int64_t from, int64_t to) {
+          if (span.kind != InvocationKind::kCustomOperator || span.adopted) return;
+          Event(sequence, kBegin, from, StrCat(InternedName(span.custom), "::user_code"),
+                DomainOf(span));
+          end(to);
+        },
+        [&](const ProfileSpan& span, int64_t) { end(span.end); });
+  }
+  void WriteAsynchronous() {
+    std::vector<const ProfileSpan*> spans;
+    for (const ProfileSpan& span : profile_.spans)
+      if (span.completed >= 0) spans.push_back(&span);
+    std::sort(spans.begin(), spans.end(), [](const ProfileSpan* a, const ProfileSpan* b) {
+      return a->begin != b->begin ? a->begin < b->begin : a->id < b->id;
+    });
+    struct Lane {
+      uint64_t track;
+      Sequence sequence;
+      int64_t end;
+    };
+    std::vector<Lane> lanes;
+    for (const ProfileSpan* span : spans) {
+      auto lane = std::find_if(lanes.begin(), lanes.end(),
+                               [&](const Lane& other) { return other.end <= span->begin; });
+      if (lane == lanes.end()) {
+        const uint64_t track = NewTrack("asynchronous");
+        lane = lanes.insert(lane, {track, BeginSequence(track), 0});
+      }
+      ProtoMessage event;
+      Annotate(event, "id", span->id);
+      Event(lane->sequence, kBegin, span->begin, NameOf(*span), "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, span->completed, "", "");
+      lane->end = span->completed;
+    }
+  }
+  void WriteCounters() {
+    std::map<uint32_t, uint64_t> tracks;
+    if (profile_.counters.empty()) return;
+    Sequence sequence = BeginSequence(kProcess);
+    for (const ProfileCounter& counter : profile_.counters) {
+      uint64_t& track = tracks[counter.name];
+      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
+      Event(sequence, kCounter, counter.time, "", "",
+            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
+    }
+  }
+  // Markers, and the pushes that arrows begin at.
+  void WriteInstants() {
+    struct Instant {
+      int64_t time;
+      std::string name;
+      const char* category;
+      uint64_t track, flow;
+    };
+    std::vector<Instant> instants;
+    for (const ProfileMarker& marker : profile_.markers)
+      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
+                          TrackOf(marker.thread), 0});
+    for (const ProfileSpan& span : profile_.spans)
+      if (span.pushed >= 0 && span.pusher >= 0)
+        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
+    if (instants.empty()) return;
+    std::stable_sort(instants.begin(), instants.end(),
+                     [](const Instant& a, const Instant& b) { return a.time < b.time; });
+    Sequence sequence = BeginSequence(kProcess);
+    for (const Instant& instant : instants) {
+      ProtoMessage event;
+      event.Number(11, instant.track);
+      if (instant.flow != 0) event.Fixed(47, instant.flow);
+      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
+    }
+  }
+
+  uint64_t NewTrack(const std::string& name, bool is_counter = false) {
+    const uint64_t track = TrackOf(static_cast<int>(profile_.threads.size())) + tracks_++;
+    ProtoMessage described;
+    described.Number(1, track).Text(2, Utf8(name)).Number(5, kProcess);
+    if (is_counter) described.Message(8, {});
+    Describe(described);
+    return track;
+  }
+  const std::string& NameOf(const ProfileSpan& span) {
+    std::string& name = names_[{span.custom, span.name, span.kind, span.adopted}];
+    if (name.empty()) name = DisplayName(span);
+    return name;
+  }
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const uint64_t pid_;
+  uint64_t sequences_ = 0, tracks_ = 0;
+  ProtoMessage out_;
+  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool>, std::string> names_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& path) {
+  OutputFile file(path);
+  detail::PerfettoTrace(profile, file).Write();
+  file.Commit();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
