@@ -1611,7 +1611,8 @@ class Shape {
   bool IsDense(const Dims& strides) const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
-  friend std::string ToString(const Shape& shape) { return ToString(shape.dims_); }
+  friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
+  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Extents other than zero must multiply within int64 even beside a zero: strides need them.
@@ -2088,8 +2089,8 @@ class Tensor {
     Tensor out(device);
     const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
     if (!data && nbytes > 0)
-      Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
-            ToString(kDTypeOf<T>), ", found a null pointer");
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", kDTypeOf<T>,
+            ", found a null pointer");
     out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
     out.shape_ = std::move(shape);
     out.dtype_ = kDTypeOf<T>;
@@ -2101,6 +2102,13 @@ class Tensor {
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
   int64_t numel() const { return shape_.numel(); }
+  template <class... Nothing>
+  int64_t size() const {
+    static_assert(sizeof...(Nothing) > 0,
+                  "a Tensor has no size(): numel() counts its elements, rank() its axes, nbytes() "
+                  "its bytes");
+    return 0;
+  }
   int64_t nbytes() const { return numel() * ItemSize(dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
@@ -2205,6 +2213,7 @@ class Tensor {
   // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
   OPKIT_COLD std::string Describe() const;
   friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
+  std::string ToString() const { return Describe(); }  // the same
 
   // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
@@ -3083,12 +3092,13 @@ class OpTensor {
   DimsView strides() const { return {view_.strides, view_.rank}; }
   int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  // The number of elements.
-  int64_t size() const {
+  // The number of elements, by Tensor's name and by MXNet's.
+  int64_t numel() const {
     int64_t count = 1;
     for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
     return count;
   }
+  int64_t size() const { return numel(); }
   int64_t nbytes() const { return size() * ItemSize(dtype()); }
   bool is_dense() const {
     int64_t step = 1;
@@ -3640,30 +3650,37 @@ inline OpStatus StatusOfAnswer(int answer) {
 }  // namespace detail
 
 // An operator that keeps data between its runs. Made by setCreateOpState's function once for each
-// operator instance, and destroyed with it.
+// operator instance, and destroyed with it. A class overrides either form of Forward and Backward;
+// that of spans does not allocate. Run is for a class that does both passes by one function.
 class StatefulOp : public detail::RefCounted {
  public:
-  // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
-  // every call.
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
                        std::span<OpTensor> outputs, OpResource& resource) {
-    std::vector<OpTensor> ins(inputs.begin(), inputs.end()), outs(outputs.begin(), outputs.end());
-    return detail::StatusOfAnswer(pass == FunctionPass::kForward
-                                      ? Forward(std::move(ins), std::move(outs), resource)
-                                      : Backward(std::move(ins), std::move(outs), resource));
+    return pass == FunctionPass::kForward ? Forward(inputs, outputs, resource)
+                                          : Backward(inputs, outputs, resource);
   }
-  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                      const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+  virtual OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                           OpResource& resource) {
+    return detail::StatusOfAnswer(Forward(List(inputs), List(outputs), resource));
+  }
+  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
+  virtual OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                            OpResource& resource) {
+    return detail::StatusOfAnswer(Backward(List(inputs), List(outputs), resource));
+  }
+  // The same with lists that are made at every call, and an answer of SUCCESS or FAIL.
+  virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
     return FAIL;
   }
-  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                       const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+  virtual int Backward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
     return FAIL;
+  }
+
+ private:
+  static std::vector<OpTensor> List(std::span<const OpTensor> tensors) {
+    return {tensors.begin(), tensors.end()};
   }
 };
 
@@ -4039,6 +4056,7 @@ struct AttributeSchema {
   bool required = false;
   std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
+  std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
 };
 
 // One input or output.
@@ -5113,21 +5131,20 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
       strides_(std::move(strides)),
       dtype_(dtype) {
   if (!storage_ || dtype == DType::kUndefined)
-    Throw(ErrorCode::kInvalidArgument, "a view ", dtype, ToString(shape_), " needs ",
+    Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
   device_ = storage_->device();
   const int64_t needed = ViewBytes();
   if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
-    Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
-          ToString(strides_), " at byte ", byte_offset, " does not fit in its storage of ",
-          storage_->nbytes(), " bytes");
+    Throw(ErrorCode::kOutOfRange, "a view ", dtype, shape_, " with strides", strides_, " at byte ",
+          byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
   if (shape_.IsDense(strides_)) strides_ = Dims();
   if (strides_.empty()) capacity_ = needed;
 }
 
 OPKIT_INLINE void Tensor::Resize(Shape shape, DType dtype) {
   if (dtype == DType::kUndefined)
-    Throw(ErrorCode::kInvalidArgument, "Resize to ", ToString(shape), " needs a dtype");
+    Throw(ErrorCode::kInvalidArgument, "Resize to ", shape, " needs a dtype");
   if (!Fits(shape, dtype)) TakeMemory(NewMemory(shape, dtype));
   shape_ = std::move(shape);
   dtype_ = dtype;
@@ -5274,15 +5291,15 @@ OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype
 
 OPKIT_INLINE void Tensor::SetDevice(Device device) {
   if (storage_ && MemoryDevice(device) != MemoryDevice(device_))
-    Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", ToString(device),
+    Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", device,
          " without a copy; use CopyFrom or device/copy.hpp");
   device_ = device;
 }
 
 OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
-  if (!layout_.is_standard()) out += " in " + ToString(layout_);
-  if (!is_dense()) out += " with strides" + ToString(strides_);
+  std::string out = StrCat(dtype_, shape_, " on ", device_);
+  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
+  if (!is_dense()) out += StrCat(" with strides", strides_);
   if (!initialized()) out += " (uninitialized)";
   return out;
 }
@@ -5290,7 +5307,7 @@ OPKIT_INLINE std::string Tensor::Describe() const {
 OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
   if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
-    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, ToString(shape),
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
   return nbytes;
 }
@@ -5317,7 +5334,7 @@ OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
   try {
     return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
   } catch (const Error& error) {
-    Fail(error.code(), "cannot become ", dtype, ToString(shape), ": ", error.message());
+    Fail(error.code(), "cannot become ", dtype, shape, ": ", error.message());
   }
 }
 
@@ -7587,6 +7604,8 @@ class SymbolicShape {
   // kFailedPrecondition while the rank is not known.
   const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
   Dim& operator[](int axis) { return dims_[Axis(axis)]; }
+  const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
+  int size() const { return rank(); }
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
 
@@ -7598,6 +7617,7 @@ class SymbolicShape {
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
+  std::string ToString() const { return StrCat(*this); }  // the same
 
  private:
   size_t Axis(int axis) const;
@@ -7697,6 +7717,7 @@ class OperatorDef {
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
+  std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
     return a.shared_ == b.shared_ || a.fields() == b.fields();
   }
@@ -7749,6 +7770,7 @@ struct TensorInfo {
   // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
+  std::string ToString() const { return StrCat(*this); }  // the same
 };
 
 // Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
@@ -7764,9 +7786,16 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
+  // Error (kNotFound) where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name) const {
+    return args().Get<T>(name);
+  }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
+  int InputSize() const { return num_inputs(); }  // as an operator's class says it
+  int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
     return i >= 0 && i < num_inputs() && !def_.inputs()[detail::Index(i)].empty();
@@ -8055,15 +8084,16 @@ struct InplaceRules {
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
-// Declared attributes. Without any declared, a node may give every attribute.
+// Declared attributes. `free_if_none` is an operator's that parses what a node gives: it takes
+// every attribute while none is declared.
 struct AttributeRules {
   std::vector<AttributeSchema> declared;
-  bool unknown_allowed = false;
+  bool unknown_allowed = false, free_if_none = false;
 
   // Null when it is not declared.
   const AttributeSchema* Find(std::string_view name) const;
   bool Takes(std::string_view name) const {
-    return declared.empty() || unknown_allowed || Find(name);
+    return unknown_allowed || (free_if_none && declared.empty()) || Find(name);
   }
   std::string Suggest(std::string_view name) const;
   std::string Verify(const std::string& op, const Arguments& args) const;
@@ -8139,8 +8169,9 @@ class OpSchema {
   }
   OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
 
-  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
-  // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
+  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. An
+  // undeclared one is an Error, where a node gives it and where a constructor reads it, unless
+  // AllowUncheckedAttributes.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
     return Arg({std::move(name), std::move(doc), required, {}, {}});
   }
@@ -8156,11 +8187,18 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // Makes a declared attribute optional. A name that is not declared becomes the schema's
-  // problem().
+  // A string, one of these; the first is the default.
+  //   .Arg("mode", "how the borders are filled", {"valid", "same"})
+  OpSchema& Arg(std::string name, std::string doc, std::initializer_list<const char*> values);
+  // Makes a declared attribute optional, or limits the strings that it takes. A name that is not
+  // declared becomes the schema's problem().
   OpSchema& SetDefault(std::string_view name, Attribute value);
+  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
-  OpSchema& AllowUnknownArgs() { return attributes_.unknown_allowed = true, *this; }
+  OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
+  // The operator's functions parse what a node gives: while none is declared, any may be given.
+  OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
   // Types and shapes of the outputs.
   OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
@@ -8197,6 +8235,9 @@ class OpSchema {
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
   OpSchema& Private() { return private_ = true, *this; }
+  // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
+  // not taken for it.
+  OpSchema& Standard() { return standard_ = true, *this; }
   template <class Populator>
   OpSchema& FillUsing(Populator populate) {
     return populate(*this), *this;
@@ -8218,6 +8259,7 @@ class OpSchema {
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
+  bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
@@ -8261,8 +8303,12 @@ class OpSchema {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
   }
 
-  // Why `def` is not a right node of this operator; empty when it is.
+  // Why `def` is not a right node of this operator, or why its attributes are not; empty when they
+  // are.
   std::string Verify(const OperatorDef& def) const;
+  std::string VerifyArguments(const Arguments& args) const {
+    return attributes_.Verify(name_, args);
+  }
 
   // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
   // declares no inference. Errors of the operator's own function get the node as context.
@@ -8280,6 +8326,9 @@ class OpSchema {
   static uint64_t Bytes(const TensorInfo& info);
 
  private:
+  // Null, with the schema's problem, where it is not declared.
+  AttributeSchema* Declared(std::string_view name, const char* to_give);
+
   std::string name_;
   const char* file_ = "";
   int line_ = 0;
@@ -8292,7 +8341,7 @@ class OpSchema {
   detail::AttributeRules attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false;
+  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false, standard_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
@@ -8761,9 +8810,8 @@ class OperatorIdentity final : public FailureContext {
   int line = 0;
 };
 
-// CheckOperator sets it to collect the names of the arguments that constructors on this thread
-// read.
-inline constinit thread_local std::vector<std::string>* t_arguments_read = nullptr;
+// The schema of the operator that this thread constructs, which must declare what is read.
+inline constinit thread_local const OpSchema* t_schema_in_construction = nullptr;
 
 }  // namespace detail
 
@@ -8829,24 +8877,37 @@ class OperatorBase : public Observable<OperatorBase> {
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
 
-  // The following read attributes, in constructors. A value of another type is an Error
-  // (kTypeMismatch).
-  bool HasArgument(std::string_view name) const { return def().args().Has(name); }
+  // The following read attributes, in constructors. Errors: kTypeMismatch for a value of another
+  // type; kInvalidArgument, with the nearest name, for one that the operator's schema does not
+  // declare.
+  bool HasArgument(std::string_view name) const { return FindArgument(name); }
   template <class T>
   bool HasSingleArgumentOfType(std::string_view name) const {
-    const Attribute* found = def().args().Find(name);
+    const Attribute* found = FindArgument(name);
     return found && found->Is<T>();
   }
   template <class T>
   T GetSingleArgument(std::string_view name, const T& fallback) const {
-    NoteArgument(name);
+    CheckDeclared(name);
     return def().args().Get<T>(name, fallback);
   }
   template <class T>
   std::vector<T> GetRepeatedArgument(std::string_view name,
                                      const std::vector<T>& fallback = {}) const {
-    NoteArgument(name);
+    CheckDeclared(name);
     return def().args().Get<std::vector<T>>(name, fallback);
+  }
+
+  // The spelling of InferenceContext. Without a fallback kNotFound where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name, T fallback) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name, std::move(fallback));
+  }
+  template <class T>
+  T Arg(std::string_view name) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name);
   }
 
   int InputSize() const { return static_cast<int>(inputs_.size()); }
@@ -9062,7 +9123,8 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowUnbound(const std::vector<Blob*>& blobs, int i,
                                             const char* what) const;
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
-  static void NoteArgument(std::string_view name);
+  OPKIT_COLD void CheckDeclared(std::string_view name) const;
+  OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
@@ -9257,8 +9319,8 @@ class GradientMakerBase {
   GradientMakerBase(GradientMakerBase&&) = delete;
   OPKIT_INLINE virtual ~GradientMakerBase();
 
-  // Whether the gradient operators take over the node's device, engine and arguments; an argument
-  // that they set themselves stays.
+  // Whether the gradient operators take over the node's device, engine and those arguments that
+  // they take; an argument that they set themselves stays.
   virtual bool CopyDeviceOption() const { return true; }
   virtual bool CopyEngine() const { return true; }
   virtual bool CopyArguments() const { return true; }
@@ -9566,6 +9628,10 @@ class Operator : public OperatorBase {
   template <class OpkitT>                                                                          \
   bool HasSingleArgumentOfType(std::string_view name) const {                                      \
     return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
+  }                                                                                                \
+  template <class OpkitT, class... OpkitFallback>                                                  \
+  OpkitT Arg(std::string_view name, OpkitFallback... fallback) const {                             \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Arg<OpkitT>(name, fallback...);        \
   }                                                                                                \
   template <class OpkitT>                                                                          \
   OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
@@ -10734,8 +10800,11 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                  int32_t* num_outputs) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
+      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
       if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
-      const auto [inputs, outputs] = schema.Arity(ArgumentsOfAbi(node->attrs, node->num_attrs));
+      if (std::string why = schema.VerifyArguments(args); !why.empty())
+        return OpStatus::Failure(why);
+      const auto [inputs, outputs] = schema.Arity(args);
       *num_inputs = inputs;
       *num_outputs = outputs;
       return OpStatus();
@@ -13101,8 +13170,7 @@ OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicSha
 OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   const int found = axis < 0 ? axis + rank() : axis;
   if (found < 0 || found >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", ToString(*this), " of rank ",
-          rank());
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", *this, " of rank ", rank());
   return static_cast<size_t>(found);
 }
 
@@ -13424,9 +13492,15 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
     if (!given && attribute.required)
       return StrCat(op, " needs the argument '", attribute.name, "'",
                     attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
-    if (!given || !attribute.type || given->ReadsAs(*attribute.type)) continue;
-    return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
-                  "), expected ", *attribute.type);
+    if (!given) continue;
+    if (attribute.type && !given->ReadsAs(*attribute.type))
+      return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
+                    "), expected ", *attribute.type);
+    if (attribute.values.empty()) continue;
+    for (const std::string& value : given->values().strings)
+      if (!std::ranges::count(attribute.values, value))
+        return StrCat("argument '", attribute.name, "' of ", op, " is '", value,
+                      "', which is none of its values", SuggestName(value, attribute.values));
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
@@ -13460,12 +13534,32 @@ OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs
 OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
   return attributes_.declared.push_back(std::move(attribute)), *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
+                                     std::initializer_list<const char*> values) {
+  const Attribute first(*values.begin());
+  return Arg({std::move(name),
+              std::move(doc),
+              false,
+              AttributeType::kString,
+              first,
+              {values.begin(), values.end()}});
+}
+OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
   const auto found = std::ranges::find(attributes_.declared, name, &AttributeSchema::name);
-  if (found != attributes_.declared.end())
-    return found->required = false, found->default_value = std::move(value), *this;
+  if (found != attributes_.declared.end()) return &*found;
   problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
-                    " has no argument '", name, "' to give a default");
+                    " has no argument '", name, "' to give ", to_give);
+  return nullptr;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+  if (AttributeSchema* found = Declared(name, "a default")) {
+    found->required = false;
+    found->default_value = std::move(value);
+  }
+  return *this;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+  if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
@@ -13540,7 +13634,7 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
     return StrCat(name_,
                   " runs a graph that its node carries, and this node carries none; give it ",
                   "one (OperatorDef::Subgraph)");
-  return attributes_.Verify(name_, def.args());
+  return VerifyArguments(def.args());
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   if (!infer_) return;
@@ -13690,8 +13784,13 @@ struct OpRegistry::State {
   const Entry& Get(std::string_view op) const {
     const Entry* entry = Find(op);
     if (entry && entry->Exists()) return *entry;
-    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
-          ops.empty() ? "; nothing is: was the file that registers it linked?" : "",
+    const std::vector<std::string> names = Names();
+    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
+          ops.empty() ? "; nothing is, so no file with operators is linked" : "",
+          NearestName(op, names).empty()
+              ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
+                "OPKIT_USE_REGISTRATIONS"
+              : "",
           detail::HasOwnRegistries()
               ? "; in a library Invoke and CreateOperator know the library's own operators, "
                 "OpResource::invoke in a REGISTER_OP those of the program"
@@ -14218,8 +14317,16 @@ OPKIT_INLINE void OperatorBase::ThrowUnbound(const std::vector<Blob*>& blobs, in
 OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
 }
-OPKIT_INLINE void OperatorBase::NoteArgument(std::string_view name) {
-  if (detail::t_arguments_read) detail::t_arguments_read->push_back(std::string(name));
+OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
+  const OpSchema* schema = detail::t_schema_in_construction;
+  if (!schema || schema->name() != type() || schema->TakesArgument(name)) return;
+  Throw(ErrorCode::kInvalidArgument, "operator ", type(), " reads the argument '", name,
+        "', which its schema does not declare", schema->SuggestArgument(name),
+        "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
+}
+OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
+  CheckDeclared(name);
+  return def().args().Find(name);
 }
 OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
   if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;
@@ -14454,7 +14561,12 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
+  struct InConstruction {
+    const OpSchema* const outer;
+    ~InConstruction() { t_schema_in_construction = outer; }
+  };
   try {
+    const InConstruction scope{std::exchange(t_schema_in_construction, &schema)};
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
@@ -14826,8 +14938,10 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
     if (maker.CopyDeviceOption()) op.Device(def.device());
     if (maker.CopyEngine()) op.Engine(def.engine());
     if (!maker.CopyArguments()) continue;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
     for (const NamedAttribute& arg : def.args())
-      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
+      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
+        op.Arg(arg.name, arg.value);
   }
   return meta;
 }

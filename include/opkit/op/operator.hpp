@@ -242,6 +242,10 @@ class Operator : public OperatorBase {
   bool HasSingleArgumentOfType(std::string_view name) const {                                      \
     return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
   }                                                                                                \
+  template <class OpkitT, class... OpkitFallback>                                                  \
+  OpkitT Arg(std::string_view name, OpkitFallback... fallback) const {                             \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Arg<OpkitT>(name, fallback...);        \
+  }                                                                                                \
   template <class OpkitT>                                                                          \
   OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
     return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,        \

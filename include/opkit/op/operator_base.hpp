@@ -71,9 +71,8 @@ class OperatorIdentity final : public FailureContext {
   int line = 0;
 };
 
-// CheckOperator sets it to collect the names of the arguments that constructors on this thread
-// read.
-inline constinit thread_local std::vector<std::string>* t_arguments_read = nullptr;
+// The schema of the operator that this thread constructs, which must declare what is read.
+inline constinit thread_local const OpSchema* t_schema_in_construction = nullptr;
 
 }  // namespace detail
 
@@ -139,24 +138,37 @@ class OperatorBase : public Observable<OperatorBase> {
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
 
-  // The following read attributes, in constructors. A value of another type is an Error
-  // (kTypeMismatch).
-  bool HasArgument(std::string_view name) const { return def().args().Has(name); }
+  // The following read attributes, in constructors. Errors: kTypeMismatch for a value of another
+  // type; kInvalidArgument, with the nearest name, for one that the operator's schema does not
+  // declare.
+  bool HasArgument(std::string_view name) const { return FindArgument(name); }
   template <class T>
   bool HasSingleArgumentOfType(std::string_view name) const {
-    const Attribute* found = def().args().Find(name);
+    const Attribute* found = FindArgument(name);
     return found && found->Is<T>();
   }
   template <class T>
   T GetSingleArgument(std::string_view name, const T& fallback) const {
-    NoteArgument(name);
+    CheckDeclared(name);
     return def().args().Get<T>(name, fallback);
   }
   template <class T>
   std::vector<T> GetRepeatedArgument(std::string_view name,
                                      const std::vector<T>& fallback = {}) const {
-    NoteArgument(name);
+    CheckDeclared(name);
     return def().args().Get<std::vector<T>>(name, fallback);
+  }
+
+  // The spelling of InferenceContext. Without a fallback kNotFound where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name, T fallback) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name, std::move(fallback));
+  }
+  template <class T>
+  T Arg(std::string_view name) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name);
   }
 
   int InputSize() const { return static_cast<int>(inputs_.size()); }
@@ -372,7 +384,8 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowUnbound(const std::vector<Blob*>& blobs, int i,
                                             const char* what) const;
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
-  static void NoteArgument(std::string_view name);
+  OPKIT_COLD void CheckDeclared(std::string_view name) const;
+  OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;

@@ -31,6 +31,10 @@ struct IgnoredOp {
   IgnoredOp Default(const T&) {
     return {};
   }
+  template <FixedName>
+  IgnoredOp Values(std::initializer_list<const char*>) {
+    return {};
+  }
   IgnoredOp Flops(const auto&) { return {}; }
   IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
@@ -158,6 +162,22 @@ class TypedOp {
         schema().SetDefault(Name.str(), value);  // its range is checked when it is read
       else
         schema().SetDefault(Name.str(), static_cast<Value>(value));
+      return *this;
+    } else {
+      return detail::IgnoredOp();
+    }
+  }
+  // The strings that the attribute may be, or hold.
+  template <FixedName Name>
+  auto Values(std::initializer_list<const char*> values) {
+    using Value = detail::AttributeValue<Function, Name>;
+    constexpr bool kStrings =
+        std::is_same_v<Value, std::string> || std::is_same_v<Value, std::vector<std::string>>;
+    static_assert(kStrings,
+                  "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
+                  "function");
+    if constexpr (kStrings) {
+      schema().SetValues(Name.str(), {values.begin(), values.end()});
       return *this;
     } else {
       return detail::IgnoredOp();

@@ -59,8 +59,6 @@ class CheckedNode {
   }
 
   const std::string& error() const { return error_; }
-  // Names that the operator's constructor asked for.
-  const std::vector<std::string>& arguments_read() const { return arguments_read_; }
 
   // Sets the inputs to dense copies in new memory.
   void Feed(const std::vector<Tensor>& inputs) {
@@ -155,11 +153,6 @@ class CheckedNode {
   void Create() {
     if (std::string why = schema_.Verify(def_); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why);
-    struct Listen {
-      explicit Listen(std::vector<std::string>* names) { t_arguments_read = names; }
-      ~Listen() { t_arguments_read = nullptr; }
-    };
-    const Listen listen(&arguments_read_);
     op_ = CreateWith(kernel_, schema_, def_, ws_.get(), nullptr);
     if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
   }
@@ -181,7 +174,6 @@ class CheckedNode {
   int deadline_ms_;
   std::unique_ptr<Workspace> ws_;
   std::unique_ptr<OperatorBase> op_;
-  std::vector<std::string> arguments_read_;
   std::string error_;
 };
 
@@ -260,12 +252,6 @@ class CheckSession {
     ++report.runs;
     const CheckedRun result = node.Run(mode);
     dead |= result == CheckedRun::kStuck;
-    for (const std::string& name : node.arguments_read())
-      if (!schema.TakesArgument(name))
-        Find("argument " + name, StrCat("it reads the argument '", name,
-                                        "', which no node can give, because its schema does not "
-                                        "declare it",
-                                        schema.SuggestArgument(name)));
     return result;
   }
   // Whether work goes on after it was issued, on other threads than this one.

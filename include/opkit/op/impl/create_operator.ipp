@@ -119,7 +119,12 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
+  struct InConstruction {
+    const OpSchema* const outer;
+    ~InConstruction() { t_schema_in_construction = outer; }
+  };
   try {
+    const InConstruction scope{std::exchange(t_schema_in_construction, &schema)};
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);

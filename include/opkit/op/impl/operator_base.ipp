@@ -216,8 +216,16 @@ OPKIT_INLINE void OperatorBase::ThrowUnbound(const std::vector<Blob*>& blobs, in
 OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
 }
-OPKIT_INLINE void OperatorBase::NoteArgument(std::string_view name) {
-  if (detail::t_arguments_read) detail::t_arguments_read->push_back(std::string(name));
+OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
+  const OpSchema* schema = detail::t_schema_in_construction;
+  if (!schema || schema->name() != type() || schema->TakesArgument(name)) return;
+  Throw(ErrorCode::kInvalidArgument, "operator ", type(), " reads the argument '", name,
+        "', which its schema does not declare", schema->SuggestArgument(name),
+        "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
+}
+OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
+  CheckDeclared(name);
+  return def().args().Find(name);
 }
 OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
   if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;

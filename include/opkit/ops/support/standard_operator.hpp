@@ -115,18 +115,21 @@ inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
   return {narrow.begin(), narrow.end()};
 }
 
-// The enumerator that a string attribute of an operator gives by its place in `names`, of which the
-// first is the default. Error (kInvalidArgument) for another name.
+// The enumerator that a string attribute gives by its place among the values that the operator's
+// schema declares. Error (kInvalidArgument) for another string.
 template <class Enumeration>
-Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char* attribute,
-                         const std::vector<std::string>& names) {
-  const auto found = args.Get<std::string>(attribute, names[0]);
-  for (size_t i = 0; i < names.size(); ++i)
-    if (names[i] == found) return static_cast<Enumeration>(i);
-  Throw(ErrorCode::kInvalidArgument, op, ": ", attribute, " is '", found, "', expected one of ",
-        names);
+Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char* attribute) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+  const std::vector<std::string>& values = schema.FindAttribute(attribute)->values;
+  const auto found = args.Get<std::string>(attribute, values[0]);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (values[i] == found) return static_cast<Enumeration>(i);
+  Throw(ErrorCode::kInvalidArgument, schema.VerifyArguments(args));
 }
 
 }  // namespace opkit
+
+// The schema of an operator that ONNX's own domain has.
+#define OPKIT_STANDARD_OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name).Standard()
 
 #endif  // OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_

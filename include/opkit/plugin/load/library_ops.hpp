@@ -291,6 +291,12 @@ class LibraryGradientCall {
       LibraryGradientCall& self = Of(gradient);
       if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
       OperatorDef def = DefinitionOfAbi(*node);
+      // A library hands the node's arguments on, not knowing what the program's operators take.
+      const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+      for (const auto& [name, value] : self.def_.args())
+        if (const Attribute* given = def.args().Find(name))
+          if (schema && !schema->TakesArgument(name) && *given == value)
+            def.mutable_args().Remove(name);
       def.Engine(self.def_.engine()).IsGradientOp(true);
       self.answer_.ops.push_back(std::move(def));
     });
