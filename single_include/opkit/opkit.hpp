@@ -4994,7 +4994,7 @@ std::string ToJson(const ProfileTable& table);
 //   Profiler::Start();
 //   executor.Run();
 //   Profiler::Stop();
-//   std::cout << Profiler::Table();
+//   std::puts(ToString(Profiler::Table()).c_str());
 //   Profiler::WriteChromeTrace("trace.json");   // for https://ui.perfetto.dev
 #ifndef OPKIT_PROFILE_PROFILER_HPP_
 #define OPKIT_PROFILE_PROFILER_HPP_

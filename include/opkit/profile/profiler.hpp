@@ -4,7 +4,7 @@
 //   Profiler::Start();
 //   executor.Run();
 //   Profiler::Stop();
-//   std::cout << Profiler::Table();
+//   std::puts(ToString(Profiler::Table()).c_str());
 //   Profiler::WriteChromeTrace("trace.json");   // for https://ui.perfetto.dev
 #ifndef OPKIT_PROFILE_PROFILER_HPP_
 #define OPKIT_PROFILE_PROFILER_HPP_
