@@ -17525,7 +17525,7 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
       [&](const ProfileSpan& span) {
         // A part of a task is its run; parts of other invocations are in their own span.
         if (span.adopted && span.kind != InvocationKind::kTask) return;
-        sums_of(span).times.push_back(std::max(span.end, span.completed) - span.begin);
+        sums_of(span).times.push_back((std::max)(span.end, span.completed) - span.begin);
       },
       [](const ProfileSpan&, int64_t, int64_t) {},
       [&](const ProfileSpan& span, int64_t self) { sums_of(span).row.self += self; });
@@ -17583,7 +17583,7 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
   }
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = (std::max)(widths[i], line[i].size());
   std::string text;
   for (const auto& line : lines) {
     for (size_t i = 0; i < line.size(); ++i) {
@@ -17702,7 +17702,7 @@ class ThreadProfile {
   ProfileRecord& Open(uint32_t session) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    return open_[std::min(depth_++, kMaxDepth)];
+    return open_[(std::min)(depth_++, kMaxDepth)];
   }
   void Close(uint32_t session, uint64_t now) {
     if (--depth_ < earlier_) [[unlikely]] {

@@ -48,7 +48,7 @@ class ThreadProfile {
   ProfileRecord& Open(uint32_t session) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    return open_[std::min(depth_++, kMaxDepth)];
+    return open_[(std::min)(depth_++, kMaxDepth)];
   }
   void Close(uint32_t session, uint64_t now) {
     if (--depth_ < earlier_) [[unlikely]] {

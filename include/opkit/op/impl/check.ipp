@@ -447,13 +447,13 @@ inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>*
   return std::move(session.report);
 }
 
-// `check` in a child, whose crash or hang is a finding, or here.
+// `body` in a child, whose crash or hang is a finding, or here.
 inline CheckReport CheckInChild(const std::string& op, const CheckOptions& options,
-                                FunctionRef<CheckReport(const ChildVoice* voice)> check) {
-  if (!options.in_child) return check(nullptr);
+                                FunctionRef<CheckReport(const ChildVoice* voice)> body) {
+  if (!options.in_child) return body(nullptr);
   const ChildOutcome outcome = RunInChild(options.hang_seconds, [&](const ChildVoice& voice) {
     voice.Step("in its inference");
-    voice.Answer(PackReport(check(&voice)));
+    voice.Answer(PackReport(body(&voice)));
     return ChildEnd::kAtOnce;
   });
   CheckReport report = UnpackReport(outcome.answer);
