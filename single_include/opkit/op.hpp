@@ -2843,7 +2843,8 @@ class InvocationScope {
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
-    if (SpanSink* sink = detail::CurrentSpanSink(); sink && token.id != previous_.id) [[unlikely]]
+    if (SpanSink* sink = detail::CurrentSpanSink();
+        sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
   }
   void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
@@ -7061,10 +7062,11 @@ class ThreadPool;
 
 // A unit of work embedded in a record of its owner's (an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
-// free it. It runs under the invocation that was current when it was made.
+// free it. It runs under `invocation`, by default the one that was current when it was made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
-  explicit PoolTask(RunFunction run) : run(run), invocation(CurrentInvocation()) {}
+  explicit PoolTask(RunFunction run, Invocation invocation = CurrentInvocation())
+      : run(run), invocation(invocation) {}
 
   RunFunction run;
   Invocation invocation;
