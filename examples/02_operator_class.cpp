@@ -15,7 +15,6 @@ class ScaleOp final : public Operator<Context> {
 
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
-    OPKIT_ENFORCE(x.is_dense(), "call Contiguous() on the input first");
     Tensor* y = Output(0, x.shape(), x.dtype());
     const float* in = x.data<float>();
     float* out = y->mutable_data<float>();

@@ -5,6 +5,7 @@ usage: docs_test.py ROOT. Each fence of C++ stands under a comment that says how
   <!-- FILE -->                    it stands in that file word for word
   <!-- compile: statements -->     it compiles in a function, after opkit.hpp, `using namespace opkit`
   <!-- compile: declarations -->   it compiles in a namespace, likewise
+  <!-- compile: library -->        it compiles as a unit of a library, after op.hpp
 A fence of another language under `<!-- run -->` must exit with 0, run in a copy of what it needs.
 Links to files must lead somewhere.
 """
@@ -22,6 +23,7 @@ failed = []
 checked = 0
 INCLUDES = ["opkit/opkit.hpp", "opkit/op/check.hpp"]
 unit = [f"#include <{header}>" for header in INCLUDES] + ["using namespace opkit;"]
+library_unit = ["#include <opkit/op.hpp>", "#include <thread>", "using namespace opkit;"]
 fence = re.compile(r"(?:<!-- (.+?) -->\n)?```(\w*)\n(.*?)```", re.S)
 pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
 for page in pages:
@@ -42,21 +44,23 @@ for page in pages:
                 if subprocess.run(["sh", "-ec", quick], cwd=folder).returncode != 0:
                     failed.append(f"{name}: this command fails:\n{code}")
         elif what.startswith("compile: "):
-            number = len(unit)
+            into = library_unit if what.endswith("library") else unit
+            number = len(into)
             line = text[:text.index(code)].count("\n") + 1
             opens = f"void Snippet{number}() {{" if what.endswith("statements") else \
                 f"namespace snippet_{number} {{"
-            unit += [opens, f'#line {line} "{name}"', code, "}"]
+            into += [opens, f'#line {line} "{name}"', code, "}"]
         elif code not in (root / what).read_text():
             failed.append(f"{name} shows code that is not in {what}:\n{code}")
     for path in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", text):
         checked += 1
         if not (page.parent / path).exists():
             failed.append(f"{name} links to {path}, which does not exist")
-run = subprocess.run([cxx, "-std=c++20", "-fsyntax-only", "-DOPKIT_COMPILED", f"-I{root}/include",
-                      "-x", "c++", "-"], input="\n".join(unit), text=True, capture_output=True)
-if run.returncode:
-    failed.append("code of the pages does not compile:\n" + run.stderr[:3000])
+for lines in (unit, library_unit):
+    run = subprocess.run([cxx, "-std=c++20", "-fsyntax-only", "-DOPKIT_COMPILED", f"-I{root}/include",
+                          "-x", "c++", "-"], input="\n".join(lines), text=True, capture_output=True)
+    if run.returncode:
+        failed.append("code of the pages does not compile:\n" + run.stderr[:3000])
 if checked < 5:
     failed.append(f"only {checked} fences and links found: has the pages' form changed?")
 print("\n".join(failed) or f"{checked} fences and links of {len(pages)} pages are right")

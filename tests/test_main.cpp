@@ -20,3 +20,6 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:std::logic_error::~logic_error\n"
          "race:opkit::*Error::~Error\n";
 }
+
+// TSan ends a forked child that starts threads unless told otherwise.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

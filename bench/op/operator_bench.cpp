@@ -88,7 +88,7 @@ REGISTER_CPU_OPERATOR(BenchAxpy, AxpyOp);
 struct Fixture {
   explicit Fixture(const char* op, int64_t n = 4) {
     for (const char* name : {"x", "y"})
-      *ws.CreateTensor(name) = opkit::detail::MakeTestTensor(Shape{n}, DType::kFloat32, 1);
+      *ws.CreateTensor(name) = opkit::RandomTensor(Shape{n}, DType::kFloat32, 1);
     node = opkit::CreateOperator(OperatorDef(op, {"x", "y"}, {"z"}), &ws);
     node->Run();
   }

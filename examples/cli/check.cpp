@@ -7,7 +7,6 @@
 #include <memory>
 #include <set>
 
-#include "check_inputs.hpp"
 #include "file.hpp"
 #include "library.hpp"
 #include "model.hpp"
@@ -16,6 +15,7 @@
 #include "opkit/op/check/check_cases.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/op/check/guard_allocator.hpp"
+#include "opkit/op/check/input_finder.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/invoke.hpp"
 #include "options.hpp"
@@ -101,8 +101,8 @@ class OperatorChecks {
     if (shapes_.size() > 1 && shapes_.size() != def.inputs().size())
       throw Failure(ExitCode::kUsage, StrCat("operator ", op, " has ", def.inputs().size(),
                                              " inputs, --shape gives ", shapes_.size()));
-    InputFinder finder(schema, def, shapes_);
-    const std::vector<InputTypes> all = finder.Find();
+    detail::InputFinder finder(schema, def, shapes_);
+    const std::vector<detail::InputTypes> all = finder.Find();
     if (all.empty())
       return Refused(
           "its inference refuses every input that was tried, the first with: " + finder.refusal() +
@@ -111,7 +111,7 @@ class OperatorChecks {
       findings_.NotChecked(
           "how many outputs it has, because it does not say: Invoke asks for "
           "InvokeOptions::num_outputs; setParseAttrs answers that");
-    for (const InputTypes& inputs : all) {
+    for (const detail::InputTypes& inputs : all) {
       CheckOn(def, inputs);
       if (!findings_.wrong.empty()) break;  // one list of inputs that shows it is enough
     }
@@ -135,10 +135,11 @@ class OperatorChecks {
     return false;
   }
 
-  void CheckOn(const OperatorDef& def, const InputTypes& inputs) {
-    const std::string text = TextOf(inputs);
+  void CheckOn(const OperatorDef& def, const detail::InputTypes& inputs) {
+    detail::CheckCase made = detail::MakeCase(inputs, 1);
+    const std::string text = made.Describe();
     voice_.Step(StrCat("a run on ", text));
-    std::vector<Tensor> tensors = MakeTensors(inputs);
+    std::vector<Tensor>& tensors = made.inputs;
     CheckReport report = Report(def, tensors);
     std::string refusal;
     if (!report.ok() && Run(def, tensors, &refusal).empty()) {
@@ -160,7 +161,9 @@ class OperatorChecks {
     if (report.ok() && own_ && HasGradient(def.type())) CheckBackward(def, tensors);
   }
   CheckReport Report(const OperatorDef& def, const std::vector<Tensor>& inputs) const {
-    CheckReport report = CheckOperator(def, inputs);
+    CheckOptions options;
+    options.in_child = false;  // this is one
+    CheckReport report = CheckOperator(def, inputs, options);
     // Of an operator that exists the library's kernels alone.
     const std::string tag = "/" + library_.backend() + "; ";
     if (!own_)
@@ -191,13 +194,14 @@ class OperatorChecks {
     std::vector<Tensor> all;
     OperatorDef node(backward, {}, {}, def.args());
     for (const Tensor& output : outputs)
-      all.push_back(detail::MakeTestTensor(output.shape(), output.dtype(), 7 + all.size()));
+      all.push_back(RandomTensor(output.shape(), output.dtype(), 7 + all.size()));
     all.insert(all.end(), inputs.begin(), inputs.end());
     all.insert(all.end(), outputs.begin(), outputs.end());
     for (size_t i = 0; i < all.size(); ++i) node.Input(StrCat("input", i));
     for (size_t i = 0; i < inputs.size(); ++i) node.Output(StrCat("gradient", i));
     CheckOptions options;
     options.gradient = false;
+    options.in_child = false;
     CheckReport report = CheckOperator(node, all, options);
     // One that needs the state of a forward run cannot be called alone.
     if (!report.ok() && Run(node, all, &refusal).empty()) return;

@@ -9,6 +9,7 @@
 #include "model.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/interop/npy.hpp"
+#include "opkit/profile/profiler.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
 #include "timing.hpp"
@@ -20,7 +21,7 @@ using namespace opkit;
 
 struct RunCommand {
   ModelOptions model;
-  std::optional<std::string> output_dir;
+  std::optional<std::string> output_dir, profile;
   int repeat = 1;
   bool random = false, table = false;
 };
@@ -98,6 +99,16 @@ void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
   WriteFile("-", table.Format(false, stdout));
 }
 
+void WriteProfile(const std::string& path) {
+  Profiler::Stop();
+  FailWith(ExitCode::kBadFile, "", [&] {
+    if (path.ends_with(".pftrace"))
+      Profiler::WritePerfettoTrace(path);
+    else
+      Profiler::WriteChromeTrace(path);
+  });
+}
+
 void RunModel(RunCommand& command) {
   const OnnxModel model = LoadModel(command.model);
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
@@ -105,6 +116,7 @@ void RunModel(RunCommand& command) {
   if (command.output_dir) MakeFolder(*command.output_dir);  // before work is done in vain
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
+  if (command.profile) Profiler::Start();
   {
     Progress progress("running", command.repeat);
     for (int i = 0; i < command.repeat; ++i) {
@@ -114,6 +126,7 @@ void RunModel(RunCommand& command) {
       progress.Update(i + 1, StrCat(i + 1, " of ", command.repeat));
     }
   }
+  if (command.profile) WriteProfile(*command.profile);
   WriteOutputs(executor.outputs(), command.output_dir.value_or(""));
   if (command.table) {
     constexpr int kMostRuns = 10;
@@ -143,6 +156,10 @@ void AddRunCommand(CLI::App& program) {
       ->option_text("N=1");
   app->add_flag("--table", command->table,
                 "Also prints how long each node takes, and at what rate");
+  app->add_option("--profile", command->profile,
+                  "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or as "
+                  "Perfetto's own, smaller, where the name ends with .pftrace")
+      ->option_text("FILE");
   app->footer(
       "Examples:\n"
       "  opkit run model.onnx --input x=x.npy --output-dir out\n"

@@ -7,14 +7,12 @@ using namespace opkit;
 
 class PackedGemm final : public StatefulOp {
  public:
-  // Forward and Backward, with vectors of tensors, are the other way: Run makes none.
-  Status Run(FunctionPass pass, std::span<const OpTensor> in, std::span<OpTensor> out,
-             OpResource& res) override {
-    if (pass == FunctionPass::kForward) {
-      Pack(in[1]);
-      Multiply(1, in[0], Columns().Transposed(), out[0], res);
-      return SUCCESS;
-    }
+  Status Forward(std::span<const OpTensor> in, std::span<OpTensor> out, OpResource& res) override {
+    Pack(in[1]);
+    Multiply(1, in[0], Columns().Transposed(), out[0], res);
+    return SUCCESS;
+  }
+  Status Backward(std::span<const OpTensor> in, std::span<OpTensor> out, OpResource& res) override {
     if (rows_ < 0) return Status::Failure("the gradient is asked for before the first run");
     Multiply(1, in[0], Columns(), out[0], res);
     Multiply(1, Matrix(in[1]).Transposed(), in[0], out[1], res);

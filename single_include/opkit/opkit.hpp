@@ -121,6 +121,20 @@
 #define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
 #define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
+// Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
+// sentence of one is printed in a function, the name of the other in a class.
+#ifdef OPKIT_DEVICE_COMPILER
+#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)
+#else
+#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)        \
+  static_assert(__builtin_FUNCTION()[0] == '\0', \
+                #macro " goes at namespace scope, outside of functions and classes");
+#endif
+#define OPKIT_AT_NAMESPACE_SCOPE(macro)                                         \
+  OPKIT_OUTSIDE_OF_FUNCTIONS(macro)                                             \
+  [[maybe_unused]] extern struct macro##_goes_at_namespace_scope_not_in_a_class \
+      macro##_goes_at_namespace_scope_not_in_a_class
+
 #endif  // OPKIT_CONFIG_HPP_
 
 // ---- opkit/macros.hpp
@@ -624,11 +638,13 @@ class Registry {
 
 // `name()` is the registry of this program image, of creators (args…) -> std::unique_ptr<base>.
 #define OPKIT_DEFINE_REGISTRY(name, base, ...)                                       \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_DEFINE_REGISTRY);                                   \
   inline ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__>& name() {                \
     static ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__> opkit_registry(#name); \
     return opkit_registry;                                                           \
   }
 #define OPKIT_REGISTER_CREATOR(registry, name, ...)                 \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_CREATOR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_creator_) = \
       registry().Register(name, __VA_ARGS__, __FILE__, __LINE__)
 // A class that is constructed from the registry's arguments.
@@ -1148,7 +1164,8 @@ class Shape {
   bool IsDense(const Dims& strides) const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
-  friend std::string ToString(const Shape& shape) { return ToString(shape.dims_); }
+  friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
+  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Extents other than zero must multiply within int64 even beside a zero: strides need them.
@@ -1505,8 +1522,8 @@ class Tensor {
     Tensor out(device);
     const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
     if (!data && nbytes > 0)
-      Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
-            ToString(kDTypeOf<T>), ", found a null pointer");
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", kDTypeOf<T>,
+            ", found a null pointer");
     out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
     out.shape_ = std::move(shape);
     out.dtype_ = kDTypeOf<T>;
@@ -1518,6 +1535,13 @@ class Tensor {
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
   int64_t numel() const { return shape_.numel(); }
+  template <class... Nothing>
+  int64_t size() const {
+    static_assert(sizeof...(Nothing) > 0,
+                  "a Tensor has no size(): numel() counts its elements, rank() its axes, nbytes() "
+                  "its bytes");
+    return 0;
+  }
   int64_t nbytes() const { return numel() * ItemSize(dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
@@ -1528,6 +1552,8 @@ class Tensor {
   int64_t capacity() const { return capacity_; }
   // In elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
+  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Elements of this dtype and shape at this place, dense and in the standard layout.
   bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
@@ -1620,6 +1646,7 @@ class Tensor {
   // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
   OPKIT_COLD std::string Describe() const;
   friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
+  std::string ToString() const { return Describe(); }  // the same
 
   // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
@@ -2235,6 +2262,8 @@ class SymbolicShape {
   // kFailedPrecondition while the rank is not known.
   const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
   Dim& operator[](int axis) { return dims_[Axis(axis)]; }
+  const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
+  int size() const { return rank(); }
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
 
@@ -2246,6 +2275,7 @@ class SymbolicShape {
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
+  std::string ToString() const { return StrCat(*this); }  // the same
 
  private:
   size_t Axis(int axis) const;
@@ -3067,7 +3097,8 @@ namespace opkit::inline OPKIT_ABI {
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
 // afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
-// with a thread live as long as the process; a forked child has none running and must not use them.
+// with a thread live as long as the process; a forked child starts others under their names, and
+// must not use what holds one of the parent's, an operator that has run, say.
 class CPUStream {
  public:
   // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
@@ -3110,10 +3141,7 @@ class CPUStream {
     detail::Mutex mutex;
     CPUStream* streams = nullptr;
   };
-  static Registry& All() {
-    static auto* registry = new Registry;  // the threads use their streams until the process ends
-    return *registry;
-  }
+  static Registry& All();
 
   static constexpr size_t kUsualBatch = 16;
 
@@ -3967,8 +3995,13 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and
-// must capture by value. Errors of `f` reach the caller, or the operator's event.
+// Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
+//
+// On an asynchronous context `f` runs after this has returned. It must capture by value: with [&]
+// it reads variables that are gone, which no compiler sees and which ends in garbage or a crash
+// (CheckOperator finds both). What it needs it may own, on a CPU stream: a std::vector, a
+// std::shared_ptr or std::unique_ptr captured by value lives until the stream has run the loop. On
+// CUDA it is copied byte by byte, so it must be trivially copyable.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
 template <HostContext Context, class F>
@@ -5189,6 +5222,7 @@ class OperatorDef {
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
+  std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
     return a.shared_ == b.shared_ || a.fields() == b.fields();
   }
@@ -5241,6 +5275,7 @@ struct TensorInfo {
   // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
+  std::string ToString() const { return StrCat(*this); }  // the same
 };
 
 // Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
@@ -5256,9 +5291,16 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
+  // Error (kNotFound) where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name) const {
+    return args().Get<T>(name);
+  }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
+  int InputSize() const { return num_inputs(); }  // as an operator's class says it
+  int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
     return i >= 0 && i < num_inputs() && !def_.inputs()[detail::Index(i)].empty();
@@ -5495,6 +5537,7 @@ struct AttributeSchema {
   bool required = false;
   std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
+  std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
 };
 
 // One input or output.
@@ -5575,15 +5618,16 @@ struct InplaceRules {
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
-// Declared attributes. Without any declared, a node may give every attribute.
+// Declared attributes. `free_if_none` is an operator's that parses what a node gives: it takes
+// every attribute while none is declared.
 struct AttributeRules {
   std::vector<AttributeSchema> declared;
-  bool unknown_allowed = false;
+  bool unknown_allowed = false, free_if_none = false;
 
   // Null when it is not declared.
   const AttributeSchema* Find(std::string_view name) const;
   bool Takes(std::string_view name) const {
-    return declared.empty() || unknown_allowed || Find(name);
+    return unknown_allowed || (free_if_none && declared.empty()) || Find(name);
   }
   std::string Suggest(std::string_view name) const;
   std::string Verify(const std::string& op, const Arguments& args) const;
@@ -5659,8 +5703,9 @@ class OpSchema {
   }
   OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
 
-  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
-  // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
+  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. An
+  // undeclared one is an Error, where a node gives it and where a constructor reads it, unless
+  // AllowUncheckedAttributes.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
     return Arg({std::move(name), std::move(doc), required, {}, {}});
   }
@@ -5676,11 +5721,18 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // Makes a declared attribute optional. A name that is not declared becomes the schema's
-  // problem().
+  // A string, one of these; the first is the default.
+  //   .Arg("mode", "how the borders are filled", {"valid", "same"})
+  OpSchema& Arg(std::string name, std::string doc, std::initializer_list<const char*> values);
+  // Makes a declared attribute optional, or limits the strings that it takes. A name that is not
+  // declared becomes the schema's problem().
   OpSchema& SetDefault(std::string_view name, Attribute value);
+  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
-  OpSchema& AllowUnknownArgs() { return attributes_.unknown_allowed = true, *this; }
+  OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
+  // The operator's functions parse what a node gives: while none is declared, any may be given.
+  OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
   // Types and shapes of the outputs.
   OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
@@ -5702,6 +5754,9 @@ class OpSchema {
   OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Reads every input and writes every output once; `flops` for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
+  // The same with the floating-point operations of a run by a function, which sees attributes and
+  // the shapes of inputs and outputs, all known: OpSchema::Elements(c.output(0)) * 2, say.
+  OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Devices of the inputs and of the outputs; by default all are the node's.
   using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
@@ -5714,6 +5769,9 @@ class OpSchema {
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
   OpSchema& Private() { return private_ = true, *this; }
+  // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
+  // not taken for it.
+  OpSchema& Standard() { return standard_ = true, *this; }
   template <class Populator>
   OpSchema& FillUsing(Populator populate) {
     return populate(*this), *this;
@@ -5735,6 +5793,7 @@ class OpSchema {
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
+  bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
@@ -5778,8 +5837,12 @@ class OpSchema {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
   }
 
-  // Why `def` is not a right node of this operator; empty when it is.
+  // Why `def` is not a right node of this operator, or why its attributes are not; empty when they
+  // are.
   std::string Verify(const OperatorDef& def) const;
+  std::string VerifyArguments(const Arguments& args) const {
+    return attributes_.Verify(name_, args);
+  }
 
   // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
   // declares no inference. Errors of the operator's own function get the node as context.
@@ -5797,6 +5860,9 @@ class OpSchema {
   static uint64_t Bytes(const TensorInfo& info);
 
  private:
+  // Null, with the schema's problem, where it is not declared.
+  AttributeSchema* Declared(std::string_view name, const char* to_give);
+
   std::string name_;
   const char* file_ = "";
   int line_ = 0;
@@ -5809,7 +5875,7 @@ class OpSchema {
   detail::AttributeRules attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false;
+  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false, standard_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
@@ -6000,6 +6066,8 @@ namespace opkit::inline OPKIT_ABI {
 // Watches one T (an operator or a net). An exception of Start or Stop is kept as
 // `Observable::last_observer_error` and never reaches the caller of Run.
 template <class T>
+class Observable;
+template <class T>
 class ObserverBase {
  public:
   explicit ObserverBase(T* subject) : subject_(subject) {}
@@ -6010,6 +6078,7 @@ class ObserverBase {
   T* subject() const { return subject_; }
 
  private:
+  friend Observable<T>;
   T* subject_;
 };
 
@@ -6037,6 +6106,20 @@ class Observable {
       return detached;
     }
     return nullptr;
+  }
+  // Takes the observers of `other`, which watch this subject from now on, behind those that are
+  // here.
+  void TakeObservers(Observable& other) {
+    if (!other.observers_ || &other == this) return;
+    if (!observers_) observers_ = std::make_unique<List>();
+    auto& items = observers_->items;
+    items.reserve(items.size() + other.NumObservers());
+    for (auto& observer : other.observers_->items) {
+      observer->subject_ = static_cast<T*>(this);
+      items.push_back(std::move(observer));
+    }
+    if (!other.observers_->error.empty()) observers_->error.swap(other.observers_->error);
+    other.observers_.reset();
   }
   size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
   // The last exception of an observer; empty when there was none.
@@ -6244,23 +6327,27 @@ class Workspace {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tensors for outputs whose present tensor is also an input, which the run still reads.
-class PendingOutputs {
+// Tensors of the run in progress beside those of the blobs: for outputs whose present tensor is
+// also an input, which the run still reads, and dense copies of inputs that have strides.
+class PendingTensors {
  public:
   bool empty() const { return !items_; }
   // The tensor that replaces the output's; null when none does. The tensors stay at their
   // addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
-  // Moves the tensors to their blobs.
+  // The copy of an input, made by `make` in the first call under the current invocation.
+  const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
+  // Moves the outputs to their blobs, and lets go of the copies.
   void Publish();
   void Clear() { items_ = {}; }
   void AppendStorages(RefCountedList& out) const;
 
  private:
   struct Item {
-    int output;
-    Blob* blob;
+    int place;
+    Blob* blob;           // null: a copy of an input
+    uint64_t invocation;  // of a copy
     Tensor tensor;
   };
   std::unique_ptr<std::list<Item>> items_;
@@ -6295,9 +6382,8 @@ class OperatorIdentity final : public FailureContext {
   int line = 0;
 };
 
-// CheckOperator sets it to collect the names of the arguments that constructors on this thread
-// read.
-inline constinit thread_local std::vector<std::string>* t_arguments_read = nullptr;
+// The schema of the operator that this thread constructs, which must declare what is read.
+inline constinit thread_local const OpSchema* t_schema_in_construction = nullptr;
 
 }  // namespace detail
 
@@ -6332,6 +6418,9 @@ class OperatorBase : public Observable<OperatorBase> {
     }
     observers.Succeeded();
   }
+  // Whether RunOnDevice follows the strides of its inputs. Otherwise they are dense in it, as those
+  // of functions are: see Input.
+  virtual bool AcceptsStrides() const { return false; }
   // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
   // Whether it may be issued before the operators that it depends on are done, if those are on its
@@ -6360,24 +6449,37 @@ class OperatorBase : public Observable<OperatorBase> {
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
 
-  // The following read attributes, in constructors. A value of another type is an Error
-  // (kTypeMismatch).
-  bool HasArgument(std::string_view name) const { return def().args().Has(name); }
+  // The following read attributes, in constructors. Errors: kTypeMismatch for a value of another
+  // type; kInvalidArgument, with the nearest name, for one that the operator's schema does not
+  // declare.
+  bool HasArgument(std::string_view name) const { return FindArgument(name); }
   template <class T>
   bool HasSingleArgumentOfType(std::string_view name) const {
-    const Attribute* found = def().args().Find(name);
+    const Attribute* found = FindArgument(name);
     return found && found->Is<T>();
   }
   template <class T>
   T GetSingleArgument(std::string_view name, const T& fallback) const {
-    NoteArgument(name);
+    CheckDeclared(name);
     return def().args().Get<T>(name, fallback);
   }
   template <class T>
   std::vector<T> GetRepeatedArgument(std::string_view name,
                                      const std::vector<T>& fallback = {}) const {
-    NoteArgument(name);
+    CheckDeclared(name);
     return def().args().Get<std::vector<T>>(name, fallback);
+  }
+
+  // The spelling of InferenceContext. Without a fallback kNotFound where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name, T fallback) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name, std::move(fallback));
+  }
+  template <class T>
+  T Arg(std::string_view name) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name);
   }
 
   int InputSize() const { return static_cast<int>(inputs_.size()); }
@@ -6386,19 +6488,29 @@ class OperatorBase : public Observable<OperatorBase> {
   bool HasInput(int i) const { return i >= 0 && i < InputSize() && inputs_[detail::Index(i)]; }
   bool HasOutput(int i) const { return i >= 0 && i < OutputSize() && outputs_[detail::Index(i)]; }
 
-  // Errors: kOutOfRange, kUninitialized, kTypeMismatch, kInvalidArgument for a tensor on a device
-  // that this operator cannot reach.
-  const Tensor& Input(int i) const {
+  // The input; a dense copy of one that has strides, unless the operator AcceptsStrides(). A copy
+  // is made once a run, on the device's stream, and lasts as long as the run and its work: ask in
+  // RunOnDevice, not in a body that runs later. Errors: kOutOfRange, kUninitialized, kTypeMismatch,
+  // kInvalidArgument for a tensor on a device that this operator cannot reach, kUnsupported where
+  // no copy can be made: the schema says that the input is written to, or the device copies no
+  // strides.
+  __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_) [[unlikely]]
-      CheckDevice(i, tensor);
+    if (tensor.device() != memory_device_ || tensor.has_strides()) [[unlikely]]
+      return UnusualInput(i, tensor);
     return tensor;
   }
-  // An input on a device of another type than this operator's: a size that the host reads, say.
+  // The same on a device of another type than this operator's: a size that the host reads, say. A
+  // copy is there at once.
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
-    return tensor;
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+  }
+  // The input dense, for operators that accept the strides of others.
+  const Tensor& DenseInput(int i) const {
+    const Tensor& tensor = Input(i);
+    return tensor.is_dense() ? tensor : DenseCopy(i, tensor);
   }
   // A value of any C++ type.
   template <class T>
@@ -6537,6 +6649,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
+  // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
+  void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   InvocationKind invocation_kind() const { return invocation_kind_; }
   // What a profile calls its runs.
   SpanNames span_names() const {
@@ -6566,6 +6680,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (!pending_.empty()) [[unlikely]]
       pending_.Publish();
   }
+  // Makes `dense` a dense copy of `source`; on the context's stream where work goes on there.
+  OPKIT_INLINE virtual void CopyDense(const Tensor& source, Tensor* dense);
   // Fills `out` with the storages that this run may touch.
   void TouchedStorages(detail::RefCountedList& out) const;
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
@@ -6579,8 +6695,11 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowUnbound(const std::vector<Blob*>& blobs, int i,
                                             const char* what) const;
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
-  static void NoteArgument(std::string_view name);
+  OPKIT_COLD void CheckDeclared(std::string_view name) const;
+  OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
+  OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
   // the schema pairs the two, element i of both must still be at one place.
@@ -6623,12 +6742,13 @@ class OperatorBase : public Observable<OperatorBase> {
   bool event_disabled_ = false;
   mutable bool has_taken_outputs_ = false;
   int net_position_ = -1;
-  detail::PendingOutputs pending_;
+  mutable detail::PendingTensors pending_;
   Device device_;
   Device memory_device_;
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
+  uint64_t mutated_inputs_ = 0;
   detail::IntrusivePtr<const detail::Shared<KernelConfig>> config_;
   detail::InferenceCache inference_;
   detail::ScratchMemory scratch_;
@@ -7454,12 +7574,13 @@ class OpTensor {
   DimsView strides() const { return {view_.strides, view_.rank}; }
   int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  // The number of elements.
-  int64_t size() const {
+  // The number of elements, by Tensor's name and by MXNet's.
+  int64_t numel() const {
     int64_t count = 1;
     for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
     return count;
   }
+  int64_t size() const { return numel(); }
   int64_t nbytes() const { return size() * ItemSize(dtype()); }
   bool is_dense() const {
     int64_t step = 1;
@@ -8257,30 +8378,37 @@ inline OpStatus StatusOfAnswer(int answer) {
 }  // namespace detail
 
 // An operator that keeps data between its runs. Made by setCreateOpState's function once for each
-// operator instance, and destroyed with it.
+// operator instance, and destroyed with it. A class overrides either form of Forward and Backward;
+// that of spans does not allocate. Run is for a class that does both passes by one function.
 class StatefulOp : public detail::RefCounted {
  public:
-  // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
-  // every call.
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
                        std::span<OpTensor> outputs, OpResource& resource) {
-    std::vector<OpTensor> ins(inputs.begin(), inputs.end()), outs(outputs.begin(), outputs.end());
-    return detail::StatusOfAnswer(pass == FunctionPass::kForward
-                                      ? Forward(std::move(ins), std::move(outs), resource)
-                                      : Backward(std::move(ins), std::move(outs), resource));
+    return pass == FunctionPass::kForward ? Forward(inputs, outputs, resource)
+                                          : Backward(inputs, outputs, resource);
   }
-  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                      const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+  virtual OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                           OpResource& resource) {
+    return detail::StatusOfAnswer(Forward(List(inputs), List(outputs), resource));
+  }
+  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
+  virtual OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                            OpResource& resource) {
+    return detail::StatusOfAnswer(Backward(List(inputs), List(outputs), resource));
+  }
+  // The same with lists that are made at every call, and an answer of SUCCESS or FAIL.
+  virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
     return FAIL;
   }
-  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                       const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+  virtual int Backward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
     return FAIL;
+  }
+
+ private:
+  static std::vector<OpTensor> List(std::span<const OpTensor> tensors) {
+    return {tensors.begin(), tensors.end()};
   }
 };
 
@@ -9081,6 +9209,14 @@ class Operator : public OperatorBase {
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
 
+ protected:
+  void CopyDense(const Tensor& source, Tensor* dense) final {
+    if constexpr (Context::kAsynchronous && (HostContext<Context> || NativeStreamContext<Context>))
+      CopyAsync(context_, source, dense);
+    else
+      OperatorBase::CopyDense(source, dense);
+  }
+
  private:
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
@@ -9177,6 +9313,7 @@ class Operator : public OperatorBase {
 // and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
+  using ::opkit::OperatorBase::DenseInput;                                                         \
   using ::opkit::OperatorBase::HasArgument;                                                        \
   using ::opkit::OperatorBase::HasInput;                                                           \
   using ::opkit::OperatorBase::HasOutput;                                                          \
@@ -9229,6 +9366,10 @@ class Operator : public OperatorBase {
   template <class OpkitT>                                                                          \
   bool HasSingleArgumentOfType(std::string_view name) const {                                      \
     return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
+  }                                                                                                \
+  template <class OpkitT, class... OpkitFallback>                                                  \
+  OpkitT Arg(std::string_view name, OpkitFallback... fallback) const {                             \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Arg<OpkitT>(name, fallback...);        \
   }                                                                                                \
   template <class OpkitT>                                                                          \
   OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
@@ -9306,6 +9447,12 @@ class FunctionBody {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<') return false;
+  return !name.empty();
+}
+
 template <class Op>
 inline constexpr bool kTakesConfig =
     std::is_constructible_v<Op, const OperatorDef&, Workspace*, const KernelConfig*>;
@@ -9373,9 +9520,16 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
 // schema is a link error whose symbol says what to add.
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
+// Begins a macro that has an anchor.
+#define OPKIT_REGISTRATION_OF(macro, name)                                                   \
+  OPKIT_AT_NAMESPACE_SCOPE(macro);                                                           \
+  static_assert(::opkit::detail::IsIdentifier(#name), #macro                                 \
+                "(name, …): the name is an identifier; where it is that of a function or " \
+                "class in a namespace, write the macro there")
 
 // OPERATOR_SCHEMA(Scale).NumInputs(1).NumOutputs(1)…;
 #define OPKIT_OPERATOR_SCHEMA(name)                                                          \
+  OPKIT_REGISTRATION_OF(OPERATOR_SCHEMA, name);                                              \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {} \
   [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
       ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
@@ -9389,6 +9543,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
+  OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
   extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
@@ -9397,17 +9552,20 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // By string, for names that are not identifiers and for kernels of another binary's operator: a
 // missing schema is then found at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
 // How selection orders the backends that no node or preference names: higher ranks first,
 // "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
       ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
                                       ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
@@ -9447,9 +9605,11 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
 // OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
 // opkit_link_operators.
-#define OPKIT_REGISTRATIONS(group) \
+#define OPKIT_REGISTRATIONS(group)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTRATIONS); \
   extern "C" void opkit_use_registrations_of_##group() {}
 #define OPKIT_USE_REGISTRATIONS(group)                                    \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_USE_REGISTRATIONS);                      \
   extern "C" void opkit_use_registrations_of_##group();                   \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) = \
       (opkit_use_registrations_of_##group(), true)
@@ -9485,6 +9645,8 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
   }
   bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
+  // The body copies those that the functions do not accept: a run that ends late keeps the copies.
+  bool AcceptsStrides() const override { return true; }
   void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
  private:
@@ -9590,6 +9752,7 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_OP is the library's
 // REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header.
 #define OPKIT_REGISTER_OP(name)                                                               \
+  OPKIT_REGISTRATION_OF(REGISTER_OP, name);                                                   \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}  \
   [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
@@ -9669,8 +9832,8 @@ class GradientMakerBase {
   GradientMakerBase(GradientMakerBase&&) = delete;
   OPKIT_INLINE virtual ~GradientMakerBase();
 
-  // Whether the gradient operators take over the node's device, engine and arguments; an argument
-  // that they set themselves stays.
+  // Whether the gradient operators take over the node's device, engine and those arguments that
+  // they take; an argument that they set themselves stays.
   virtual bool CopyDeviceOption() const { return true; }
   virtual bool CopyEngine() const { return true; }
   virtual bool CopyArguments() const { return true; }
@@ -9831,20 +9994,24 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 
 // The maker comes last, so that it may contain commas.
 #define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
                                         &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
                                         __LINE__)
 #define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
-#define OPKIT_GRADIENT_STATEMENT(name, kind)                                                   \
+#define OPKIT_GRADIENT_STATEMENT(what, name, kind)                                             \
+  OPKIT_AT_NAMESPACE_SCOPE(what);                                                              \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
                                         __LINE__)
 // No gradient flows through the operator: its inputs get none.
-#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kNone)
+#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
 // Asking for its gradient is a mistake (an optimiser's update, a metric).
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kShouldNot)
-#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_STATEMENT(name, kNotImplemented)
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
+  OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
+  OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
@@ -10173,7 +10340,8 @@ class TypedExtents {
  public:
   static constexpr int kMaxRank = 8;
 
-  OPKIT_HOST_DEVICE int64_t size() const { return size_; }
+  OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
+  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const {
@@ -10694,27 +10862,24 @@ class TypedBinding {
   // Error (kInvalidArgument) where the node leaves out an input or output that is not optional.
   TypedBinding(OperatorBase& op, std::span<const TypedParameter> rows);
 
-  // Reads this run's inputs. False where one has strides or a layout of its own.
-  bool ReadInputs() {
-    bool dense = true;
+  // Reads this run's inputs, which are dense.
+  void ReadInputs() {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!op_.HasInput(static_cast<int>(i))) continue;
       inputs_[i] = &op_.Input(static_cast<int>(i));
-      dense &= inputs_[i]->is_dense() && inputs_[i]->layout().is_standard();
+      if (!inputs_[i]->layout().is_standard()) [[unlikely]]
+        NotStandard(i);
     }
-    return dense;
   }
   bool IsInferred() const { return op_.inference().IsFresh(inputs_); }
   // `wait` is called before the first read of an input's elements, which the device may still be
   // computing.
   OPKIT_COLD void InferOutputs(FunctionRef<void()> wait);
-  // Puts dense copies in the place of other inputs.
-  OPKIT_COLD void CopyStrided(std::vector<Tensor>& copies,
-                              FunctionRef<void(const Tensor&, Tensor*)> copy);
   TypedRun run() const {
     return {inputs_.data(), op_.inference().outputs().data(), op_.inference().version()};
   }
   DType input_dtype(int i) const { return inputs_[Index(i)]->dtype(); }
+  [[noreturn]] OPKIT_COLD void NotStandard(size_t i) const;
   [[noreturn]] OPKIT_COLD void NoVersionFor(int i, std::initializer_list<DType> versions) const;
 
  private:
@@ -10737,49 +10902,13 @@ class TypedOperatorBase : public Operator<Context> {
  private:
   bool InfersOutputs() const final { return true; }
   bool RunOnDevice() final {
-    const bool dense = binding_.ReadInputs();
+    binding_.ReadInputs();
     if (!binding_.IsInferred()) [[unlikely]]
       binding_.InferOutputs([&] {
         if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
       });
-    if (!dense) [[unlikely]]
-      return RunOnDenseCopies();
     return Call(binding_.run());
   }
-
-  // On an asynchronous device the copies are made on the stream and kept until it has come past
-  // what the function issues.
-  OPKIT_COLD bool RunOnDenseCopies() {
-    std::vector<Tensor> copies;
-    const KeepUntilIssued keep{this->context_, copies};
-    binding_.CopyStrided(copies, [&](const Tensor& from, Tensor* to) {
-      if constexpr (!Context::kAsynchronous) {
-        to->CopyFrom(from);
-      } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
-        CopyAsync(this->context_, from, to);
-      } else {
-        Throw(ErrorCode::kUnsupported, "an input of ", this->def(),
-              " has strides or a layout of its own; copy it to a dense tensor first");
-      }
-    });
-    return Call(binding_.run());
-  }
-  struct KeepUntilIssued {
-    Context& context;
-    const std::vector<Tensor>& copies;
-    ~KeepUntilIssued() {
-      if constexpr (Context::kAsynchronous && HostContext<Context>) {
-        try {
-          context.Launch([kept = copies] {});
-        } catch (...) {
-          try {
-            context.FinishDeviceComputation();
-          } catch (...) {  // what failed before is reported by the event of its operator
-          }
-        }
-      }
-    }
-  };
 
   TypedBinding binding_;
 };
@@ -10897,7 +11026,11 @@ struct IgnoredOp {
   IgnoredOp Default(const T&) {
     return {};
   }
-  IgnoredOp Flops(uint64_t) { return {}; }
+  template <FixedName>
+  IgnoredOp Values(std::initializer_list<const char*>) {
+    return {};
+  }
+  IgnoredOp Flops(const auto&) { return {}; }
   IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
@@ -11029,8 +11162,30 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
+  // The strings that the attribute may be, or hold.
+  template <FixedName Name>
+  auto Values(std::initializer_list<const char*> values) {
+    using Value = detail::AttributeValue<Function, Name>;
+    constexpr bool kStrings =
+        std::is_same_v<Value, std::string> || std::is_same_v<Value, std::vector<std::string>>;
+    static_assert(kStrings,
+                  "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
+                  "function");
+    if constexpr (kStrings) {
+      schema().SetValues(Name.str(), {values.begin(), values.end()});
+      return *this;
+    } else {
+      return detail::IgnoredOp();
+    }
+  }
   // Floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
+  // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
+  // shapes.
+  template <std::invocable<const InferenceContext&> F>
+  TypedOp Flops(F flops) {
+    return schema().Flops(std::move(flops)), *this;
+  }
   // Everything else that a schema can say, by a function (OpSchema&). What it throws is reported at
   // the operator's first lookup.
   template <std::invocable<OpSchema&> F>
@@ -11134,6 +11289,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 //
 // At namespace scope, after the function template `Axpy`; a static initialiser.
 #define OPKIT_OP(name)                                                                             \
+  OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
   [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_typed_op_) = ::opkit::detail::MakeTypedOp( \
       #name, __FILE__, __LINE__,                                                                   \
@@ -11914,8 +12070,15 @@ class Executor : public Observable<Executor> {
   // One of them. Errors: kNotFound, and as outputs().
   const Tensor& output(std::string_view name) const;
 
-  // The operator of a node of plan().graph(), for observers. It is another one after a run with
-  // other input shapes.
+  // The operator of a node of plan().graph(). It is another one after a run with other input
+  // shapes, and has the observers of the one before: what is attached here watches the node. Error
+  // (kFailedPrecondition) before the first run of a plan whose shapes are not known.
+  //
+  //   auto* time = Observe<TimeObserver>(exec.op(3));
+  //   exec.Run({{"X", short_one}});
+  //   exec.Run({{"X", long_one}});
+  //   time->runs();                              // 2
+  //   exec.op(3).DetachObserver(time);
   OperatorBase& op(int node);
   // How nodes are run, and why.
   std::string ExplainMode() const;
@@ -12561,6 +12724,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 #include <dlfcn.h>
 #include <limits>
 #include <link.h>
+#include <mutex>
 #include <numeric>
 #include <set>
 
@@ -13107,21 +13271,20 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
       strides_(std::move(strides)),
       dtype_(dtype) {
   if (!storage_ || dtype == DType::kUndefined)
-    Throw(ErrorCode::kInvalidArgument, "a view ", dtype, ToString(shape_), " needs ",
+    Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
   device_ = storage_->device();
   const int64_t needed = ViewBytes();
   if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
-    Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
-          ToString(strides_), " at byte ", byte_offset, " does not fit in its storage of ",
-          storage_->nbytes(), " bytes");
+    Throw(ErrorCode::kOutOfRange, "a view ", dtype, shape_, " with strides", strides_, " at byte ",
+          byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
   if (shape_.IsDense(strides_)) strides_ = Dims();
   if (strides_.empty()) capacity_ = needed;
 }
 
 OPKIT_INLINE void Tensor::Resize(Shape shape, DType dtype) {
   if (dtype == DType::kUndefined)
-    Throw(ErrorCode::kInvalidArgument, "Resize to ", ToString(shape), " needs a dtype");
+    Throw(ErrorCode::kInvalidArgument, "Resize to ", shape, " needs a dtype");
   if (!Fits(shape, dtype)) TakeMemory(NewMemory(shape, dtype));
   shape_ = std::move(shape);
   dtype_ = dtype;
@@ -13268,15 +13431,15 @@ OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype
 
 OPKIT_INLINE void Tensor::SetDevice(Device device) {
   if (storage_ && MemoryDevice(device) != MemoryDevice(device_))
-    Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", ToString(device),
+    Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", device,
          " without a copy; use CopyFrom or device/copy.hpp");
   device_ = device;
 }
 
 OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
-  if (!layout_.is_standard()) out += " in " + ToString(layout_);
-  if (!is_dense()) out += " with strides" + ToString(strides_);
+  std::string out = StrCat(dtype_, shape_, " on ", device_);
+  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
+  if (!is_dense()) out += StrCat(" with strides", strides_);
   if (!initialized()) out += " (uninitialized)";
   return out;
 }
@@ -13284,7 +13447,7 @@ OPKIT_INLINE std::string Tensor::Describe() const {
 OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
   if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
-    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, ToString(shape),
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
   return nbytes;
 }
@@ -13311,7 +13474,7 @@ OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
   try {
     return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
   } catch (const Error& error) {
-    Fail(error.code(), "cannot become ", dtype, ToString(shape), ": ", error.message());
+    Fail(error.code(), "cannot become ", dtype, shape, ": ", error.message());
   }
 }
 
@@ -13505,8 +13668,7 @@ OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicSha
 OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   const int found = axis < 0 ? axis + rank() : axis;
   if (found < 0 || found >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", ToString(*this), " of rank ",
-          rank());
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", *this, " of rank ", rank());
   return static_cast<size_t>(found);
 }
 
@@ -13837,6 +13999,19 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 #define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
+  // Never freed: the threads use their streams until the process ends.
+  static Registry* const registry = [] {
+    pthread_atfork([] { All().mutex.Lock(); }, [] { All().mutex.Unlock(); },
+                   [] {
+                     All().mutex.ResetAfterFork();
+                     All().streams = nullptr;  // their threads are the parent's
+                   });
+    return new Registry;
+  }();
+  return *registry;
+}
 
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
   if (detail::t_cpu_stream) return *detail::t_cpu_stream;
@@ -18018,9 +18193,15 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
     if (!given && attribute.required)
       return StrCat(op, " needs the argument '", attribute.name, "'",
                     attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
-    if (!given || !attribute.type || given->ReadsAs(*attribute.type)) continue;
-    return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
-                  "), expected ", *attribute.type);
+    if (!given) continue;
+    if (attribute.type && !given->ReadsAs(*attribute.type))
+      return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
+                    "), expected ", *attribute.type);
+    if (attribute.values.empty()) continue;
+    for (const std::string& value : given->values().strings)
+      if (!std::ranges::count(attribute.values, value))
+        return StrCat("argument '", attribute.name, "' of ", op, " is '", value,
+                      "', which is none of its values", SuggestName(value, attribute.values));
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
@@ -18054,12 +18235,32 @@ OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs
 OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
   return attributes_.declared.push_back(std::move(attribute)), *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
+                                     std::initializer_list<const char*> values) {
+  const Attribute first(*values.begin());
+  return Arg({std::move(name),
+              std::move(doc),
+              false,
+              AttributeType::kString,
+              first,
+              {values.begin(), values.end()}});
+}
+OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
   const auto found = std::ranges::find(attributes_.declared, name, &AttributeSchema::name);
-  if (found != attributes_.declared.end())
-    return found->required = false, found->default_value = std::move(value), *this;
+  if (found != attributes_.declared.end()) return &*found;
   problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
-                    " has no argument '", name, "' to give a default");
+                    " has no argument '", name, "' to give ", to_give);
+  return nullptr;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+  if (AttributeSchema* found = Declared(name, "a default")) {
+    found->required = false;
+    found->default_value = std::move(value);
+  }
+  return *this;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+  if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
@@ -18101,6 +18302,20 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
     return cost;
   });
 }
+OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
+  return CostInferenceFunction(
+      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                 const std::vector<TensorInfo>& outputs) mutable {
+        OpCost cost = detail::Traffic(inputs, outputs);
+        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+        const InferenceContext context(def, inputs, outputs);
+        bool all = std::ranges::all_of(outputs, known);
+        for (size_t i = 0; i < inputs.size(); ++i)
+          all &= known(inputs[i]) || def.inputs()[i].empty();
+        if (all) cost.flops = flops(context);
+        return cost;
+      });
+}
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
   detail::Describe(inputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
@@ -18120,7 +18335,7 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
     return StrCat(name_,
                   " runs a graph that its node carries, and this node carries none; give it ",
                   "one (OperatorDef::Subgraph)");
-  return attributes_.Verify(name_, def.args());
+  return VerifyArguments(def.args());
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   if (!infer_) return;
@@ -18270,8 +18485,13 @@ struct OpRegistry::State {
   const Entry& Get(std::string_view op) const {
     const Entry* entry = Find(op);
     if (entry && entry->Exists()) return *entry;
-    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
-          ops.empty() ? "; nothing is: was the file that registers it linked?" : "",
+    const std::vector<std::string> names = Names();
+    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
+          ops.empty() ? "; nothing is, so no file with operators is linked" : "",
+          NearestName(op, names).empty()
+              ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
+                "OPKIT_USE_REGISTRATIONS"
+              : "",
           detail::HasOwnRegistries()
               ? "; in a library Invoke and CreateOperator know the library's own operators, "
                 "OpResource::invoke in a REGISTER_OP those of the program"
@@ -18628,22 +18848,31 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
+OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
   if (!items_) return nullptr;
   for (Item& item : *items_)
-    if (item.output == output) return &item.tensor;
+    if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
-OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
+OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
   if (!items_) items_ = std::make_unique<std::list<Item>>();
-  return &items_->emplace_back(Item{output, blob, std::move(tensor)}).tensor;
+  return &items_->emplace_back(Item{output, blob, 0, std::move(tensor)}).tensor;
 }
-OPKIT_INLINE void PendingOutputs::Publish() {
+OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
+  // What was copied before the run, for the constructor or an observer, may have changed since.
+  const uint64_t invocation = CurrentInvocation().id;
+  if (!items_) items_ = std::make_unique<std::list<Item>>();
+  for (const Item& item : *items_)
+    if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
+  return items_->emplace_back(Item{input, nullptr, invocation, make()}).tensor;
+}
+OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  for (Item& item : *items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  for (Item& item : *items_)
+    if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
-OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
+OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
   for (const Item& item : *items_) out.push_back(item.tensor.storage());
 }
@@ -18823,14 +19052,47 @@ OPKIT_INLINE void OperatorBase::ThrowUnbound(const std::vector<Blob*>& blobs, in
 OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
 }
-OPKIT_INLINE void OperatorBase::NoteArgument(std::string_view name) {
-  if (detail::t_arguments_read) detail::t_arguments_read->push_back(std::string(name));
+OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
+  const OpSchema* schema = detail::t_schema_in_construction;
+  if (!schema || schema->name() != type() || schema->TakesArgument(name)) return;
+  Throw(ErrorCode::kInvalidArgument, "operator ", type(), " reads the argument '", name,
+        "', which its schema does not declare", schema->SuggestArgument(name),
+        "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
+}
+OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
+  CheckDeclared(name);
+  return def().args().Find(name);
 }
 OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
   if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;
   Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
         "' is on ", tensor.device(), ", but the operator runs on ", device_,
         "; copy it there first");
+}
+OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
+  CheckDevice(i, tensor);
+  return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
+}
+OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
+                                                   bool at_once) const {
+  if (i < 64 && (mutated_inputs_ >> i & 1))
+    throw Error(
+        ErrorCode::kUnsupported,
+        StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
+               " has strides and cannot be copied, because it is written to; make it "
+               "dense, or follow x.strides() and override AcceptsStrides()"),
+        &tensor);
+  return pending_.DenseInput(i, [&] {
+    Tensor dense(tensor.device());
+    if (at_once)
+      dense.CopyFrom(tensor);
+    else
+      const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);
+    return dense;
+  });
+}
+OPKIT_INLINE void OperatorBase::CopyDense(const Tensor& source, Tensor* dense) {
+  dense->CopyFrom(source);
 }
 OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
                                                 DeviceType type) const {
@@ -19034,12 +19296,24 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
+  struct InConstruction {
+    const OpSchema* const outer;
+    ~InConstruction() { t_schema_in_construction = outer; }
+  };
   try {
+    const InConstruction scope{std::exchange(t_schema_in_construction, &schema)};
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
     op->SetRegistration(kernel.file, kernel.line);
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    uint64_t mutated = 0;
+    for (const int input : schema.MutatedInputs(def))
+      if (input >= 0 && input < 64) mutated |= uint64_t{1} << input;
+    for (int i = 0; i < 64 && i < op->InputSize(); ++i)
+      for (int o = 0; o < op->OutputSize(); ++o)
+        if (schema.MustInplace(i, o)) mutated |= uint64_t{1} << i;
+    op->SetMutatedInputs(mutated);
     return op;
   } catch (...) {
     RethrowInContext(
@@ -20191,7 +20465,7 @@ class FunctionStateHandle {
     owns_state_ = true;
     if (const auto* direct = dynamic_cast<const DirectState*>(state_->op.get())) {
       const opkit_kernel& kernel = node.functions.abi;
-      direct_ = node.is_forward() ? kernel.forward : kernel.backward;
+      later_direct_ = node.is_forward() ? kernel.forward : kernel.backward;
       direct_instance_ = direct->instance;
     }
     if (node.functions.shares_state && node.is_forward()) LeaveForBackward(node);
@@ -20207,11 +20481,13 @@ class FunctionStateHandle {
   // The state; null without one, and after the operator that made it is destroyed.
   IntrusivePtr<StatefulOp> op() const { return state_ ? state_->op : IntrusivePtr<StatefulOp>(); }
   OpStatus Run(const FunctionNode& node, std::span<const OpTensor> inputs,
-               std::span<OpTensor> outputs, OpResource& resource) const {
+               std::span<OpTensor> outputs, OpResource& resource) {
     if (!state_->op)
       return OpStatus::Failure("the operator ", node.record->name,
                                " that made the state is destroyed");
-    return state_->op->Run(node.pass, inputs, outputs, resource);
+    OpStatus status = state_->op->Run(node.pass, inputs, outputs, resource);
+    direct_ = later_direct_;
+    return status;
   }
 
   // The mutex that a run holds while several operators share the state; else null.
@@ -20253,7 +20529,8 @@ class FunctionStateHandle {
 
   FunctionStatePtr state_;
   FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
-  decltype(opkit_kernel::forward) direct_ = nullptr;  // in place of the state's Run
+  // In place of the state's Run, from the second run on: the state takes note of the first.
+  decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;
 };
@@ -20892,6 +21169,7 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
   schema.SetOrigin(record->library)
+      .ParsesAttributes()
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);
         if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
@@ -21300,8 +21578,10 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
     if (maker.CopyDeviceOption()) op.Device(def.device());
     if (maker.CopyEngine()) op.Engine(def.engine());
     if (!maker.CopyArguments()) continue;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
     for (const NamedAttribute& arg : def.args())
-      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
+      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
+        op.Arg(arg.name, arg.value);
   }
   return meta;
 }
@@ -21665,6 +21945,13 @@ inline std::string NameOf(const std::vector<ValueSchema>& values, const char* wh
              : StrCat(what, " ", i);
 }
 
+// "one of `valid`, `same`"
+inline std::string ValueList(const std::vector<std::string>& values) {
+  std::string out = "one of";
+  for (const std::string& value : values) out += StrCat(out == "one of" ? " `" : ", `", value, "`");
+  return out;
+}
+
 // The pairs among the first few inputs and outputs: a predicate may allow any number of them.
 inline std::string InplaceList(const OpSchema& schema) {
   constexpr int kShown = 8;
@@ -21689,7 +21976,10 @@ OPKIT_INLINE std::string ToMarkdown(const OpSchema& schema) {
     out += "\n**Attributes**\n\n| name | type | default | |\n|---|---|---|---|\n";
     for (const AttributeSchema& attribute : schema.attributes())
       out += StrCat("| ", detail::Cell(attribute.name), " | ",
-                    attribute.type ? ToString(*attribute.type) : "any", " | ",
+                    !attribute.values.empty() ? detail::Cell(detail::ValueList(attribute.values))
+                    : attribute.type          ? ToString(*attribute.type)
+                                              : "any",
+                    " | ",
                     attribute.required        ? "required"
                     : attribute.default_value ? detail::Cell(ToString(*attribute.default_value))
                                               : std::string(),
@@ -21770,15 +22060,11 @@ OPKIT_INLINE void TypedBinding::InferOutputs(FunctionRef<void()> wait) {
   op_.inference().Infer(op_.def(), inputs_, infer, wait);
   op_.inference().Keep();
 }
-OPKIT_INLINE void TypedBinding::CopyStrided(std::vector<Tensor>& copies,
-                                            FunctionRef<void(const Tensor&, Tensor*)> copy) {
-  copies.reserve(inputs_.size());
-  for (const Tensor*& input : inputs_) {
-    if (!input || (input->is_dense() && input->layout().is_standard())) continue;
-    Tensor& dense = copies.emplace_back(input->device());
-    copy(*input, &dense);
-    input = &dense;
-  }
+OPKIT_INLINE void TypedBinding::NotStandard(size_t i) const {
+  throw Error(ErrorCode::kUnsupported,
+              StrCat("input ", i, " '", schema_->inputs()[i].name, "' of ", op_.def(),
+                     " needs the standard layout; convert first"),
+              inputs_[i]);
 }
 OPKIT_INLINE void TypedBinding::NoVersionFor(int i, std::initializer_list<DType> versions) const {
   throw Error(ErrorCode::kTypeMismatch,
@@ -24701,7 +24987,9 @@ class Executor::Impl {
   OperatorBase& op(int node) {
     plan_.graph().node(node);  // throws for a node that there is not
     if (!current_)
-      Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
+      Throw(ErrorCode::kFailedPrecondition,
+            "the executor has no operators before its first run, which makes them for its shapes");
+    asked_for_.insert(node);
     return current_->op(node);
   }
   std::string ExplainMode() const {
@@ -24873,6 +25161,7 @@ class Executor::Impl {
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
     if (!found) found = made = BindPlan(infos);
     ReleaseCallerTensors();
+    for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
   }
@@ -24961,6 +25250,7 @@ class Executor::Impl {
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
   detail::Mutex current_mutex_;  // of `current_`, for Cancel
+  std::set<int> asked_for_;      // nodes whose operators may have observers
   Event event_;
   std::atomic<RunState> run_state_{RunState::kIdle};
 };
@@ -28797,6 +29087,96 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 
 #endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
+// ---- opkit/plugin/load/finalizers.hpp
+// The finalizers of loaded libraries: each is called once, when its library is unloaded or when the
+// process ends, before the destructors of static objects. For the definitions of library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
+#define OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether this thread loads, unloads or finalizes a library.
+OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
+
+// exit() calls what was registered with atexit, destructors of static objects included, the last
+// registered first. The finalizers are registered anew whenever a library may have made static
+// objects: when it is loaded, and when a function of a kernel of it has returned for the first
+// time.
+class Finalizers {
+ public:
+  // Whether the process ends: a library's own objects may be gone before the operators that the
+  // program still holds.
+  static bool ProcessEnds() { return Global().process_ends_.load(std::memory_order_relaxed); }
+
+  // `image` is initialized. Call must come before its end.
+  static void Add(const LibraryImage& image) {
+    Finalizers& self = Global();
+    const std::lock_guard lock(self.mutex_);
+    self.pending_.push_back({&image, getpid()});
+    Register();
+  }
+  static void Call(const LibraryImage& image) {
+    Finalizers& self = Global();
+    const std::lock_guard lock(self.mutex_);
+    if (std::erase_if(self.pending_, [&](const Pending& one) { return one.image == &image; }))
+      Finalize(image);
+  }
+  static void Register() {
+    std::atexit([] { Global().CallAll(); });
+  }
+
+ private:
+  struct Pending {
+    const LibraryImage* image;
+    pid_t process;
+  };
+  static Finalizers& Global() {
+    static auto* finalizers = new Finalizers;  // operators may outlive every static object
+    return *finalizers;
+  }
+  // A forked child has neither the threads nor the sole right to the files that its parent's
+  // finalizers end.
+  void CallAll() {
+    process_ends_.store(true, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    while (!pending_.empty()) {
+      const Pending last = pending_.back();
+      pending_.pop_back();
+      if (last.process == getpid()) Finalize(*last.image);
+    }
+  }
+  static void Finalize(const LibraryImage& image) {
+    if (!image.library->finalize) return;
+    const bool had_table = std::exchange(t_has_library_table, true);
+    HostErrorScope message;
+    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
+    t_has_library_table = had_table;
+  }
+
+  std::recursive_mutex mutex_;  // held while a finalizer runs, which may call exit()
+  std::vector<Pending> pending_;
+  std::atomic<bool> process_ends_{false};  // relaxed: nothing is published by it
+};
+
+// Which functions of a kernel have returned once.
+class KernelCalls : public RefCounted {
+ public:
+  enum Function : unsigned { kCreate = 1, kForward = 2, kBackward = 4 };
+  void Returned(Function function) {
+    if (!(seen_.fetch_or(function, std::memory_order_relaxed) & function))  // a set of bits alone
+      Finalizers::Register();
+  }
+
+ private:
+  std::atomic<unsigned> seen_{0};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
+
 // ---- opkit/plugin/load/library_ops.hpp
 // The host's side of a loaded library: its operators become records like those of REGISTER_OP,
 // whose functions call the library's. For the definitions of library.hpp.
@@ -28960,19 +29340,12 @@ class LibraryHooks final : public FunctionHooks {
   const std::string name_;
 };
 
-// Whether the process ends: a library's own objects may be gone before the operators that the
-// program still holds.
-inline std::atomic<bool>& ProcessEnds() {
-  static constinit std::atomic<bool> ends{false};
-  return ends;
-}
-
 // One operator of a library's kernel, `original`, of which `kernel` is a copy.
 class LibraryInstance final : public DirectState {
  public:
   LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
-                  const OpContext& context)
-      : image_(std::move(image)), kernel_(kernel), node_(*context.def) {
+                  const OpContext& context, IntrusivePtr<KernelCalls> calls)
+      : image_(std::move(image)), kernel_(kernel), node_(*context.def), calls_(std::move(calls)) {
     instance = const_cast<void*>(kernel.author);
     if (!kernel.create) return;
     instance = nullptr;
@@ -28984,9 +29357,10 @@ class LibraryInstance final : public DirectState {
         throw UnsupportedOperatorFeature(error.message());
       throw;
     }
+    calls_->Returned(KernelCalls::kCreate);
   }
   ~LibraryInstance() override {
-    if (ProcessEnds().load(std::memory_order_relaxed)) {  // left to it, where leak checkers see it
+    if (Finalizers::ProcessEnds()) {  // left to it, where leak checkers see it
       static auto* const left = new std::vector<void*>;
       left->push_back(instance);
       return;
@@ -28995,11 +29369,14 @@ class LibraryInstance final : public DirectState {
     HostErrorScope message;
     CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
-  // Runs either pass, for a backward operator that runs the forward operator's instance.
+  // Runs either pass: an operator's first run, and those of a backward operator that runs the
+  // forward operator's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
     const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
     const opkit_status status = CallGuarded([&] { return run(instance, resource.call()); });
+    calls_->Returned(pass == FunctionPass::kForward ? KernelCalls::kForward
+                                                    : KernelCalls::kBackward);
     if (status == OPKIT_OK) [[likely]]
       return {};
     const std::string reason = ReasonOf(status);
@@ -29013,6 +29390,7 @@ class LibraryInstance final : public DirectState {
   const LibraryImagePtr image_;
   const opkit_kernel kernel_;
   const AbiNode node_;  // the instance may point into it
+  const IntrusivePtr<KernelCalls> calls_;
 };
 
 // Lets a record that was read from `op` call the library's functions.
@@ -29021,9 +29399,10 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
   for (size_t k = 0; k < record.devices.size(); ++k)
     record.devices[k].create_state =
-        [image, original = op.kernels[k], kernel = record.devices[k].abi](
-            const AttrMap&, const OpContext& context, IntrusivePtr<StatefulOp>& state) -> OpStatus {
-      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context);
+        [image, original = op.kernels[k], kernel = record.devices[k].abi,
+         calls = MakeIntrusive<KernelCalls>()](const AttrMap&, const OpContext& context,
+                                               IntrusivePtr<StatefulOp>& state) -> OpStatus {
+      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context, calls);
       return {};
     };
 }
@@ -29082,6 +29461,12 @@ class LibraryGradientCall {
       LibraryGradientCall& self = Of(gradient);
       if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
       OperatorDef def = DefinitionOfAbi(*node);
+      // A library hands the node's arguments on, not knowing what the program's operators take.
+      const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+      for (const auto& [name, value] : self.def_.args())
+        if (const Attribute* given = def.args().Find(name))
+          if (schema && !schema->TakesArgument(name) && *given == value)
+            def.mutable_args().Remove(name);
       def.Engine(self.def_.engine()).IsGradientOp(true);
       self.answer_.ops.push_back(std::move(def));
     });
@@ -29204,7 +29589,6 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   return records;
 }
 
-OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
 // The table of libraries, locked. Error (kFailedPrecondition) in a library's own initialize and
 // finalize, which run while it is.
 class LockedLibraries {
@@ -29271,14 +29655,13 @@ class LibraryLoader {
       Ask(image, "failed to initialize: ", [&] {
         return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
       });
+    Finalizers::Add(image);
     try {
       Register(*loaded, options);
     } catch (...) {
-      Finalize(image);
+      Finalizers::Call(image);
       throw;
     }
-    // Registered now, it runs before the destructors of the library's own static objects.
-    std::atexit([] { ProcessEnds() = true; });
     table_.all().push_back(loaded);
     return loaded;
   }
@@ -29305,7 +29688,7 @@ class LibraryLoader {
     }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
-    Finalize(*image);
+    Finalizers::Call(*image);
     IntrusivePtr<SharedObject> object = std::move(image->object);
     image = LibraryImagePtr();
     if (!object) return {};
@@ -29322,11 +29705,6 @@ class LibraryLoader {
           " is loaded already, as backend ", known.backend,
           known.overrides ? "" : " and without allow_override",
           "; unload it first, or ask for its own_copy");
-  }
-  static void Finalize(const LibraryImage& image) {
-    if (!image.library->finalize) return;
-    HostErrorScope message;
-    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
   }
   // Calls a function of the library; Error with the reason that it gives where it fails.
   template <class Call>
@@ -29890,8 +30268,11 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                  int32_t* num_outputs) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
+      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
       if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
-      const auto [inputs, outputs] = schema.Arity(ArgumentsOfAbi(node->attrs, node->num_attrs));
+      if (std::string why = schema.VerifyArguments(args); !why.empty())
+        return OpStatus::Failure(why);
+      const auto [inputs, outputs] = schema.Arity(args);
       *num_inputs = inputs;
       *num_outputs = outputs;
       return OpStatus();

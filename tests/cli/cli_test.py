@@ -154,6 +154,17 @@ class Run(Cli):
             self.assertEqual(self.opkit("run", self.affine(), "--random", *more), plain)
         self.assertRegex(self.stderr, r"\A5 runs on \d+ threads: median [\d.]+ ms")
 
+    def test_run_writes_a_profile(self):
+        self.opkit("run", self.affine(), "--random", "--repeat", 3, "--profile", "trace.json")
+        trace = json.loads((self.folder / "trace.json").read_text())
+        names = [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]
+        self.assertEqual(names.count("Executor::Run"), 3)
+        self.assertGreaterEqual(len(names), 6)
+        self.opkit("run", self.affine(), "--random", "--profile", "trace.pftrace")
+        self.assertIn(b"Executor::Run", (self.folder / "trace.pftrace").read_bytes())
+        self.refuses(BAD_FILE, ["run", self.affine(), "--random", "--profile", "no/trace.json"],
+                     "no/trace.json")
+
     def test_a_table_of_the_nodes(self):
         out = self.opkit("run", self.affine(), "--random", "--repeat", 3, "--table")
         self.assertRegex(out, r"(?m)^node +op +ms +share +GFLOP/s +GB/s$")

@@ -18,10 +18,14 @@ import tempfile
 from pathlib import Path
 
 
-def no_quotes(compiler):
-    """The flag that keeps source lines, which may hold the sentence, out of the output."""
+def check_flags(compiler):
+    """The flags for a check with every error in its output, but without source lines, which may hold
+    the sentence."""
+    if Path(compiler[0]).name == "nvcc":
+        return ["--ptx", "-o", os.devnull]
     version = subprocess.run([compiler[0], "--version"], capture_output=True, text=True).stdout
-    return "-fno-caret-diagnostics" if "clang" in version else "-fno-diagnostics-show-caret"
+    return ["-fsyntax-only", *(["-fno-caret-diagnostics", "-ferror-limit=0"] if "clang" in version
+                               else ["-fno-diagnostics-show-caret"])]
 
 
 def verdict(path, compiler):
@@ -36,7 +40,7 @@ def verdict(path, compiler):
     flags = " ".join(line.removeprefix("flags:") for line in head if line.startswith("flags:"))
     if bool(expected) == ("compiles" in head) or not all(expected):
         return "begins with neither `// expect: <sentence>` nor `// compiles`, or with both"
-    command = [*compiler, no_quotes(compiler), *flags.split(), "-fsyntax-only", str(path)]
+    command = [*compiler, *check_flags(compiler), *flags.split(), str(path)]
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                          errors="replace", env=os.environ | {"LC_ALL": "C"})
     if not expected:

@@ -29,7 +29,12 @@ class FakeScaleOp final : public Operator<CUDAContext> {
   float scale_;
 };
 
-OPERATOR_SCHEMA(FakeScale).NumInputs(1).NumOutputs(1);
+OPERATOR_SCHEMA(FakeScale)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("scale", "")
+    .Arg("bad_launch", "")
+    .Arg("refuse", "");
 REGISTER_CUDA_OPERATOR(FakeScale, FakeScaleOp);
 
 constexpr Device kCuda0{DeviceType::kCUDA, 0};

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/child_process.hpp"
 #include "support/error_of.hpp"
 #include "support/gate.hpp"
 #include "support/test_allocator.hpp"
@@ -535,6 +536,23 @@ TEST_CASE("a chain across streams keeps its order through events alone") {
     CHECK(value == 1000);
     CHECK(wrong == 0);
   }
+}
+
+TEST_CASE("a forked child starts streams of its own under the names of the parent's") {
+  CPUStreamContext parent = OnStream(40);
+  parent.Launch([] {});
+  parent.FinishDeviceComputation();
+  CHECK(ExitStatusOfChild([] {
+          CPUStreamContext child = OnStream(40);
+          int status = 1;
+          child.Launch([&status] { status = 7; });
+          child.FinishDeviceComputation();
+          return status;
+        }) == 7);
+  int here = 0;
+  parent.Launch([&here] { here = 1; });
+  parent.FinishDeviceComputation();
+  CHECK(here == 1);
 }
 
 TEST_CASE("failures, cancels and waits that race leave every event done and the streams usable") {

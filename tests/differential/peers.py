@@ -44,7 +44,8 @@ PEERS = {"onnxruntime": run_onnxruntime, "reference": run_reference}
 
 def refuses(answer):
     """Whether a peer says that the model is wrong, not that it cannot run it."""
-    return not re.search(CRASHED + "|NOT_?IMPLEMENTED|not implemented|not support|takes no bfloat16", answer, re.I)
+    return not re.search(CRASHED + "|NOT_?IMPLEMENTED|not implemented|not support|takes no bfloat16"
+                         "|No corresponding Numpy type", answer, re.I)
 
 
 def serve(pipe):

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import operators
+import peers
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -55,6 +56,10 @@ class Differential(unittest.TestCase):
         code, output = self.run_with("crash", "--cases", "2")
         self.assertEqual(code, 1, output)
         self.assertEqual(output.count("fails: crashed: it ended, exit status 3"), 2)
+
+    def test_a_type_that_a_peer_cannot_hand_over_is_no_refusal(self):
+        self.assertFalse(peers.refuses("RuntimeError: No corresponding Numpy type for Tensor Type. bfloat16"))
+        self.assertTrue(peers.refuses("ValueError: cannot reshape array of size 0 into shape (0,newaxis)"))
 
     def test_makes_every_operator(self):
         reference = (HERE.parents[1] / "docs" / "operators.md").read_text()

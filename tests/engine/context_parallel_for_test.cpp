@@ -94,6 +94,25 @@ TEST_CASE("what the body captured lives until the stream has run it, and no long
   CHECK(shared.use_count() == 1);
 }
 
+TEST_CASE("a body for a stream may own what it needs, also what cannot be copied") {
+  CPUStreamContext context;
+  context.SwitchToDevice(5);
+  std::vector<int> sums(4, 0);
+  int* out = sums.data();
+  {
+    Gate gate(context);
+    std::vector<int> table = {1, 2, 3, 4};
+    auto factor = std::make_unique<int>(10);
+    ParallelFor(context, 4, [out, table, factor = std::move(factor)](int64_t i) {
+      out[i] = *factor * table[static_cast<size_t>(i)];
+    });
+    table.assign(4, 0);
+    CHECK(sums == std::vector<int>(4, 0));
+  }
+  context.FinishDeviceComputation();
+  CHECK(sums == std::vector<int>{10, 20, 30, 40});
+}
+
 TEST_CASE("errors of the body reach the event recorded after it") {
   CPUStreamContext context;
   context.SwitchToDevice(5);

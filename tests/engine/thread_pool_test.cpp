@@ -18,9 +18,6 @@
 #include "opkit/engine/task_group.hpp"
 #include "support/watchdog.hpp"
 
-// TSan ends a forked child that starts threads unless told otherwise.
-extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
-
 namespace {
 
 using opkit::Latch;

@@ -95,7 +95,7 @@ class Builder {
     for (int64_t& extent : extents) extent = in_.Byte() % 4;
     const Shape shape(extents.data(), extents.size());
     if (dtype != DType::kInt64 && dtype != DType::kInt32)
-      return detail::MakeTestTensor(shape, dtype, in_.Byte());
+      return opkit::RandomTensor(shape, dtype, in_.Byte());
     Tensor out(shape, dtype);  // shapes, axes, indices
     for (int64_t i = 0; i < out.numel(); ++i) {
       const int64_t value = in_.Rarely() ? in_.Number() : in_.Byte() % 7 - 2;

@@ -343,6 +343,50 @@ TEST_CASE("new input shapes are planned once, and the last few are kept") {
   run(3);
 }
 
+TEST_CASE("an observer of a node stays with it when new shapes bring another operator") {
+  const Plan plan = Compile(Diamond({Sym("N")}), {.threads = 1, .max_shapes = 1});
+  Executor exec(plan);
+  CHECK(Contains(ErrorOf([&] { exec.op(0); }).what(),
+                 "no operators before its first run, which makes them for its shapes"));
+  const auto run = [&](int64_t n) {
+    Tensor x({n}, kFloat);
+    std::fill_n(x.mutable_data<float>(), n, 1.f);
+    exec.Run({{"X", x}});
+  };
+  run(1);
+  auto* times = Observe<TimeObserver>(exec.op(0));
+  auto* numbers = Observe<NumericObserver>(exec.op(1));
+  run(2);
+  auto* runs = Observe<RunCountObserver>(exec.op(0));
+  for (int64_t n : {3, 2, 2, 5}) {
+    run(n);
+    CHECK(numbers->outputs().at(0).shape == Shape{n});
+    CHECK(times->subject() == &exec.op(0));
+  }
+  CHECK(times->runs() == 5);
+  CHECK(runs->runs() == 4);
+  CHECK(exec.op(0).NumObservers() == 2);
+  CHECK(exec.op(0).DetachObserver(times));
+  run(3);
+  CHECK(runs->runs() == 5);
+  CHECK(exec.op(0).NumObservers() == 1);
+}
+
+TEST_CASE("observers of a node gather in the operator of the shapes that run") {
+  Executor exec(Compile(Diamond({Sym("N")}), {.threads = 1}));
+  exec.Run({{"X", Vector({1})}});
+  OperatorBase& of_one = exec.op(0);
+  exec.Run({{"X", Vector({1, 2})}});
+  auto* counts = Observe<RunCountObserver>(exec.op(0));
+  auto* before = Observe<RunCountObserver>(of_one);
+  exec.Run({{"X", Vector({3})}});
+  CHECK(&exec.op(0) == &of_one);
+  exec.Run({{"X", Vector({1, 2})}});
+  CHECK(counts->runs() == 2);
+  CHECK(before->runs() == 2);
+  CHECK(of_one.NumObservers() == 0);
+}
+
 TEST_CASE("a failing node ends the run with its own error, and the next run works") {
   for (const char* how : {"throw", "false"})
     for (int threads : {1, 2}) {

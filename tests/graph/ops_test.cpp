@@ -213,7 +213,7 @@ class ReportOp final : public Operator<CPUContext> {
   using Operator<CPUContext>::Operator;
   bool RunOnDevice() override { return Input(0).initialized(); }
 };
-OPERATOR_SCHEMA(Report).NumInputs(1).NumOutputs(0);
+OPERATOR_SCHEMA(Report).NumInputs(1).NumOutputs(0).Arg("held", "");
 REGISTER_CPU_OPERATOR(Report, ReportOp);
 
 // The elements in two halves; either may be left out.

@@ -49,8 +49,8 @@ class RandomGraphMaker {
     }
     for (int i = 0; i < options_.constants; ++i) {
       graph.AddConstant(opkit::StrCat("w", i),
-                        opkit::detail::MakeTestTensor(opkit::Shape{options_.size, options_.size},
-                                                      opkit::DType::kFloat32, seed_ + 1000 + i));
+                        opkit::RandomTensor(opkit::Shape{options_.size, options_.size},
+                                            opkit::DType::kFloat32, seed_ + 1000 + i));
       AddValue(opkit::StrCat("w", i), 1.25, false);
     }
     std::vector<opkit::OperatorDef> nodes;
@@ -149,8 +149,8 @@ inline opkit::Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options
 inline std::vector<opkit::Tensor> RandomInputs(const opkit::Graph& graph, uint64_t seed) {
   std::vector<opkit::Tensor> inputs;
   for (const opkit::GraphInput& input : graph.inputs())
-    inputs.push_back(opkit::detail::MakeTestTensor(input.info.shape.ToShape(), input.info.dtype,
-                                                   seed * 100 + inputs.size()));
+    inputs.push_back(opkit::RandomTensor(input.info.shape.ToShape(), input.info.dtype,
+                                         seed * 100 + inputs.size()));
   return inputs;
 }
 

@@ -20,5 +20,5 @@ class AmongHostileMacrosOp final : public opkit::Operator<Context> {
   }
 };
 
-OPERATOR_SCHEMA(AmongHostileMacros).NumInputs(0).NumOutputs(0);
+OPERATOR_SCHEMA(AmongHostileMacros).NumInputs(0).NumOutputs(0).Arg("value", "").Arg("limit", "");
 REGISTER_CPU_OPERATOR(AmongHostileMacros, AmongHostileMacrosOp<opkit::CPUContext>);

@@ -35,6 +35,8 @@ class OnnxTestAddOp final : public Operator<CPUContext> {
 };
 OPERATOR_SCHEMA(OnnxTestAdd).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(OnnxTestAdd, OnnxTestAddOp);
+OPERATOR_SCHEMA(OnnxTestStandard).Standard().NumInputs(2).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(OnnxTestStandard, OnnxTestAddOp);
 
 opkit::Graph Parse(const OnnxGraph& graph, int64_t opset = 21) {
   return ParseOnnxModel(graph.Model(opset), AnyOperator()).graph;
@@ -202,6 +204,35 @@ TEST_CASE("Operators of other domains are registered with the domain or without"
   CHECK(type("OnnxTestAdd", "com.example") == "com.example.OnnxTestAdd");
   OpRegistry::Global().Remove("com.example.OnnxTestAdd");
   CHECK(type("OnnxTestAdd", "ai.onnx") == "OnnxTestAdd");
+}
+
+TEST_CASE("A node of another domain is not taken for the standard operator of its name") {
+  const auto model = [](const char* domain) {
+    return OnnxGraph()
+        .Input("x")
+        .Node("OnnxTestStandard", {"x", "x"}, {"y"}, {}, "sum", domain)
+        .Output("y")
+        .Model();
+  };
+  const Error error = ErrorOf([&] { ParseOnnxModel(model("com.me")); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(error.message() ==
+        "node 'sum' (com.me.OnnxTestStandard): operator com.me.OnnxTestStandard of domain 'com.me' "
+        "is not registered in this program; if it is the standard operator "
+        "OnnxTestStandard, set OnnxOptions::standard_operators_in_any_domain");
+  const OnnxModel asked =
+      ParseOnnxModel(model("com.me"), {.standard_operators_in_any_domain = true});
+  CHECK(asked.graph.node(0).type() == "OnnxTestStandard");
+  CHECK(asked.warnings == std::vector<std::string>{
+                              "node OnnxTestStandard 'sum' (x, x) -> (y) of domain 'com.me' runs "
+                              "the standard operator OnnxTestStandard"});
+  for (const char* domain : {"", "ai.onnx"}) {
+    const OnnxModel own = ParseOnnxModel(model(domain));
+    CHECK(own.graph.node(0).type() == "OnnxTestStandard");
+    CHECK(own.warnings.empty());
+  }
+  CHECK(ParseOnnxModel(model("com.me"), AnyOperator()).graph.node(0).type() ==
+        "com.me.OnnxTestStandard");
 }
 
 TEST_CASE("Attributes that ONNX's own operators do not have are Errors that name the node") {

@@ -19,7 +19,10 @@ int main(int argc, char**) {
     op->Run();
   } catch (const opkit::Error& error) {
     std::printf("%s\n", error.what());
-    return argc > 1 && error.code() == opkit::ErrorCode::kNotFound ? 0 : 1;
+    // The sentence names both ways to keep the registrations of an archive.
+    const bool says = error.message().find("opkit_link_operators") != std::string::npos &&
+                      error.message().find("OPKIT_USE_REGISTRATIONS") != std::string::npos;
+    return argc > 1 && error.code() == opkit::ErrorCode::kNotFound && says ? 0 : 1;
   }
   const opkit::Tensor& y = *ws.GetTensor("Y");
   return argc == 1 && y.data<float>()[0] == 2 && y.data<float>()[1] == 4 ? 0 : 1;

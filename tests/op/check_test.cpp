@@ -72,7 +72,7 @@ OPERATOR_SCHEMA(GoodRows)
     })
     .TestInputs([](DType, uint64_t seed) {
       return std::vector<Tensor>{
-          opkit::detail::MakeTestTensor({4, 3}, DType::kFloat32, seed),
+          opkit::RandomTensor({4, 3}, DType::kFloat32, seed),
           Tensor::From<int64_t>({3}, {2, 0, static_cast<int64_t>(seed % 4)})};
     });
 REGISTER_CPU_OPERATOR(GoodRows, LambdaOp<kRows>);
@@ -253,7 +253,14 @@ constexpr auto kIgnoresStrides = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
 };
 SCHEMA_OF_ONE(BadStrides).Input(0, "x");
-REGISTER_CPU_OPERATOR(BadStrides, LambdaOp<kIgnoresStrides>);
+class IgnoresStridesOp final : public LambdaOp<kIgnoresStrides> {
+ public:
+  using LambdaOp::LambdaOp;
+  bool AcceptsStrides() const override { return true; }
+};
+REGISTER_CPU_OPERATOR(BadStrides, IgnoresStridesOp);
+SCHEMA_OF_ONE(GoodDenseByDefault).Input(0, "x");
+REGISTER_CPU_OPERATOR(GoodDenseByDefault, LambdaOp<kIgnoresStrides>);
 
 constexpr auto kSumInRanges = [](auto& op) {
   const float* x = In(op);
@@ -341,6 +348,7 @@ TEST_CASE("results that depend on shared memory or on strides are blamed") {
                       "though the schema does not allow it in place"});
   Expect("BadInputs", {"when input 0 'a' and input 1 'b' share memory it gives another result"});
   Expect("BadStrides", {"it reads the strided input 0 'x' as if it were dense, output 0"});
+  Expect("GoodDenseByDefault", {});
   CheckOptions dense;
   dense.strided = false;
   Expect("BadStrides", {}, dense);

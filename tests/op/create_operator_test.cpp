@@ -7,6 +7,7 @@
 #include <map>
 
 #include "opkit/op/registration.hpp"
+#include "opkit/op/typed_operator.hpp"
 #include "support/error_of.hpp"
 
 namespace create_operator_test {
@@ -51,7 +52,7 @@ REGISTER_CPU_OPERATOR_WITH_ENGINE(CreateChoice, PICKY, PickyOp);
 OPERATOR_SCHEMA(CreateEngineOnly).NumInputs(0).NumOutputs(0);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(CreateEngineOnly, FAST, NamedOp<kFast>);
 
-OPERATOR_SCHEMA(CreatePickyOnly).NumInputs(0).NumOutputs(0);
+OPERATOR_SCHEMA(CreatePickyOnly).NumInputs(0).NumOutputs(0).Arg("easy", "");
 REGISTER_CPU_OPERATOR_WITH_ENGINE(CreatePickyOnly, PICKY, PickyOp);
 REGISTER_CPU_OPERATOR_CREATOR(CreatePickyOnly, [](const OperatorDef&, Workspace*) {
   return std::unique_ptr<opkit::OperatorBase>();
@@ -73,6 +74,33 @@ class ThrowingOp final : public NamedOp<kPlain> {
 };
 OPERATOR_SCHEMA(CreateThrowing).NumInputs(0, 2).NumOutputs(0, 2).Arg<std::string>("throw", "");
 REGISTER_CPU_OPERATOR(CreateThrowing, ThrowingOp);
+
+class MisreadingOp : public NamedOp<kPlain> {
+ public:
+  MisreadingOp(const OperatorDef& def, Workspace* ws) : NamedOp(def, ws) {
+    GetSingleArgument<float>("scael", 1.f);
+  }
+};
+OPERATOR_SCHEMA(CreateMisreads).NumInputs(0).NumOutputs(0).Arg<float>("scale", "");
+REGISTER_CPU_OPERATOR(CreateMisreads, MisreadingOp);
+OPERATOR_SCHEMA(CreateDeclaresNone).NumInputs(0, 1).NumOutputs(0, 1);
+REGISTER_CPU_OPERATOR(CreateDeclaresNone, MisreadingOp);
+OPERATOR_SCHEMA(CreateUnchecked).NumInputs(0).NumOutputs(0).AllowUncheckedAttributes();
+REGISTER_CPU_OPERATOR(CreateUnchecked, MisreadingOp);
+class AroundOp final : public NamedOp<kPlain> {
+ public:
+  AroundOp(const OperatorDef& def, Workspace* ws)
+      : NamedOp(def, ws), inner_(OperatorDef("Inner"), ws) {}
+
+ private:
+  MisreadingOp inner_;
+};
+OPERATOR_SCHEMA(CreateAround).NumInputs(0).NumOutputs(0);
+REGISTER_CPU_OPERATOR(CreateAround, AroundOp);
+
+template <class Context>
+void CreateTypedPlain(Context&, opkit::In<"x", float>, opkit::Out<"y", float>) {}
+OPKIT_OP(CreateTypedPlain).SameShape<"x", "y">().Kernel<CPUContext>();
 
 int Ran(const OperatorDef& def) {
   Workspace ws;
@@ -173,6 +201,32 @@ TEST_CASE("a node that every kernel refuses: each reason is listed") {
                  "this node:"));
   CHECK(Contains(error.message(), "\n  backend PICKY: is not easy"));
   CHECK(Contains(error.message(), "\n  backend reference: its creator returned null"));
+}
+
+TEST_CASE("a constructor that reads an attribute that its schema does not declare is an Error") {
+  Workspace ws;
+  const auto error = [&](const char* op) {
+    return ErrorOf([&] { CreateOperator(OperatorDef(op), &ws); });
+  };
+  CHECK(error("CreateMisreads").code() == ErrorCode::kInvalidArgument);
+  CHECK(error("CreateMisreads").message() ==
+        "operator CreateMisreads reads the argument 'scael', which its schema does not declare "
+        "(did you mean 'scale'? known: 'scale'); declare it with Arg, or say "
+        "AllowUncheckedAttributes() in the schema");
+  CHECK(Contains(error("CreateMisreads").what(), "in the constructor of operator CreateMisreads"));
+  CHECK(Contains(error("CreateDeclaresNone").message(), "reads the argument 'scael', which its "));
+  CHECK_NOTHROW(CreateOperator(OperatorDef("CreateUnchecked").Arg("bogus", 1), &ws));
+  // An operator that another one's constructor makes without a schema reads what it wants.
+  CHECK_NOTHROW(CreateOperator(OperatorDef("CreateAround"), &ws));
+}
+
+TEST_CASE("an attribute that nobody declared is an Error, of classes and of typed operators") {
+  Workspace ws;
+  for (const char* op : {"CreateDeclaresNone", "CreateTypedPlain"})
+    CHECK(Contains(ErrorOf([&] {
+                     CreateOperator(OperatorDef(op, {"X"}, {"Y"}, {{"bogus", 1}}), &ws);
+                   }).message(),
+                   opkit::StrCat(op, " has no argument 'bogus'")));
 }
 
 TEST_CASE("an unknown operator, a device without kernel, an operator without any") {

@@ -72,14 +72,23 @@ TEST_CASE("an unknown operator is an Error that names the nearest") {
   opkit::Error error = ErrorOf([&] { registry.GetSchema("Scale"); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(error.message() ==
-        "no operator 'Scale' is registered; nothing is: was the file that "
-        "registers it linked?");
+        "no operator 'Scale' is registered; nothing is, so no file with operators is linked; "
+        "one in a static archive is kept by opkit_link_operators (CMake) or "
+        "OPKIT_USE_REGISTRATIONS");
   registry.AddSchema("Scale", "scale.cc", 3);
   registry.AddSchema("Add", "add.cc", 3);
   error = ErrorOf([&] { registry.GetSchema("Scael"); });
   CHECK(error.message() ==
         "no operator 'Scael' is registered (did you mean 'Scale'? known: 'Add', 'Scale')");
   CHECK(registry.FindSchema("Scael") == nullptr);
+}
+
+TEST_CASE("an unknown operator that no name is near may be in an archive that was not kept") {
+  OpRegistry registry;
+  registry.AddSchema("Scale", "scale.cc", 3);
+  CHECK(ErrorOf([&] { registry.GetSchema("MyConv"); }).message() ==
+        "no operator 'MyConv' is registered (known: 'Scale'); one in a static archive is kept by "
+        "opkit_link_operators (CMake) or OPKIT_USE_REGISTRATIONS");
 }
 
 TEST_CASE("the same registration seen by two translation units is one") {

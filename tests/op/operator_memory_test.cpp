@@ -6,7 +6,7 @@
 
 namespace operator_memory_test {
 using namespace opkit;
-using detail::PendingOutputs;
+using detail::PendingTensors;
 using detail::ScratchMemory;
 
 namespace {
@@ -15,7 +15,7 @@ TEST_CASE("a tensor that replaces an output reaches its blob when it is publishe
   Blob first, second;
   *first.GetMutable<Tensor>() = Vector({1});
   *second.GetMutable<Tensor>() = Vector({2});
-  PendingOutputs pending;
+  PendingTensors pending;
   CHECK(pending.empty());
   Tensor* added = pending.Add(3, &first, Vector({10}));
   pending.Add(5, &second, Vector({20}));
@@ -34,7 +34,7 @@ TEST_CASE("a tensor that replaces an output reaches its blob when it is publishe
 TEST_CASE("tensors that were cleared reach no blob") {
   Blob blob;
   *blob.GetMutable<Tensor>() = Vector({1});
-  PendingOutputs pending;
+  PendingTensors pending;
   pending.Add(0, &blob, Vector({10}));
   pending.Clear();
   pending.Publish();

@@ -40,10 +40,10 @@ TEST_CASE("a schema is stateful only when it says so") {
   CHECK(OpSchema("Dropout", __FILE__, __LINE__).NumInputs(1).Stateful().is_stateful());
 }
 
-TEST_CASE("a schema without rules accepts any node") {
+TEST_CASE("a schema without rules accepts any number of values") {
   const OpSchema schema = Schema();
   CHECK(schema.Verify(Node(0, 0)).empty());
-  CHECK(schema.Verify(Node(20, 30).Arg("anything", 1)).empty());
+  CHECK(schema.Verify(Node(20, 30)).empty());
   CHECK(schema.name() == "Op");
   CHECK(std::string(schema.file()) == "schema.cc");
   CHECK(schema.line() == 7);
@@ -205,6 +205,36 @@ TEST_CASE("arguments are required, typed and defaulted, and unknown ones are ref
   CHECK_FALSE(schema.FindAttribute("scale")->required);
   CHECK(schema.FindAttribute("axis")->required);
   CHECK(schema.FindAttribute("none") == nullptr);
+}
+
+TEST_CASE("an operator that declares no attributes takes none, unless it leaves them unchecked") {
+  OpSchema schema = Schema();
+  CHECK(schema.Verify(Node(1, 1)).empty());
+  CHECK(schema.Verify(Node(1, 1).Arg("bogus", 1)) == "Op has no argument 'bogus'");
+  CHECK(Schema().AllowUncheckedAttributes().Verify(Node(1, 1).Arg("bogus", 1)).empty());
+  schema.ParsesAttributes();  // until it declares one
+  CHECK(schema.Verify(Node(1, 1).Arg("bogus", 1)).empty());
+  schema.Arg("scale", "");
+  CHECK(Contains(schema.Verify(Node(1, 1).Arg("bogus", 1)), "Op has no argument 'bogus'"));
+}
+
+TEST_CASE("a string attribute takes the values that its schema declares") {
+  OpSchema schema = Schema();
+  schema.Arg("mode", "which elements there are", {"valid", "same"});
+  CHECK(schema.FindAttribute("mode")->default_value->Get<std::string>() == "valid");
+  CHECK(schema.Verify(Node(1, 1)).empty());
+  CHECK(schema.Verify(Node(1, 1).Arg("mode", "same")).empty());
+  CHECK(schema.Verify(Node(1, 1).Arg("mode", "vlaid")) ==
+        "argument 'mode' of Op is 'vlaid', which is none of its values (did you mean 'valid'? "
+        "known: 'valid', 'same')");
+  CHECK(schema.Verify(Node(1, 1).Arg("mode", 1)) ==
+        "argument 'mode' of Op is int (1), expected string");
+  schema.Arg<std::vector<std::string>>("modes", "").SetValues("modes", {"valid", "same"});
+  CHECK(schema.Verify(Node(1, 1).Arg("modes", {"same", "valid"})).empty());
+  CHECK(
+      Contains(schema.Verify(Node(1, 1).Arg("modes", {"same", "soma"})), "'soma', which is none"));
+  CHECK(
+      Contains(schema.SetValues("mdoe", {"a"}).problem(), "has no argument 'mdoe' to give values"));
 }
 
 TEST_CASE("ArgIsTest declares is_test") {

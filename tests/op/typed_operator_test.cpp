@@ -58,7 +58,7 @@ OPKIT_OP(TypedAxpy)
     .SameShape<"x", "y", "z">()
     .Inplace<"y", "z">()
     .Default<"alpha">(1.f)
-    .Flops(2)
+    .Flops([](const InferenceContext& c) { return 2 * OpSchema::Elements(c.output(0)); })
     .Kernel<CPUContext>()
     .Kernel<CPUStreamContext>();
 
@@ -252,6 +252,25 @@ OperatorDef AxpyDef(const char* x, const char* y, const char* z, Device device =
 }
 
 // --- what the signature says ---------------------------------------------------------------------
+
+template <class Context>
+void TypedMode(Context&, In<"x", float>, Out<"y", float>, const Attr<"mode", std::string>&) {}
+OPKIT_OP(TypedMode)
+    .SameShape<"x", "y">()
+    .Default<"mode">("valid")
+    .Values<"mode">({"valid", "same"})
+    .Kernel<CPUContext>();
+
+TEST_CASE("a string attribute of a typed operator takes the values that it names") {
+  const Tensor x = Tensor::From<float>({1}, {1});
+  CHECK_NOTHROW(Invoke("TypedMode", {x}));
+  CHECK_NOTHROW(Invoke("TypedMode", {x}, {{"mode", "same"}}));
+  CHECK(Contains(ErrorOf([&] {
+                   Invoke("TypedMode", {x}, {{"mode", "vlaid"}});
+                 }).message(),
+                 "argument 'mode' of TypedMode is 'vlaid', which is none of its values (did you "
+                 "mean 'valid'? known: 'valid', 'same')"));
+}
 
 TEST_CASE("the schema has the function's arity, names, dtypes, attributes and documentation") {
   const OpSchema& axpy = SchemaOf("TypedAxpy");

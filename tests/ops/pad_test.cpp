@@ -67,7 +67,9 @@ TEST_CASE("pads that do not fit the axes or the data are refused") {
   CHECK(Contains(ErrorOf([] {
                    Pad(4, {1, 1}, "mirror");
                  }).message(),
-                 "mode is 'mirror', expected one of [constant, reflect, edge, wrap]"));
+                 "argument 'mode' of Pad is 'mirror', which is none of its values (known: "
+                 "'constant', 'reflect', "
+                 "'edge', 'wrap')"));
   CHECK(Contains(ErrorOf([] { Pad(0, {1, 1}, "edge"); }).message(), "has nothing to repeat"));
   CHECK(Contains(ErrorOf([] {
                    Invoke("Pad", {Counting({1}), List({1, 1}), Tensor::Scalar(1.)});

@@ -73,7 +73,9 @@ TEST_CASE("the output has the data's shape, and updates that do not fit are refu
                  "ScatterND: index 4 is outside axis 0 of extent 4"));
   CHECK(Contains(
       ErrorOf([] { Scatter(Counting({4}), List({0}), Tensor::Scalar(1.f), "sum"); }).message(),
-      "reduction is 'sum', expected one of [none, add, mul, max, min]"));
+      "argument 'reduction' of ScatterND is 'sum', which is none of its values (known: 'none', "
+      "'add', "
+      "'mul', 'max', 'min')"));
 }
 
 TEST_CASE("it is what it claims to be, in place as well") {

@@ -96,11 +96,13 @@ class Registry {
 
 // `name()` is the registry of this program image, of creators (args…) -> std::unique_ptr<base>.
 #define OPKIT_DEFINE_REGISTRY(name, base, ...)                                       \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_DEFINE_REGISTRY);                                   \
   inline ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__>& name() {                \
     static ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__> opkit_registry(#name); \
     return opkit_registry;                                                           \
   }
 #define OPKIT_REGISTER_CREATOR(registry, name, ...)                 \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_CREATOR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_creator_) = \
       registry().Register(name, __VA_ARGS__, __FILE__, __LINE__)
 // A class that is constructed from the registry's arguments.

@@ -152,7 +152,8 @@ class Shape {
   bool IsDense(const Dims& strides) const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
-  friend std::string ToString(const Shape& shape) { return ToString(shape.dims_); }
+  friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
+  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Extents other than zero must multiply within int64 even beside a zero: strides need them.

@@ -105,6 +105,8 @@ class SymbolicShape {
   // kFailedPrecondition while the rank is not known.
   const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
   Dim& operator[](int axis) { return dims_[Axis(axis)]; }
+  const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
+  int size() const { return rank(); }
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
 
@@ -116,6 +118,7 @@ class SymbolicShape {
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
+  std::string ToString() const { return StrCat(*this); }  // the same
 
  private:
   size_t Axis(int axis) const;

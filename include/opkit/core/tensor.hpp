@@ -77,8 +77,8 @@ class Tensor {
     Tensor out(device);
     const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
     if (!data && nbytes > 0)
-      Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
-            ToString(kDTypeOf<T>), ", found a null pointer");
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", kDTypeOf<T>,
+            ", found a null pointer");
     out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
     out.shape_ = std::move(shape);
     out.dtype_ = kDTypeOf<T>;
@@ -90,6 +90,13 @@ class Tensor {
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
   int64_t numel() const { return shape_.numel(); }
+  template <class... Nothing>
+  int64_t size() const {
+    static_assert(sizeof...(Nothing) > 0,
+                  "a Tensor has no size(): numel() counts its elements, rank() its axes, nbytes() "
+                  "its bytes");
+    return 0;
+  }
   int64_t nbytes() const { return numel() * ItemSize(dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
@@ -100,6 +107,8 @@ class Tensor {
   int64_t capacity() const { return capacity_; }
   // In elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
+  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Elements of this dtype and shape at this place, dense and in the standard layout.
   bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
@@ -192,6 +201,7 @@ class Tensor {
   // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
   OPKIT_COLD std::string Describe() const;
   friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
+  std::string ToString() const { return Describe(); }  // the same
 
   // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);

@@ -14,7 +14,8 @@ namespace opkit::inline OPKIT_ABI {
 // An in-order queue of work. After a failure the rest of what was issued up to the next recorded
 // event is skipped, and that event becomes FAILED with the exception; what comes after it starts
 // afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
-// with a thread live as long as the process; a forked child has none running and must not use them.
+// with a thread live as long as the process; a forked child starts others under their names, and
+// must not use what holds one of the parent's, an operator that has run, say.
 class CPUStream {
  public:
   // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
@@ -57,10 +58,7 @@ class CPUStream {
     detail::Mutex mutex;
     CPUStream* streams = nullptr;
   };
-  static Registry& All() {
-    static auto* registry = new Registry;  // the threads use their streams until the process ends
-    return *registry;
-  }
+  static Registry& All();
 
   static constexpr size_t kUsualBatch = 16;
 

@@ -89,8 +89,15 @@ class Executor : public Observable<Executor> {
   // One of them. Errors: kNotFound, and as outputs().
   const Tensor& output(std::string_view name) const;
 
-  // The operator of a node of plan().graph(), for observers. It is another one after a run with
-  // other input shapes.
+  // The operator of a node of plan().graph(). It is another one after a run with other input
+  // shapes, and has the observers of the one before: what is attached here watches the node. Error
+  // (kFailedPrecondition) before the first run of a plan whose shapes are not known.
+  //
+  //   auto* time = Observe<TimeObserver>(exec.op(3));
+  //   exec.Run({{"X", short_one}});
+  //   exec.Run({{"X", long_one}});
+  //   time->runs();                              // 2
+  //   exec.op(3).DetachObserver(time);
   OperatorBase& op(int node);
   // How nodes are run, and why.
   std::string ExplainMode() const;

@@ -17,6 +17,7 @@ struct BenchmarkOptions {
   Arguments args;
   int num_inputs = -1;  // as in CheckOptions
   int num_outputs = -1;
+  std::vector<Shape> input_shapes;
   std::vector<DType> dtypes;  // default: those that the schema claims for its inputs, or float32
   uint64_t seed = 1;
 };
@@ -90,6 +91,7 @@ inline std::string ShapesName(const std::vector<Tensor>& inputs) {
 inline void RegisterKernelBenchmarks(const OpSchema& schema, const OperatorDef& def, DType dtype,
                                      const std::vector<Tensor>& inputs) {
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
+    if (!WhyDeclined(*kernel, schema, def, inputs).empty()) continue;
     const std::string name = StrCat(schema.name(), "/", kernel->device, "/", kernel->backend, "/",
                                     dtype, inputs.empty() ? "" : "/" + ShapesName(inputs));
     benchmark::RegisterBenchmark(name.c_str(),
@@ -109,13 +111,14 @@ inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& 
 }  // namespace detail
 
 // Registers "Axpy/cpu/reference/float32/[1024]" and so on: for every kernel that is registered by
-// then, every dtype, and every shape, which all inputs have; without shapes, for the inputs that
-// the schema's TestInputs make. Counters: FLOP/s and bytes/s. A kernel that refuses shows its
-// error. Call it from main before benchmark::RunSpecifiedBenchmarks, or from a static initialiser
-// of the file that registers the operator. Errors: kNotFound, kInvalidArgument as from
-// CheckOperator.
+// then and does not decline in its Propose, every dtype, and every shape, which all inputs have, or
+// for options.input_shapes; without shapes, for the inputs that the schema's TestInputs make.
+// Counters: FLOP/s and bytes/s. A kernel that refuses shows its error. Call it from main before
+// benchmark::RunSpecifiedBenchmarks, or from a static initialiser of the file that registers the
+// operator. Errors: kNotFound, kInvalidArgument as from CheckOperator.
 //
 //   static const bool registered = BenchmarkOperator("Axpy", {{1024}, {1 << 20}});
+//   static const bool also = BenchmarkOperator("Conv1", {}, {.input_shapes = {{64, 1024}, {3}}});
 inline bool BenchmarkOperator(const std::string& op, const std::vector<Shape>& shapes,
                               const BenchmarkOptions& options = {}) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
@@ -125,8 +128,12 @@ inline bool BenchmarkOperator(const std::string& op, const std::vector<Shape>& s
   for (DType dtype : detail::ClaimedDTypes(schema, claimed)) {
     for (const Shape& shape : shapes)
       detail::RegisterKernelBenchmarks(
-          schema, def, dtype, detail::MakeCase(schema, def, shape, dtype, options.seed).inputs);
-    if (!shapes.empty()) continue;
+          schema, def, dtype, detail::MakeCase(schema, def, {shape}, dtype, options.seed).inputs);
+    if (!options.input_shapes.empty())
+      detail::RegisterKernelBenchmarks(
+          schema, def, dtype,
+          detail::MakeCase(schema, def, options.input_shapes, dtype, options.seed).inputs);
+    if (!shapes.empty() || !options.input_shapes.empty()) continue;
     const std::vector<Tensor> inputs = schema.MakeTestInputs(dtype, options.seed);
     if (inputs.size() != def.inputs().size())
       Throw(ErrorCode::kInvalidArgument, "BenchmarkOperator of ", ToString(def),

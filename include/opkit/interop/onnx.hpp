@@ -15,7 +15,9 @@ namespace opkit::inline OPKIT_ABI {
 // - nodes of opsets 7 to 20 are rewritten to opset 21; nodes of opsets 22 to 27 are taken as they
 // are
 //   where their meaning is that of opset 21, and are an Error otherwise
-// - a node of a domain other than ONNX's uses the operator "<domain>.<type>", else "<type>"
+// - a node of a domain other than ONNX's uses the operator "<domain>.<type>", else a "<type>" that
+// is
+//   no standard operator, or is one where OnnxOptions::standard_operators_in_any_domain allows it
 // - a graph inside a node (If, Loop) sees no value of the graphs around it: constants it reads are
 //   copied into it, other values become inputs (after its own, by their names), and the node reads
 //   those after its own inputs and lists them in its attribute `captures`

@@ -25,6 +25,7 @@ struct TensorInfo {
   // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
+  std::string ToString() const { return StrCat(*this); }  // the same
 };
 
 // Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
@@ -40,9 +41,16 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
+  // Error (kNotFound) where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name) const {
+    return args().Get<T>(name);
+  }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
+  int InputSize() const { return num_inputs(); }  // as an operator's class says it
+  int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
     return i >= 0 && i < num_inputs() && !def_.inputs()[detail::Index(i)].empty();

@@ -14,6 +14,8 @@ namespace opkit::inline OPKIT_ABI {
 // Watches one T (an operator or a net). An exception of Start or Stop is kept as
 // `Observable::last_observer_error` and never reaches the caller of Run.
 template <class T>
+class Observable;
+template <class T>
 class ObserverBase {
  public:
   explicit ObserverBase(T* subject) : subject_(subject) {}
@@ -24,6 +26,7 @@ class ObserverBase {
   T* subject() const { return subject_; }
 
  private:
+  friend Observable<T>;
   T* subject_;
 };
 
@@ -51,6 +54,20 @@ class Observable {
       return detached;
     }
     return nullptr;
+  }
+  // Takes the observers of `other`, which watch this subject from now on, behind those that are
+  // here.
+  void TakeObservers(Observable& other) {
+    if (!other.observers_ || &other == this) return;
+    if (!observers_) observers_ = std::make_unique<List>();
+    auto& items = observers_->items;
+    items.reserve(items.size() + other.NumObservers());
+    for (auto& observer : other.observers_->items) {
+      observer->subject_ = static_cast<T*>(this);
+      items.push_back(std::move(observer));
+    }
+    if (!other.observers_->error.empty()) observers_->error.swap(other.observers_->error);
+    other.observers_.reset();
   }
   size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
   // The last exception of an observer; empty when there was none.

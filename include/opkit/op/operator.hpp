@@ -3,7 +3,7 @@
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
-#include "opkit/device/context.hpp"
+#include "opkit/device/copy.hpp"
 #include "opkit/op/operator_base.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -83,6 +83,14 @@ class Operator : public OperatorBase {
 
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
+
+ protected:
+  void CopyDense(const Tensor& source, Tensor* dense) final {
+    if constexpr (Context::kAsynchronous && (HostContext<Context> || NativeStreamContext<Context>))
+      CopyAsync(context_, source, dense);
+    else
+      OperatorBase::CopyDense(source, dense);
+  }
 
  private:
   // Where `by_event`, the event is this run's, and fails with it.
@@ -180,6 +188,7 @@ class Operator : public OperatorBase {
 // and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
+  using ::opkit::OperatorBase::DenseInput;                                                         \
   using ::opkit::OperatorBase::HasArgument;                                                        \
   using ::opkit::OperatorBase::HasInput;                                                           \
   using ::opkit::OperatorBase::HasOutput;                                                          \
@@ -232,6 +241,10 @@ class Operator : public OperatorBase {
   template <class OpkitT>                                                                          \
   bool HasSingleArgumentOfType(std::string_view name) const {                                      \
     return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
+  }                                                                                                \
+  template <class OpkitT, class... OpkitFallback>                                                  \
+  OpkitT Arg(std::string_view name, OpkitFallback... fallback) const {                             \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Arg<OpkitT>(name, fallback...);        \
   }                                                                                                \
   template <class OpkitT>                                                                          \
   OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \

@@ -16,23 +16,27 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tensors for outputs whose present tensor is also an input, which the run still reads.
-class PendingOutputs {
+// Tensors of the run in progress beside those of the blobs: for outputs whose present tensor is
+// also an input, which the run still reads, and dense copies of inputs that have strides.
+class PendingTensors {
  public:
   bool empty() const { return !items_; }
   // The tensor that replaces the output's; null when none does. The tensors stay at their
   // addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
-  // Moves the tensors to their blobs.
+  // The copy of an input, made by `make` in the first call under the current invocation.
+  const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
+  // Moves the outputs to their blobs, and lets go of the copies.
   void Publish();
   void Clear() { items_ = {}; }
   void AppendStorages(RefCountedList& out) const;
 
  private:
   struct Item {
-    int output;
-    Blob* blob;
+    int place;
+    Blob* blob;           // null: a copy of an input
+    uint64_t invocation;  // of a copy
     Tensor tensor;
   };
   std::unique_ptr<std::list<Item>> items_;
@@ -67,9 +71,8 @@ class OperatorIdentity final : public FailureContext {
   int line = 0;
 };
 
-// CheckOperator sets it to collect the names of the arguments that constructors on this thread
-// read.
-inline constinit thread_local std::vector<std::string>* t_arguments_read = nullptr;
+// The schema of the operator that this thread constructs, which must declare what is read.
+inline constinit thread_local const OpSchema* t_schema_in_construction = nullptr;
 
 }  // namespace detail
 
@@ -104,6 +107,9 @@ class OperatorBase : public Observable<OperatorBase> {
     }
     observers.Succeeded();
   }
+  // Whether RunOnDevice follows the strides of its inputs. Otherwise they are dense in it, as those
+  // of functions are: see Input.
+  virtual bool AcceptsStrides() const { return false; }
   // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
   // Whether it may be issued before the operators that it depends on are done, if those are on its
@@ -132,24 +138,37 @@ class OperatorBase : public Observable<OperatorBase> {
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
 
-  // The following read attributes, in constructors. A value of another type is an Error
-  // (kTypeMismatch).
-  bool HasArgument(std::string_view name) const { return def().args().Has(name); }
+  // The following read attributes, in constructors. Errors: kTypeMismatch for a value of another
+  // type; kInvalidArgument, with the nearest name, for one that the operator's schema does not
+  // declare.
+  bool HasArgument(std::string_view name) const { return FindArgument(name); }
   template <class T>
   bool HasSingleArgumentOfType(std::string_view name) const {
-    const Attribute* found = def().args().Find(name);
+    const Attribute* found = FindArgument(name);
     return found && found->Is<T>();
   }
   template <class T>
   T GetSingleArgument(std::string_view name, const T& fallback) const {
-    NoteArgument(name);
+    CheckDeclared(name);
     return def().args().Get<T>(name, fallback);
   }
   template <class T>
   std::vector<T> GetRepeatedArgument(std::string_view name,
                                      const std::vector<T>& fallback = {}) const {
-    NoteArgument(name);
+    CheckDeclared(name);
     return def().args().Get<std::vector<T>>(name, fallback);
+  }
+
+  // The spelling of InferenceContext. Without a fallback kNotFound where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name, T fallback) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name, std::move(fallback));
+  }
+  template <class T>
+  T Arg(std::string_view name) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name);
   }
 
   int InputSize() const { return static_cast<int>(inputs_.size()); }
@@ -158,19 +177,29 @@ class OperatorBase : public Observable<OperatorBase> {
   bool HasInput(int i) const { return i >= 0 && i < InputSize() && inputs_[detail::Index(i)]; }
   bool HasOutput(int i) const { return i >= 0 && i < OutputSize() && outputs_[detail::Index(i)]; }
 
-  // Errors: kOutOfRange, kUninitialized, kTypeMismatch, kInvalidArgument for a tensor on a device
-  // that this operator cannot reach.
-  const Tensor& Input(int i) const {
+  // The input; a dense copy of one that has strides, unless the operator AcceptsStrides(). A copy
+  // is made once a run, on the device's stream, and lasts as long as the run and its work: ask in
+  // RunOnDevice, not in a body that runs later. Errors: kOutOfRange, kUninitialized, kTypeMismatch,
+  // kInvalidArgument for a tensor on a device that this operator cannot reach, kUnsupported where
+  // no copy can be made: the schema says that the input is written to, or the device copies no
+  // strides.
+  __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_) [[unlikely]]
-      CheckDevice(i, tensor);
+    if (tensor.device() != memory_device_ || tensor.has_strides()) [[unlikely]]
+      return UnusualInput(i, tensor);
     return tensor;
   }
-  // An input on a device of another type than this operator's: a size that the host reads, say.
+  // The same on a device of another type than this operator's: a size that the host reads, say. A
+  // copy is there at once.
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
-    return tensor;
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+  }
+  // The input dense, for operators that accept the strides of others.
+  const Tensor& DenseInput(int i) const {
+    const Tensor& tensor = Input(i);
+    return tensor.is_dense() ? tensor : DenseCopy(i, tensor);
   }
   // A value of any C++ type.
   template <class T>
@@ -309,6 +338,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
+  // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
+  void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   InvocationKind invocation_kind() const { return invocation_kind_; }
   // What a profile calls its runs.
   SpanNames span_names() const {
@@ -338,6 +369,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (!pending_.empty()) [[unlikely]]
       pending_.Publish();
   }
+  // Makes `dense` a dense copy of `source`; on the context's stream where work goes on there.
+  OPKIT_INLINE virtual void CopyDense(const Tensor& source, Tensor* dense);
   // Fills `out` with the storages that this run may touch.
   void TouchedStorages(detail::RefCountedList& out) const;
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
@@ -351,8 +384,11 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowUnbound(const std::vector<Blob*>& blobs, int i,
                                             const char* what) const;
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
-  static void NoteArgument(std::string_view name);
+  OPKIT_COLD void CheckDeclared(std::string_view name) const;
+  OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
+  OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
   // the schema pairs the two, element i of both must still be at one place.
@@ -395,12 +431,13 @@ class OperatorBase : public Observable<OperatorBase> {
   bool event_disabled_ = false;
   mutable bool has_taken_outputs_ = false;
   int net_position_ = -1;
-  detail::PendingOutputs pending_;
+  mutable detail::PendingTensors pending_;
   Device device_;
   Device memory_device_;
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
+  uint64_t mutated_inputs_ = 0;
   detail::IntrusivePtr<const detail::Shared<KernelConfig>> config_;
   detail::InferenceCache inference_;
   detail::ScratchMemory scratch_;

@@ -87,6 +87,7 @@ class OperatorDef {
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
+  std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
     return a.shared_ == b.shared_ || a.fields() == b.fields();
   }

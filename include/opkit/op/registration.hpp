@@ -10,6 +10,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<') return false;
+  return !name.empty();
+}
+
 template <class Op>
 inline constexpr bool kTakesConfig =
     std::is_constructible_v<Op, const OperatorDef&, Workspace*, const KernelConfig*>;
@@ -77,9 +83,16 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
 // schema is a link error whose symbol says what to add.
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
+// Begins a macro that has an anchor.
+#define OPKIT_REGISTRATION_OF(macro, name)                                                   \
+  OPKIT_AT_NAMESPACE_SCOPE(macro);                                                           \
+  static_assert(::opkit::detail::IsIdentifier(#name), #macro                                 \
+                "(name, …): the name is an identifier; where it is that of a function or " \
+                "class in a namespace, write the macro there")
 
 // OPERATOR_SCHEMA(Scale).NumInputs(1).NumOutputs(1)…;
 #define OPKIT_OPERATOR_SCHEMA(name)                                                          \
+  OPKIT_REGISTRATION_OF(OPERATOR_SCHEMA, name);                                              \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {} \
   [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
       ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
@@ -93,6 +106,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
+  OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
   extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
@@ -101,17 +115,20 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // By string, for names that are not identifiers and for kernels of another binary's operator: a
 // missing schema is then found at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
 // How selection orders the backends that no node or preference names: higher ranks first,
 // "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
       ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
                                       ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
@@ -151,9 +168,11 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
 // OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
 // opkit_link_operators.
-#define OPKIT_REGISTRATIONS(group) \
+#define OPKIT_REGISTRATIONS(group)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTRATIONS); \
   extern "C" void opkit_use_registrations_of_##group() {}
 #define OPKIT_USE_REGISTRATIONS(group)                                    \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_USE_REGISTRATIONS);                      \
   extern "C" void opkit_use_registrations_of_##group();                   \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) = \
       (opkit_use_registrations_of_##group(), true)

@@ -69,15 +69,16 @@ struct InplaceRules {
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
-// Declared attributes. Without any declared, a node may give every attribute.
+// Declared attributes. `free_if_none` is an operator's that parses what a node gives: it takes
+// every attribute while none is declared.
 struct AttributeRules {
   std::vector<AttributeSchema> declared;
-  bool unknown_allowed = false;
+  bool unknown_allowed = false, free_if_none = false;
 
   // Null when it is not declared.
   const AttributeSchema* Find(std::string_view name) const;
   bool Takes(std::string_view name) const {
-    return declared.empty() || unknown_allowed || Find(name);
+    return unknown_allowed || (free_if_none && declared.empty()) || Find(name);
   }
   std::string Suggest(std::string_view name) const;
   std::string Verify(const std::string& op, const Arguments& args) const;
@@ -153,8 +154,9 @@ class OpSchema {
   }
   OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
 
-  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
-  // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
+  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. An
+  // undeclared one is an Error, where a node gives it and where a constructor reads it, unless
+  // AllowUncheckedAttributes.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
     return Arg({std::move(name), std::move(doc), required, {}, {}});
   }
@@ -170,11 +172,18 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // Makes a declared attribute optional. A name that is not declared becomes the schema's
-  // problem().
+  // A string, one of these; the first is the default.
+  //   .Arg("mode", "how the borders are filled", {"valid", "same"})
+  OpSchema& Arg(std::string name, std::string doc, std::initializer_list<const char*> values);
+  // Makes a declared attribute optional, or limits the strings that it takes. A name that is not
+  // declared becomes the schema's problem().
   OpSchema& SetDefault(std::string_view name, Attribute value);
+  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
-  OpSchema& AllowUnknownArgs() { return attributes_.unknown_allowed = true, *this; }
+  OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
+  // The operator's functions parse what a node gives: while none is declared, any may be given.
+  OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
   // Types and shapes of the outputs.
   OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
@@ -196,6 +205,9 @@ class OpSchema {
   OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Reads every input and writes every output once; `flops` for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
+  // The same with the floating-point operations of a run by a function, which sees attributes and
+  // the shapes of inputs and outputs, all known: OpSchema::Elements(c.output(0)) * 2, say.
+  OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Devices of the inputs and of the outputs; by default all are the node's.
   using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
@@ -208,6 +220,9 @@ class OpSchema {
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
   OpSchema& Private() { return private_ = true, *this; }
+  // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
+  // not taken for it.
+  OpSchema& Standard() { return standard_ = true, *this; }
   template <class Populator>
   OpSchema& FillUsing(Populator populate) {
     return populate(*this), *this;
@@ -229,6 +244,7 @@ class OpSchema {
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
+  bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
@@ -272,8 +288,12 @@ class OpSchema {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
   }
 
-  // Why `def` is not a right node of this operator; empty when it is.
+  // Why `def` is not a right node of this operator, or why its attributes are not; empty when they
+  // are.
   std::string Verify(const OperatorDef& def) const;
+  std::string VerifyArguments(const Arguments& args) const {
+    return attributes_.Verify(name_, args);
+  }
 
   // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
   // declares no inference. Errors of the operator's own function get the node as context.
@@ -291,6 +311,9 @@ class OpSchema {
   static uint64_t Bytes(const TensorInfo& info);
 
  private:
+  // Null, with the schema's problem, where it is not declared.
+  AttributeSchema* Declared(std::string_view name, const char* to_give);
+
   std::string name_;
   const char* file_ = "";
   int line_ = 0;
@@ -303,7 +326,7 @@ class OpSchema {
   detail::AttributeRules attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false;
+  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false, standard_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;

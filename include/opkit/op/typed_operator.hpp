@@ -31,7 +31,11 @@ struct IgnoredOp {
   IgnoredOp Default(const T&) {
     return {};
   }
-  IgnoredOp Flops(uint64_t) { return {}; }
+  template <FixedName>
+  IgnoredOp Values(std::initializer_list<const char*>) {
+    return {};
+  }
+  IgnoredOp Flops(const auto&) { return {}; }
   IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
@@ -163,8 +167,30 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
+  // The strings that the attribute may be, or hold.
+  template <FixedName Name>
+  auto Values(std::initializer_list<const char*> values) {
+    using Value = detail::AttributeValue<Function, Name>;
+    constexpr bool kStrings =
+        std::is_same_v<Value, std::string> || std::is_same_v<Value, std::vector<std::string>>;
+    static_assert(kStrings,
+                  "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
+                  "function");
+    if constexpr (kStrings) {
+      schema().SetValues(Name.str(), {values.begin(), values.end()});
+      return *this;
+    } else {
+      return detail::IgnoredOp();
+    }
+  }
   // Floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
+  // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
+  // shapes.
+  template <std::invocable<const InferenceContext&> F>
+  TypedOp Flops(F flops) {
+    return schema().Flops(std::move(flops)), *this;
+  }
   // Everything else that a schema can say, by a function (OpSchema&). What it throws is reported at
   // the operator's first lookup.
   template <std::invocable<OpSchema&> F>
@@ -268,6 +294,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 //
 // At namespace scope, after the function template `Axpy`; a static initialiser.
 #define OPKIT_OP(name)                                                                             \
+  OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
   [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_typed_op_) = ::opkit::detail::MakeTypedOp( \
       #name, __FILE__, __LINE__,                                                                   \

@@ -68,7 +68,7 @@ class CastOp : public ElementwiseOperator {
   const DType to_;
 };
 
-OPKIT_OPERATOR_SCHEMA(Cast)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Cast)
     .SetDoc(
         "Converts elements to the type `to`. To bool: whether it is not 0. To an integer: from "
         "an integer the low bits, from a floating-point number the part before the point, the "

@@ -209,7 +209,7 @@ class SplitOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
-OPKIT_OPERATOR_SCHEMA(Concat)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Concat)
     .NumInputs(1, 1 << 20)
     .NumOutputs(1)
     .Input(0, "inputs", "tensors of one dtype whose shapes differ along `axis` alone")
@@ -221,7 +221,7 @@ OPKIT_OPERATOR_SCHEMA(Concat)
 OPKIT_REGISTER_CPU_OPERATOR(Concat, ConcatOp);
 OPKIT_REGISTER_GRADIENT(Concat, detail::ConcatGradient);
 
-OPKIT_OPERATOR_SCHEMA(Split)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Split)
     .NumInputs(1, 2)
     .NumOutputs(1, 1 << 20)
     .Input(0, "input", "any tensor")

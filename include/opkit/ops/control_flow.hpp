@@ -218,7 +218,7 @@ class IfOp final : public StandardOperator {
   std::vector<const void*> handed_out_;  // addresses of storages, for comparison only
 };
 
-OPKIT_OPERATOR_SCHEMA(If)
+OPKIT_STANDARD_OPERATOR_SCHEMA(If)
     .NumInputs(1, 1 << 20)
     .NumOutputs(1, 1 << 20)
     .Input(0, "cond", "one element", {DType::kBool})

@@ -78,7 +78,7 @@ class TileOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
-OPKIT_OPERATOR_SCHEMA(Expand)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Expand)
     .NumInputs(2)
     .NumOutputs(1)
     .Input(0, "input", "any tensor")
@@ -90,7 +90,7 @@ OPKIT_OPERATOR_SCHEMA(Expand)
 OPKIT_REGISTER_CPU_OPERATOR(Expand, ExpandOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Expand);
 
-OPKIT_OPERATOR_SCHEMA(Tile)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Tile)
     .NumInputs(2)
     .NumOutputs(1)
     .Input(0, "input", "any tensor")

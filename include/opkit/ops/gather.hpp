@@ -125,7 +125,7 @@ class GatherElementsOp final : public StandardOperator {
   const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
 };
 
-OPKIT_OPERATOR_SCHEMA(Gather)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Gather)
     .NumInputs(2)
     .NumOutputs(1)
     .Input(0, "data", "any tensor of rank 1 or more")
@@ -144,7 +144,7 @@ OPKIT_OPERATOR_SCHEMA(Gather)
 OPKIT_REGISTER_CPU_OPERATOR(Gather, GatherOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Gather);
 
-OPKIT_OPERATOR_SCHEMA(GatherElements)
+OPKIT_STANDARD_OPERATOR_SCHEMA(GatherElements)
     .NumInputs(2)
     .NumOutputs(1)
     .Input(0, "data", "any tensor of rank 1 or more")

@@ -158,7 +158,7 @@ class RangeOp final : public StandardOperator {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Constant)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Constant)
     .NumInputs(0)
     .NumOutputs(1)
     .Output(0, "output", "the value")
@@ -175,7 +175,7 @@ OPKIT_OPERATOR_SCHEMA(Constant)
 OPKIT_REGISTER_CPU_OPERATOR(Constant, ConstantOp);
 OPKIT_NO_GRADIENT(Constant);
 
-OPKIT_OPERATOR_SCHEMA(ConstantOfShape)
+OPKIT_STANDARD_OPERATOR_SCHEMA(ConstantOfShape)
     .NumInputs(1)
     .NumOutputs(1)
     .Input(0, "input", "the extents", {DType::kInt64})
@@ -187,7 +187,7 @@ OPKIT_OPERATOR_SCHEMA(ConstantOfShape)
 OPKIT_REGISTER_CPU_OPERATOR(ConstantOfShape, ConstantOfShapeOp);
 OPKIT_NO_GRADIENT(ConstantOfShape);
 
-OPKIT_OPERATOR_SCHEMA(Range)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Range)
     .NumInputs(3)
     .NumOutputs(1)
     .Input(0, "start", "the first number, a scalar",

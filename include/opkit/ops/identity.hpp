@@ -22,8 +22,8 @@ class IdentityOp final : public StandardOperator {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Identity).FillUsing(detail::UnarySchema("Y is X. In place nothing is done.",
-                                                              AllDTypes(), 0));
+OPKIT_STANDARD_OPERATOR_SCHEMA(Identity).FillUsing(
+    detail::UnarySchema("Y is X. In place nothing is done.", AllDTypes(), 0));
 OPKIT_REGISTER_CPU_OPERATOR(Identity, IdentityOp);
 
 namespace detail {
@@ -138,7 +138,7 @@ class DropoutOp final : public StandardOperator {
   uint64_t key_ = 0, epoch_ = 0, run_ = 0;
 };
 
-OPKIT_OPERATOR_SCHEMA(Dropout)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Dropout)
     .SetDoc(
         "In inference the output is the data. In training elements are dropped at random, the "
         "others are scaled by 1 / (1 - ratio). With a seed every run drops the same ones.")

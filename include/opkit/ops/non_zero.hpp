@@ -36,7 +36,7 @@ class NonZeroOp final : public StandardOperator {
   std::vector<int64_t> places_;
 };
 
-OPKIT_OPERATOR_SCHEMA(NonZero)
+OPKIT_STANDARD_OPERATOR_SCHEMA(NonZero)
     .NumInputs(1)
     .NumOutputs(1)
     .Input(0, "X", "any tensor of numbers or bool")

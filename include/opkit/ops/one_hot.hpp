@@ -79,7 +79,7 @@ class OneHotOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
-OPKIT_OPERATOR_SCHEMA(OneHot)
+OPKIT_STANDARD_OPERATOR_SCHEMA(OneHot)
     .NumInputs(3)
     .NumOutputs(1)
     .Input(0, "indices",

@@ -146,15 +146,14 @@ class PadOp final : public StandardOperator {
     return value.raw_data();
   }
 
-  const Mode mode_ =
-      EnumeratorOf<Mode>("Pad", def().args(), "mode", {"constant", "reflect", "edge", "wrap"});
+  const Mode mode_ = EnumeratorOf<Mode>("Pad", def().args(), "mode");
   TableCopy copy_;
   Shape shape_;  // copy_ is for inputs of this shape, with these pads and bytes an element
   Dims pads_;
   int64_t item_ = 0;
 };
 
-OPKIT_OPERATOR_SCHEMA(Pad)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Pad)
     .NumInputs(2, 4)
     .NumOutputs(1)
     .Input(0, "data", "any tensor")
@@ -165,10 +164,11 @@ OPKIT_OPERATOR_SCHEMA(Pad)
     .Input(2, "constant_value", "one element, by default 0")
     .Input(3, "axes", "that are padded; by default all", {DType::kInt64, DType::kInt32})
     .Output(0, "output", "the padded tensor")
-    .Arg<std::string>("mode",
-                      "what is added: constant; edge, the element at the side; reflect, "
-                      "what lies on its other side; wrap, what the other side begins with",
-                      "constant")
+    .Arg(
+        "mode",
+        "what is added: a constant; edge, the element at the side; reflect, what lies on its other "
+        "side; wrap, what the other side begins with",
+        {"constant", "reflect", "edge", "wrap"})
     .TensorInferenceFunction(detail::InferPad)
     .PointwiseCost(0)
     .SetDoc("Adds elements at the sides of a tensor.");

@@ -171,7 +171,7 @@ class ReshapeBackGradient final : public NodeGradient {
 #define OPKIT_VIEW_OPERATOR(name)                             \
   OPKIT_REGISTER_CPU_OPERATOR(name, ViewOp);                  \
   OPKIT_REGISTER_GRADIENT(name, detail::ReshapeBackGradient); \
-  OPKIT_OPERATOR_SCHEMA(name).NumOutputs(1).AllowInplace({{0, 0}}).PointwiseCost(0)
+  OPKIT_STANDARD_OPERATOR_SCHEMA(name).NumOutputs(1).AllowInplace({{0, 0}}).PointwiseCost(0)
 
 OPKIT_VIEW_OPERATOR(Reshape)
     .NumInputs(2)

@@ -108,12 +108,11 @@ class ScatterNDOp final : public StandardOperator {
     return offsets_;
   }
 
-  const Reduction reduction_ = EnumeratorOf<Reduction>("ScatterND", def().args(), "reduction",
-                                                       {"none", "add", "mul", "max", "min"});
+  const Reduction reduction_ = EnumeratorOf<Reduction>("ScatterND", def().args(), "reduction");
   std::vector<int64_t> offsets_;
 };
 
-OPKIT_OPERATOR_SCHEMA(ScatterND)
+OPKIT_STANDARD_OPERATOR_SCHEMA(ScatterND)
     .NumInputs(3)
     .NumOutputs(1)
     .AllowInplace({{0, 0}})
@@ -122,10 +121,9 @@ OPKIT_OPERATOR_SCHEMA(ScatterND)
            {DType::kInt64})
     .Input(2, "updates", "a slice for each of `indices`")
     .Output(0, "output", "`data` with the slices written one after the other")
-    .Arg<std::string>("reduction",
-                      "how a slice meets what is there: none (it replaces it), add, "
-                      "mul, max, min; max and min of a NaN are NaN",
-                      "none")
+    .Arg("reduction",
+         "how a slice meets what is there: none replaces it; max and min of a NaN are NaN",
+         {"none", "add", "mul", "max", "min"})
     .TensorInferenceFunction(detail::InferScatterND)
     .PointwiseCost(0)
     .SetDoc("Writes slices of a tensor to places that indices give.");

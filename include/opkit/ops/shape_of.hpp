@@ -63,7 +63,7 @@ class SizeOp final : public StandardOperator {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Shape)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Shape)
     .NumInputs(1)
     .NumOutputs(1)
     .Input(0, "data", "any tensor")
@@ -76,7 +76,7 @@ OPKIT_OPERATOR_SCHEMA(Shape)
 OPKIT_REGISTER_CPU_OPERATOR(Shape, ShapeOp);
 OPKIT_NO_GRADIENT(Shape);
 
-OPKIT_OPERATOR_SCHEMA(Size)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Size)
     .NumInputs(1)
     .NumOutputs(1)
     .Input(0, "data", "any tensor")

@@ -180,7 +180,7 @@ class SliceGradientOp final : public SliceBase {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Slice)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Slice)
     .NumInputs(3, 5)
     .NumOutputs(1)
     .Input(0, "data", "any tensor")
@@ -203,7 +203,7 @@ OPKIT_NODE_GRADIENT(Slice) {
   Give(0, "SliceGradient", inputs);
 }
 
-OPKIT_OPERATOR_SCHEMA(SliceGradient)
+OPKIT_STANDARD_OPERATOR_SCHEMA(SliceGradient)
     .NumInputs(4, 6)
     .NumOutputs(1)
     .Private()

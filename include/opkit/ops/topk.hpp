@@ -83,7 +83,7 @@ inline void InferTopK(InferenceContext& c) {
 
 }  // namespace detail
 
-OPKIT_OPERATOR_SCHEMA(TopK)
+OPKIT_STANDARD_OPERATOR_SCHEMA(TopK)
     .SetDoc(
         "The K largest or smallest elements along an axis, best first, and their indices. Of "
         "equal elements the one with the lower index comes first; a NaN counts as larger than "

@@ -92,7 +92,7 @@ class TransposeOp final : public TransposeOpBase {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Transpose)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Transpose)
     .NumInputs(1)
     .NumOutputs(1)
     .Input(0, "data", "any tensor")

@@ -72,7 +72,7 @@ class TriluOp final : public StandardOperator {
   const bool upper_ = GetSingleArgument<int64_t>("upper", 1) != 0;
 };
 
-OPKIT_OPERATOR_SCHEMA(Trilu)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Trilu)
     .NumInputs(1, 2)
     .NumOutputs(1)
     .AllowInplace({{0, 0}})

@@ -34,7 +34,7 @@ class WhereOp : public ElementwiseOperator {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Where)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Where)
     .SetDoc(
         "The output is X where the condition is true, else Y. Inputs are broadcast as in NumPy.")
     .NumInputs(3)

@@ -67,18 +67,22 @@ opkit_library_entry(const opkit_host* host) {
 // REGISTER_OP(my_gemm).setForward(…)…; at namespace scope.
 #undef OPKIT_REGISTER_OP
 #define OPKIT_REGISTER_OP(name)                                                              \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
 // Called when the library is loaded, before its operators are used, with the version of the host's
 // ABI: int f(int host_major, int host_minor). A failure refuses the loading.
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
       (::opkit::detail::ThisLibrary().initialize =                     \
            &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
        true)
-// Called before the library is unloaded: void f().
+// Called once: before the library is unloaded, or when the program ends by exit() or a return from
+// main, before the destructors of static objects: void f().
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_FINALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
       (::opkit::detail::ThisLibrary().finalize = (__VA_ARGS__), true)
 

@@ -27,7 +27,7 @@ class ScaleOp final : public opkit::Operator<Context> {
  private:
   float scale_;
 };
-OPERATOR_SCHEMA(CudaTestScale).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(CudaTestScale).NumInputs(1).NumOutputs(1).Arg("scale", "").IdenticalTypeAndShape();
 REGISTER_CUDA_OPERATOR(CudaTestScale, ScaleOp<CUDAContext>);
 
 template <class Context>

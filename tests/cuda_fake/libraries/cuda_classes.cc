@@ -26,7 +26,12 @@ class TwiceOp final : public Operator<CUDAContext> {
     return !HasArgument("refuse");
   }
 };
-OPERATOR_SCHEMA(LibCudaTwice).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(LibCudaTwice)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("elsewhere", "")
+    .Arg("refuse", "")
+    .IdenticalTypeAndShape();
 REGISTER_CUDA_OPERATOR(LibCudaTwice, TwiceOp);
 
 }  // namespace

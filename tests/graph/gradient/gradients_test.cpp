@@ -39,7 +39,7 @@ class AddGradient : public Maker {
     return {};
   }
 };
-OPERATOR_SCHEMA(DAdd).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DAdd).NumInputs(2).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DAdd, PointwiseOp<kAdd>);
 REGISTER_GRADIENT(DAdd, AddGradient);
 
@@ -51,7 +51,7 @@ class MulGradient : public Maker {
             OperatorDef("DMul", {GO(0), I(0)}, {GI(1)})};
   }
 };
-OPERATOR_SCHEMA(DMul).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DMul).NumInputs(2).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DMul, PointwiseOp<kMul>);
 REGISTER_GRADIENT(DMul, MulGradient);
 
@@ -60,7 +60,12 @@ class ScaleGradient : public Maker {
   using Maker::Maker;
   Defs GetGradientDefs() override { return SingleGradientDef("DScale", "", {GO(0)}, {GI(0)}); }
 };
-OPERATOR_SCHEMA(DScale).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DScale)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("k", "")
+    .AllowInplace({{0, 0}})
+    .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DScale, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DScale, ScaleGradient);
 
@@ -73,7 +78,7 @@ class InplaceGradient : public Maker {
     return SingleGradientDef("DScale", "", {GO(0)}, {GO(0)});
   }
 };
-OPERATOR_SCHEMA(DScaleInplace).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DScaleInplace).NumInputs(1).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DScaleInplace, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DScaleInplace, InplaceGradient);
 
@@ -84,9 +89,9 @@ class TanhGradient : public Maker {
     return SingleGradientDef("DTanhGradient", "", {O(0), GO(0)}, {GI(0)});
   }
 };
-OPERATOR_SCHEMA(DTanh).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DTanh).NumInputs(1).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DTanh, PointwiseOp<kTanh>);
-OPERATOR_SCHEMA(DTanhGradient).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DTanhGradient).NumInputs(2).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DTanhGradient, PointwiseOp<kTanhGradient>);
 REGISTER_GRADIENT(DTanh, TanhGradient);
 
@@ -106,7 +111,7 @@ class SinCosGradient : public Maker {
     return defs;
   }
 };
-OPERATOR_SCHEMA(DSinCos).NumInputs(1).NumOutputs(2).TensorInferenceFunction(
+OPERATOR_SCHEMA(DSinCos).NumInputs(1).NumOutputs(2).Arg("k", "").TensorInferenceFunction(
     [](InferenceContext& c) {
       for (int o = 0; o < 2; ++o) c.SetOutput(o, c.input_dtype(0), c.input_shape(0));
     });
@@ -146,7 +151,12 @@ class MatMulGradient : public Maker {
             OperatorDef("DMatMul", {I(0), GO(0)}, {GI(1)}, {{"ta", true}})};
   }
 };
-OPERATOR_SCHEMA(DMatMul).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DMatMul)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Arg("ta", "")
+    .Arg("tb", "")
+    .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DMatMul, DMatMulOp);
 REGISTER_GRADIENT(DMatMul, MatMulGradient);
 
@@ -175,7 +185,7 @@ class LookupGradient : public Maker {
     return {};
   }
 };
-OPERATOR_SCHEMA(DLookup).NumInputs(2).NumOutputs(1).TensorInferenceFunction(
+OPERATOR_SCHEMA(DLookup).NumInputs(2).NumOutputs(1).Arg("k", "").TensorInferenceFunction(
     [](InferenceContext& c) {
       c.SetOutput(0, c.input_dtype(0), {c.input_shape(1)[0], c.input_shape(0)[1]});
     });
@@ -183,29 +193,38 @@ REGISTER_CPU_OPERATOR(DLookup, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DLookup, LookupGradient);
 
 // Operators that are never run: only the structure is asked of.
-OPERATOR_SCHEMA(DStop).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DStop).NumInputs(1).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DStop, PointwiseOp<kScale>);
 NO_GRADIENT(DStop);
-OPERATOR_SCHEMA(DMetric).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DMetric).NumInputs(1).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DMetric, PointwiseOp<kScale>);
 SHOULD_NOT_DO_GRADIENT(DMetric);
-OPERATOR_SCHEMA(DNotYet).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DNotYet).NumInputs(1).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DNotYet, PointwiseOp<kScale>);
 GRADIENT_NOT_IMPLEMENTED_YET(DNotYet);
-OPERATOR_SCHEMA(DNothingSaid).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DNothingSaid).NumInputs(1).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DNothingSaid, PointwiseOp<kScale>);
-OPERATOR_SCHEMA(DRound).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](InferenceContext& c) {
-  c.SetOutput(0, DType::kInt64, c.input_shape(0));
-});
+OPERATOR_SCHEMA(DRound).NumInputs(1).NumOutputs(1).Arg("k", "").TensorInferenceFunction(
+    [](InferenceContext& c) { c.SetOutput(0, DType::kInt64, c.input_shape(0)); });
 REGISTER_CPU_OPERATOR(DRound, PointwiseOp<kScale>);
-OPERATOR_SCHEMA(DUnknownShape).NumInputs(1).NumOutputs(1);
+OPERATOR_SCHEMA(DUnknownShape).NumInputs(1).NumOutputs(1).Arg("k", "");
 REGISTER_CPU_OPERATOR(DUnknownShape, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DUnknownShape, ScaleGradient);
-OPERATOR_SCHEMA(DEffect).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().Stateful();
+OPERATOR_SCHEMA(DEffect).NumInputs(1).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape().Stateful();
 REGISTER_CPU_OPERATOR(DEffect, PointwiseOp<kScale>);
-OPERATOR_SCHEMA(DTouch).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().MutatesInputs({0});
+OPERATOR_SCHEMA(DTouch)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("k", "")
+    .IdenticalTypeAndShape()
+    .MutatesInputs({0});
 REGISTER_CPU_OPERATOR(DTouch, PointwiseOp<kScale>);
-OPERATOR_SCHEMA(DStore).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape().MutatesInputs({1});
+OPERATOR_SCHEMA(DStore)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Arg("k", "")
+    .IdenticalTypeAndShape()
+    .MutatesInputs({1});
 REGISTER_CPU_OPERATOR(DStore, PointwiseOp<kScale>);
 
 // Its maker does what its argument names; most of that is a mistake.
@@ -233,7 +252,12 @@ class MistakeGradient : public Maker {
     return SingleGradientDef("DTouch", "", {GO(0)}, {GI(0)});
   }
 };
-OPERATOR_SCHEMA(DMistake).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(DMistake)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("mistake", "")
+    .Arg("k", "")
+    .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DMistake, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DMistake, MistakeGradient);
 
@@ -670,7 +694,7 @@ TEST_CASE("gradients of random graphs are the numeric ones") {
     detail::CheckRandom random(seed);
     auto below = [&](size_t count) { return static_cast<size_t>(random.Next() % count); };
     Graph g = WithInputs({"x0", "x1", "seed"});
-    g.AddConstant("w", detail::MakeTestTensor({2, 2}, DType::kFloat64, seed + 7));
+    g.AddConstant("w", opkit::RandomTensor({2, 2}, DType::kFloat64, seed + 7));
     Strings values{"x0", "x1", "w"};
     std::vector<double> bounds{1.25, 1.25, 1.25};  // of the elements, so that nothing grows wild
     const size_t nodes = 2 + seed / 12;
@@ -704,7 +728,7 @@ TEST_CASE("gradients of random graphs are the numeric ones") {
     const Strings wrt{"x0", "x1", "w", values[below(values.size())], values[below(values.size())]};
     std::vector<Tensor> inputs;
     for (uint64_t i = 0; i < 3; ++i)
-      inputs.push_back(detail::MakeTestTensor({2, 2}, DType::kFloat64, 3 * seed + i));
+      inputs.push_back(opkit::RandomTensor({2, 2}, DType::kFloat64, 3 * seed + i));
 
     Graph with = g;
     const GradientMap d = AddGradients(

@@ -36,7 +36,12 @@ class RecordInvocationOp final : public Operator<CPUContext> {
  private:
   int node_;
 };
-OPERATOR_SCHEMA(RecordInvocation).NumInputs(1).NumOutputs(1).Stateful().IdenticalTypeAndShape();
+OPERATOR_SCHEMA(RecordInvocation)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("node", "")
+    .Stateful()
+    .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(RecordInvocation, RecordInvocationOp);
 
 // Writes to its output by a pointer from before the plan was made.

@@ -8,8 +8,8 @@ namespace check_data_test {
 using namespace opkit;
 using detail::Difference;
 using detail::GetNumber;
-using detail::MakeTestTensor;
 using detail::SetNumber;
+using opkit::RandomTensor;
 
 namespace {
 
@@ -31,9 +31,9 @@ TEST_CASE("every dtype is read and written as numbers") {
 }
 
 TEST_CASE("test data is the same for a seed, of both signs, and away from 0") {
-  const Tensor x = MakeTestTensor(Shape{40, 5}, DType::kFloat32, 3);
-  CHECK(detail::SameBytes(x, MakeTestTensor(Shape{40, 5}, DType::kFloat32, 3)));
-  CHECK_FALSE(detail::SameBytes(x, MakeTestTensor(Shape{40, 5}, DType::kFloat32, 4)));
+  const Tensor x = RandomTensor(Shape{40, 5}, DType::kFloat32, 3);
+  CHECK(detail::SameBytes(x, RandomTensor(Shape{40, 5}, DType::kFloat32, 3)));
+  CHECK_FALSE(detail::SameBytes(x, RandomTensor(Shape{40, 5}, DType::kFloat32, 4)));
   int negative = 0;
   for (const float value : x.ToVector<float>()) {
     CHECK(std::fabs(value) >= 0.25f);
@@ -42,7 +42,7 @@ TEST_CASE("test data is the same for a seed, of both signs, and away from 0") {
   }
   CHECK(negative > 50);
   CHECK(negative < 150);
-  for (const int8_t value : MakeTestTensor(Shape{100}, DType::kInt8, 1).ToVector<int8_t>()) {
+  for (const int8_t value : RandomTensor(Shape{100}, DType::kInt8, 1).ToVector<int8_t>()) {
     CHECK(value >= 1);
     CHECK(value <= 5);
   }

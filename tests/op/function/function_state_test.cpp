@@ -123,6 +123,31 @@ class OnlyForward : public StatefulOp {
   }
 };
 
+// Counts with spans and an OpStatus; says why it fails.
+class SpanState : public StatefulOp {
+ public:
+  OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                   OpResource&) override {
+    if (*inputs[0].data<float>() < 0) return OpStatus::Failure("it counts nothing below zero");
+    *outputs[0].data<float>() = static_cast<float>(++runs_);
+    return SUCCESS;
+  }
+  OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                    OpResource&) override {
+    *outputs[0].data<float>() = *inputs[0].data<float>() * static_cast<float>(runs_);
+    return SUCCESS;
+  }
+
+ private:
+  int runs_ = 0;
+};
+REGISTER_OP(StateOfSpans)
+    .setCreateOpState([](const AttrMap&, std::unique_ptr<StatefulOp>* state) {
+      *state = std::make_unique<SpanState>();
+    })
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+
 Device g_state_device;
 int MakeCountedState(std::map<std::string, std::string> attrs, StatefulOp** state) {
   if (attrs.count("nothing")) return SUCCESS;
@@ -207,6 +232,24 @@ TEST_CASE("backward of a stateful operator runs on the state of its forward oper
   CHECK(g_states == 0);
   CHECK(Contains(ErrorOf([&] { backward->Run(); }).message(),
                  "the operator StateCounted that made the state is destroyed"));
+}
+
+TEST_CASE("a StatefulOp takes spans and answers with a status, as functions do") {
+  Bench bench;
+  bench.Add("x", {0});
+  bench.Add("dy", {5});
+  const OperatorDef def("StateOfSpans", {"x"}, {"y"});
+  const GradientOpsMeta gradient = GetGradientForOp(def, {"dy"});
+  auto& forward = bench.Create(def);
+  auto backward = CreateOperator(gradient.ops[0], &bench.ws);
+  forward.Run();
+  forward.Run();
+  CHECK(bench.Values("y") == Floats{2});
+  backward->Run();
+  CHECK(bench.Values(gradient.g_input[0].dense) == Floats{10});
+  *bench.ws.GetTensor("x")->mutable_data<float>() = -1;
+  CHECK(ErrorOf([&] { forward.Run(); }).message() ==
+        "forward of operator StateOfSpans failed: it counts nothing below zero");
 }
 
 TEST_CASE("createOpState sees its device; a StatefulOp without Backward says so") {

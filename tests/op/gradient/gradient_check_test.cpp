@@ -29,18 +29,18 @@ using opkit::Workspace;
 using Defs = std::vector<OperatorDef>;
 
 Tensor Random(Shape shape, DType dtype, uint64_t seed) {
-  return opkit::detail::MakeTestTensor(shape, dtype, seed);
+  return opkit::RandomTensor(shape, dtype, seed);
 }
 
 constexpr auto kMul = [](double a, double b, double k, int) { return k * a * b; };
 constexpr auto kCube = [](double a, double, double, int) { return a * a * a; };
 constexpr auto kRelu = [](double a, double, double, int) { return a > 0 ? a : 0; };
 
-OPERATOR_SCHEMA(CheckedMul).NumInputs(2).NumOutputs(1).AllowInplace({{0, 0}, {1, 0}});
+OPERATOR_SCHEMA(CheckedMul).NumInputs(2).NumOutputs(1).Arg("k", "").AllowInplace({{0, 0}, {1, 0}});
 REGISTER_CPU_OPERATOR(CheckedMul, PointwiseOp<kMul>);
-OPERATOR_SCHEMA(CheckedCube).NumInputs(1).NumOutputs(1);
+OPERATOR_SCHEMA(CheckedCube).NumInputs(1).NumOutputs(1).Arg("k", "");
 REGISTER_CPU_OPERATOR(CheckedCube, PointwiseOp<kCube>);
-OPERATOR_SCHEMA(CheckedRelu).NumInputs(1).NumOutputs(1);
+OPERATOR_SCHEMA(CheckedRelu).NumInputs(1).NumOutputs(1).Arg("k", "");
 REGISTER_CPU_OPERATOR(CheckedRelu, PointwiseOp<kRelu>);
 
 class MulGradient : public GradientMakerBase {
@@ -74,12 +74,12 @@ class ReluGradient : public GradientMakerBase {
   }
 };
 constexpr auto kStep = [](double a, double, double, int) { return a > 0 ? 1.0 : 0.0; };
-OPERATOR_SCHEMA(CheckedStep).NumInputs(1).NumOutputs(1);
+OPERATOR_SCHEMA(CheckedStep).NumInputs(1).NumOutputs(1).Arg("k", "");
 REGISTER_CPU_OPERATOR(CheckedStep, PointwiseOp<kStep>);
 REGISTER_GRADIENT(CheckedRelu, ReluGradient);
 
 // Doubles the gradient of the first input and forgets that of the second.
-OPERATOR_SCHEMA(CheckedWrong).NumInputs(2).NumOutputs(1);
+OPERATOR_SCHEMA(CheckedWrong).NumInputs(2).NumOutputs(1).Arg("k", "");
 REGISTER_CPU_OPERATOR(CheckedWrong, PointwiseOp<kMul>);
 class WrongGradient : public GradientMakerBase {
  public:
@@ -91,7 +91,7 @@ class WrongGradient : public GradientMakerBase {
 };
 REGISTER_GRADIENT(CheckedWrong, WrongGradient);
 
-OPERATOR_SCHEMA(CheckedShape).NumInputs(1).NumOutputs(1);
+OPERATOR_SCHEMA(CheckedShape).NumInputs(1).NumOutputs(1).Arg("k", "");
 REGISTER_CPU_OPERATOR(CheckedShape, PointwiseOp<kMul>);
 class ShapeGradient : public GradientMakerBase {
  public:

@@ -26,7 +26,12 @@ std::string TextOf(F call) {
   return ErrorOf(call).what();
 }
 
-OPERATOR_SCHEMA(GradMul).NumInputs(2).NumOutputs(1).AllowInplace({{0, 0}});
+OPERATOR_SCHEMA(GradMul)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .AllowInplace({{0, 0}})
+    .Arg("alpha", "")
+    .Arg("k", "");
 class MulGradient : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
@@ -37,7 +42,7 @@ class MulGradient : public GradientMakerBase {
 };
 REGISTER_GRADIENT(GradMul, MulGradient);
 
-OPERATOR_SCHEMA(GradReuse).NumInputs(2).NumOutputs(2);
+OPERATOR_SCHEMA(GradReuse).NumInputs(2).NumOutputs(2).Arg("alpha", "");
 class ReuseGradient : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;

@@ -24,6 +24,7 @@ TEST_CASE("a schema prints its doc, values, attributes and in-place pairs") {
       .Arg<float>("alpha", "factor", 1.f)
       .RequiredArg<std::vector<int>>("axes", "where")
       .Arg("mode", "")
+      .Arg("pad", "how", {"valid", "same"})
       .AllowInplace({{1, 0}, {2, 0}});
   CHECK(ToMarkdown(schema) ==
         "## Axpy\n"
@@ -50,6 +51,7 @@ TEST_CASE("a schema prints its doc, values, attributes and in-place pairs") {
         "| alpha | float | 1 | factor |\n"
         "| axes | ints | required | where |\n"
         "| mode | any |  |  |\n"
+        "| pad | one of `valid`, `same` | \"valid\" | how |\n"
         "\n"
         "**In place**\n"
         "\n"

@@ -119,7 +119,7 @@ TEST_CASE("A bad node is refused when it is made or run, and says why") {
   CHECK(Contains(ErrorOf([&] {
                    Invoke("Conv", {x, w}, {{"auto_pad", "UPPER"}});
                  }).message(),
-                 "auto_pad is 'UPPER'"));
+                 "argument 'auto_pad' of Conv is 'UPPER', which is none of its values"));
   CHECK(Contains(ErrorOf([&] {
                    Invoke("Conv", {x, w}, {{"strides", Ints{1, 1}}});
                  }).message(),

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "opkit/ops/nn/resize.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 
@@ -131,11 +132,15 @@ TEST_CASE("antialias averages over what is dropped") {
 TEST_CASE("names that ONNX does not know are refused") {
   CHECK(ErrorOf([] {
           ResizeRules({{"mode", "bilinear"}});
-        }).message() == "Resize: mode is 'bilinear', expected one of [nearest, linear, cubic]");
+        }).message() ==
+        "argument 'mode' of Resize is 'bilinear', which is none of its values (did you mean "
+        "'linear'? known: 'nearest', "
+        "'linear', 'cubic')");
   for (const char* name :
        {"coordinate_transformation_mode", "nearest_mode", "keep_aspect_ratio_policy"}) {
     const auto error = ErrorOf([&] { ResizeRules({{name, "x"}}); });
-    CHECK(Contains(error.message(), StrCat("Resize: ", name, " is 'x', expected one of [")));
+    CHECK(Contains(error.message(),
+                   StrCat("argument '", name, "' of Resize is 'x', which is none of")));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "opkit/ops/nn/pool.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 
@@ -12,7 +13,7 @@ using namespace opkit;
 namespace {
 
 WindowAttributes Attributes(Arguments args) {
-  return WindowAttributes(OperatorDef("Pool", {"x"}, {"y"}, std::move(args)));
+  return WindowAttributes(OperatorDef("MaxPool", {"x"}, {"y"}, std::move(args)));
 }
 
 TEST_CASE("Without attributes windows lie side by side without pads") {
@@ -91,7 +92,7 @@ TEST_CASE("A window that does not fit is an error that shows the sizes") {
   });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(Contains(error.message(),
-                 "Pool: a window of 9 (kernel 3, dilation 4) does not fit in the extent 6 of "
+                 "MaxPool: a window of 9 (kernel 3, dilation 4) does not fit in the extent 6 of "
                  "spatial axis 1 with pads 1 and 1"));
 }
 
@@ -100,13 +101,15 @@ TEST_CASE("Attributes that cannot be right are refused with what was expected") 
     return ErrorOf([&] { Attributes(args).CheckRank(2); }).message();
   };
   CHECK(message({{"strides", Ints{1, 0}}}) ==
-        "Pool: strides is [1, 0], expected numbers from 1 to 2147483647");
+        "MaxPool: strides is [1, 0], expected numbers from 1 to 2147483647");
   CHECK(Contains(message({{"pads", Ints{0, -1, 0, 0}}}), "pads is [0, -1, 0, 0], expected"));
   CHECK(Contains(message({{"kernel_shape", Ints{1, int64_t{1} << 40}}}), "kernel_shape is"));
   CHECK(message({{"auto_pad", "SAME"}}) ==
-        "Pool: auto_pad is 'SAME', expected NOTSET, SAME_UPPER, SAME_LOWER or VALID");
-  CHECK(message({{"dilations", Ints{1}}}) ==
-        "Pool: dilations is [1], expected 2 numbers for 2 spatial axes (the input's rank less 2)");
+        "argument 'auto_pad' of MaxPool is 'SAME', which is none of its values (known: 'NOTSET', "
+        "'SAME_UPPER', 'SAME_LOWER', 'VALID')");
+  CHECK(
+      message({{"dilations", Ints{1}}}) ==
+      "MaxPool: dilations is [1], expected 2 numbers for 2 spatial axes (the input's rank less 2)");
   CHECK(Contains(message({{"pads", Ints{1, 1}}}), "pads is [1, 1], expected 4 numbers"));
 }
 

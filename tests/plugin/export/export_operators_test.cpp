@@ -55,6 +55,7 @@ class SharedOp final : public Operator<CPUContext> {
 };
 OPERATOR_SCHEMA(LibShared)
     .SetDoc("the program's")
+    .Arg("refuse", "")
     .NumInputs(1)
     .NumOutputs(1)
     .IdenticalTypeAndShape();
@@ -135,6 +136,23 @@ TEST_CASE("the program checks nodes as if the operator were its own") {
   CheckFails([&] { Invoke("LibBias", {x, x, x}); }, "LibBias has 3 inputs, expected 1 to 2");
   // One that takes attributes which it does not declare.
   CHECK(FloatsOf(Invoke("LibBias", {x, x}, {{"anything", 1}})[0]) == std::vector<float>{2, 3});
+}
+
+TEST_CASE("what a class of the library does not declare is refused when a graph is compiled") {
+  Loaded loaded("libclasses.so");
+  const auto why = [](const char* op, int num_inputs, Arguments args) {
+    Graph g;
+    g.AddInput("x", DType::kFloat32, {2});
+    g.AddNode(
+        OperatorDef(op, std::vector<std::string>(detail::Index(num_inputs), "x"), {"y"}, args));
+    g.AddOutput("y");
+    return ErrorOf([&] { Compile(g); }).message();
+  };
+  CHECK(Contains(why("LibMul", 2, {{"bogus", 1}}), "LibMul has no argument 'bogus'"));
+  CHECK(
+      Contains(why("LibTasks", 1, {{"mode", "vlaid"}}),
+               "argument 'mode' of LibTasks is 'vlaid', which is none of its values (did you mean "
+               "'valid'?"));
 }
 
 TEST_CASE("optional inputs are left out") {

@@ -64,7 +64,7 @@ class WhichOp final : public Operator<Context> {
     return true;
   }
 };
-OPERATOR_SCHEMA(LibWhich).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(LibWhich).NumInputs(1).NumOutputs(1).Arg("slow", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(LibWhich, WhichOp<CPUContext>);
 REGISTER_CPU_STREAM_OPERATOR(LibWhich, WhichOp<CPUStreamContext>);
 // Of another backend: 1000 more; not for every node.
@@ -385,7 +385,7 @@ class SharedOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(LibShared).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(LibShared).NumInputs(1).NumOutputs(1).Arg("refuse", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(LibShared, SharedOp);
 
 // Adds 1 a hundred times, in tasks of the library's pool.
@@ -403,7 +403,11 @@ class TasksOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(LibTasks).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(LibTasks)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("mode", "which elements there are", {"valid", "same"})
+    .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(LibTasks, TasksOp);
 
 // One of the functions spelling beside them.

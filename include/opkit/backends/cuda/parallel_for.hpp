@@ -45,6 +45,12 @@ inline int64_t CUDABlockLimit(int device) {
 
 template <class F>
 void LaunchLoop(int device, cudaStream_t stream, int64_t n, F f) {
+#ifdef __CUDA_ARCH__  // nvcc's host compiler sees a lambda as a wrapper of nvcc's own
+  static_assert(std::is_trivially_copyable_v<F>,
+                "a loop on CUDA: the body is copied to the device byte by byte, so it must be "
+                "trivially copyable: capture pointers, numbers and structs of these by value, no "
+                "container and no smart pointer");
+#endif
   if (n <= 0) return;
   const int64_t wanted = (n - 1) / kCUDABlock + 1;
   const int64_t limit = CUDABlockLimit(device);
@@ -56,8 +62,9 @@ void LaunchLoop(int device, cudaStream_t stream, int64_t n, F f) {
 }  // namespace detail
 
 // Issues f(i) for every i in [0, n) and returns; costs a kernel launch. `f` is copied to the
-// device: an OPKIT_DEVICE lambda that captures by value, in a public member or a free function
-// (nvcc's rule). The grain matters only on the host. Error: that of the launch.
+// device, so it must be trivially copyable: an OPKIT_DEVICE lambda that captures pointers and
+// numbers by value, neither [&] nor [this], in a public member or a free function (nvcc's rule).
+// The grain matters only on the host. Error: that of the launch.
 //
 //   ParallelFor(context_, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = scale * x[i]; });
 //
@@ -65,10 +72,6 @@ void LaunchLoop(int device, cudaStream_t stream, int64_t n, F f) {
 // compile CPU kernels in a .cc file.
 template <class F>
 void ParallelFor(CUDAContext& context, int64_t n, F f, int64_t /*grain*/ = kAutoGrain) {
-  static_assert(std::is_trivially_copyable_v<F> || __nv_is_extended_device_lambda_closure_type(F) ||
-                    __nv_is_extended_host_device_lambda_closure_type(F),
-                "ParallelFor on a CUDAContext: the body is copied to the device, so it must be "
-                "trivially copyable");
   detail::LaunchLoop(context.device().index, context.cuda_stream(), n, f);
 }
 

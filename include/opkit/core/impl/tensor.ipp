@@ -18,21 +18,20 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
       strides_(std::move(strides)),
       dtype_(dtype) {
   if (!storage_ || dtype == DType::kUndefined)
-    Throw(ErrorCode::kInvalidArgument, "a view ", dtype, ToString(shape_), " needs ",
+    Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
   device_ = storage_->device();
   const int64_t needed = ViewBytes();
   if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
-    Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
-          ToString(strides_), " at byte ", byte_offset, " does not fit in its storage of ",
-          storage_->nbytes(), " bytes");
+    Throw(ErrorCode::kOutOfRange, "a view ", dtype, shape_, " with strides", strides_, " at byte ",
+          byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
   if (shape_.IsDense(strides_)) strides_ = Dims();
   if (strides_.empty()) capacity_ = needed;
 }
 
 OPKIT_INLINE void Tensor::Resize(Shape shape, DType dtype) {
   if (dtype == DType::kUndefined)
-    Throw(ErrorCode::kInvalidArgument, "Resize to ", ToString(shape), " needs a dtype");
+    Throw(ErrorCode::kInvalidArgument, "Resize to ", shape, " needs a dtype");
   if (!Fits(shape, dtype)) TakeMemory(NewMemory(shape, dtype));
   shape_ = std::move(shape);
   dtype_ = dtype;
@@ -179,15 +178,15 @@ OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype
 
 OPKIT_INLINE void Tensor::SetDevice(Device device) {
   if (storage_ && MemoryDevice(device) != MemoryDevice(device_))
-    Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", ToString(device),
+    Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", device,
          " without a copy; use CopyFrom or device/copy.hpp");
   device_ = device;
 }
 
 OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
-  if (!layout_.is_standard()) out += " in " + ToString(layout_);
-  if (!is_dense()) out += " with strides" + ToString(strides_);
+  std::string out = StrCat(dtype_, shape_, " on ", device_);
+  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
+  if (!is_dense()) out += StrCat(" with strides", strides_);
   if (!initialized()) out += " (uninitialized)";
   return out;
 }
@@ -195,7 +194,7 @@ OPKIT_INLINE std::string Tensor::Describe() const {
 OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
   if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
-    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, ToString(shape),
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
   return nbytes;
 }
@@ -222,7 +221,7 @@ OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
   try {
     return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
   } catch (const Error& error) {
-    Fail(error.code(), "cannot become ", dtype, ToString(shape), ": ", error.message());
+    Fail(error.code(), "cannot become ", dtype, shape, ": ", error.message());
   }
 }
 

@@ -6,6 +6,19 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
+  // Never freed: the threads use their streams until the process ends.
+  static Registry* const registry = [] {
+    pthread_atfork([] { All().mutex.Lock(); }, [] { All().mutex.Unlock(); },
+                   [] {
+                     All().mutex.ResetAfterFork();
+                     All().streams = nullptr;  // their threads are the parent's
+                   });
+    return new Registry;
+  }();
+  return *registry;
+}
+
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
   if (detail::t_cpu_stream) return *detail::t_cpu_stream;
   if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");

@@ -3,6 +3,8 @@
 #ifndef OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 #define OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
+#include <set>
+
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/plan/bound_plan.hpp"
@@ -109,7 +111,9 @@ class Executor::Impl {
   OperatorBase& op(int node) {
     plan_.graph().node(node);  // throws for a node that there is not
     if (!current_)
-      Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
+      Throw(ErrorCode::kFailedPrecondition,
+            "the executor has no operators before its first run, which makes them for its shapes");
+    asked_for_.insert(node);
     return current_->op(node);
   }
   std::string ExplainMode() const {
@@ -281,6 +285,7 @@ class Executor::Impl {
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
     if (!found) found = made = BindPlan(infos);
     ReleaseCallerTensors();
+    for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
   }
@@ -369,6 +374,7 @@ class Executor::Impl {
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
   detail::Mutex current_mutex_;  // of `current_`, for Cancel
+  std::set<int> asked_for_;      // nodes whose operators may have observers
   Event event_;
   std::atomic<RunState> run_state_{RunState::kIdle};
 };

@@ -19,9 +19,9 @@ inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& optio
     if (opset.domain.empty()) CheckOnnxOpset(opset.version);
   OnnxFunctionInliner::Run(model, reader, options);
   OnnxContext context{options, model, std::move(source)};
-  OnnxModel out = std::move(model.about);
-  out.graph = OnnxGraphBuilder(context, model.graph).Build();
-  return out;
+  Graph graph = OnnxGraphBuilder(context, model.graph).Build();
+  model.about.graph = std::move(graph);
+  return std::move(model.about);
 }
 
 }  // namespace detail

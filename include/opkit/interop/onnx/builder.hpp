@@ -158,14 +158,14 @@ class OnnxGraphBuilder {
     }
     scope_.AddNode(std::move(def), node.domain, node.opset);
   }
-  // A schema that declares no attribute accepts any, which suits operators written in a minute; an
-  // operator of ONNX then has none. If it declares some, compiling finds the others.
+  // Compiling would find the attribute too; this Error names the model's node.
   void CheckAttributes(const OperatorDef& def) const {
-    if (def.args().empty() || context_.options.allow_unknown_operators) return;
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-    if (schema && schema->attributes().empty() && !schema->unknown_args_allowed())
-      Throw(ErrorCode::kUnsupported, def.type(), " has no argument '", def.args().begin()->name,
-            "'");
+    if (!schema || context_.options.allow_unknown_operators) return;
+    for (const NamedAttribute& arg : def.args())
+      if (!schema->TakesArgument(arg.name))
+        Throw(ErrorCode::kUnsupported, def.type(), " has no argument '", arg.name, "'",
+              schema->SuggestArgument(arg.name));
   }
   IntrusivePtr<const SubgraphBase> Subgraph(const OnnxGraphProto& proto,
                                             std::vector<std::string>& captures) {

@@ -11,6 +11,9 @@ struct OnnxOptions {
   // or means something else in the model's opset. Such a graph may not run, or may compute other
   // values.
   bool allow_unknown_operators = false;
+  // A node of another domain than ONNX's may run the standard operator of its type, which may mean
+  // something else there. OnnxModel::warnings tells which nodes do.
+  bool standard_operators_in_any_domain = false;
   int max_subgraph_depth = 64;    // of graphs in graphs, and of functions that call functions
   int64_t max_nodes = 1'000'000;  // of the model with its subgraphs and the bodies of its calls
 };
@@ -31,6 +34,7 @@ struct OnnxModel {
   std::string doc;
   std::vector<OnnxOpset> opsets;
   std::vector<std::pair<std::string, std::string>> metadata;
+  std::vector<std::string> warnings;  // a sentence each, for what the options let pass
 
   // The version of a domain that the model imports; 0 for others.
   int64_t opset(std::string_view of_domain = "") const {

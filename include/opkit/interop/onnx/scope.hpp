@@ -50,12 +50,18 @@ class OnnxScope {
   void AddNode(OperatorDef def, std::string_view domain = "", int64_t opset = 0) {
     const std::string plain = def.type();
     if (!domain.empty()) def.Type(TypeIn(domain, plain));
+    if (!domain.empty() && def.type() == plain && IsStandard(plain))
+      context_.model.about.warnings.push_back(
+          StrCat("node ", def, " of domain '", domain, "' runs the standard operator ", plain));
     if (!context_.options.allow_unknown_operators && !IsRegistered(def.type())) {
       const std::vector<std::string> known = RegisteredOperators();
       Throw(ErrorCode::kNotFound, "operator ", def.type(),
             domain.empty() ? "" : StrCat(" of domain '", domain, "'"),
             opset > 0 ? StrCat(" (opset ", opset, ")") : "", " is not registered in this program",
-            SuggestName(NearestName(def.type(), known).empty() ? plain : def.type(), known));
+            !domain.empty() && IsStandard(plain)
+                ? StrCat("; if it is the standard operator ", plain,
+                         ", set OnnxOptions::standard_operators_in_any_domain")
+                : SuggestName(NearestName(def.type(), known).empty() ? plain : def.type(), known));
     }
     graph_.AddNode(std::move(def));
   }
@@ -86,10 +92,17 @@ class OnnxScope {
   static bool IsRegistered(const std::string& type) {
     return OpRegistry::Global().FindSchema(type) || !OpRegistry::Global().KernelsOf(type).empty();
   }
-  // "<domain>.<type>" if that is registered, or if neither is; otherwise the plain type.
-  static std::string TypeIn(std::string_view domain, const std::string& type) {
+  static bool IsStandard(const std::string& type) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(type);
+    return schema && schema->is_standard();
+  }
+  // The plain type where that alone is registered, by a program or a library for any domain; the
+  // standard operators are for ONNX's own, unless the options say otherwise.
+  std::string TypeIn(std::string_view domain, const std::string& type) const {
     std::string full = StrCat(domain, ".", type);
-    return IsRegistered(full) || !IsRegistered(type) ? full : type;
+    const bool plain = IsRegistered(type) &&
+                       (context_.options.standard_operators_in_any_domain || !IsStandard(type));
+    return plain && !IsRegistered(full) ? type : full;
   }
 
   void Infer(const OperatorDef& def) {

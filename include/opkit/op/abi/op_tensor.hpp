@@ -137,12 +137,13 @@ class OpTensor {
   DimsView strides() const { return {view_.strides, view_.rank}; }
   int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  // The number of elements.
-  int64_t size() const {
+  // The number of elements, by Tensor's name and by MXNet's.
+  int64_t numel() const {
     int64_t count = 1;
     for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
     return count;
   }
+  int64_t size() const { return numel(); }
   int64_t nbytes() const { return size() * ItemSize(dtype()); }
   bool is_dense() const {
     int64_t step = 1;

@@ -8,6 +8,8 @@
 #include "opkit/base/index.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/op/check/check_report.hpp"
+#include "opkit/op/check/input_finder.hpp"
+#include "opkit/op/kernel.hpp"
 #include "opkit/op/schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -90,21 +92,67 @@ inline DType InputDType(const OpSchema& schema, size_t i, DType dtype) {
   return std::ranges::count(allowed, dtype) ? dtype : allowed[0];
 }
 
-inline CheckCase MakeCase(const OpSchema& schema, const OperatorDef& def, const Shape& shape,
-                          DType dtype, uint64_t seed) {
+// Random inputs of these types, made here.
+inline CheckCase MakeCase(const InputTypes& inputs, uint64_t seed) {
   CheckCase out;
   out.guessed = true;
-  for (size_t i = 0; i < def.inputs().size(); ++i)
-    out.inputs.push_back(def.inputs()[i].empty()
-                             ? Tensor()
-                             : MakeTestTensor(shape, InputDType(schema, i, dtype), seed * 31 + i));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    out.inputs.push_back(RandomTensor(inputs[i].shape.ToShape(), inputs[i].dtype, seed * 31 + i));
   return out;
+}
+// `shapes`: one for all inputs, or one for each. Error (kInvalidArgument) for another number.
+inline CheckCase MakeCase(const OpSchema& schema, const OperatorDef& def,
+                          const std::vector<Shape>& shapes, DType dtype, uint64_t seed) {
+  const size_t count = def.inputs().size();
+  if (shapes.size() != 1 && shapes.size() != count)
+    Throw(ErrorCode::kInvalidArgument, "operator ", schema.name(), " has ", count,
+          " inputs, found ", shapes.size(), " shapes");
+  InputTypes types;
+  for (size_t i = 0; i < count; ++i)
+    types.emplace_back(InputDType(schema, i, dtype), shapes[shapes.size() > 1 ? i : 0]);
+  return MakeCase(types, seed);
+}
+
+inline InputTypes TypesOf(const std::vector<Tensor>& inputs) {
+  InputTypes out;
+  for (const Tensor& input : inputs) out.push_back(TensorInfo::Of(input, input.initialized()));
+  return out;
+}
+inline bool InferenceAccepts(const OpSchema& schema, const OperatorDef& def,
+                             const std::vector<Tensor>& inputs) {
+  if (!schema.has_inference()) return false;
+  try {
+    schema.InferOutputs(def, TypesOf(inputs));
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+// Why the kernel's proposal declines the node on these inputs; empty where it does not, or makes
+// none.
+inline std::string WhyDeclined(const Kernel& kernel, const OpSchema& schema, OperatorDef def,
+                               const std::vector<Tensor>& inputs) {
+  if (!kernel.propose || !InferenceAccepts(schema, def, inputs)) return {};
+  def.Device(kernel.device, def.device().index);
+  const InputTypes types = TypesOf(inputs);
+  try {
+    if (kernel.propose({def, types, schema.InferOutputs(def, types)}).empty())
+      return "it proposes no configuration for this node";
+    return {};
+  } catch (const UnsupportedOperatorFeature& error) {
+    return error.message();
+  }
 }
 
 // Most checks use the first case that runs, so it is neither empty nor square.
 inline std::vector<CheckCase> MakeCases(const OpSchema& schema, const OperatorDef& def, DType dtype,
                                         const CheckOptions& options) {
   std::vector<CheckCase> out;
+  if (!options.input_shapes.empty()) {
+    out.push_back(MakeCase(schema, def, options.input_shapes, dtype, options.seed));
+    out[0].guessed = false;
+    return out;
+  }
   for (uint64_t k = 0; k < 3; ++k) {
     std::vector<Tensor> inputs = schema.MakeTestInputs(dtype, options.seed + k);
     if (inputs.size() == def.inputs().size() && !inputs.empty())
@@ -117,8 +165,18 @@ inline std::vector<CheckCase> MakeCases(const OpSchema& schema, const OperatorDe
               Shape{0},     Shape{0, 3},  Shape{2, 0},    Shape{},
               Shape{5, 17}, Shape{31, 1}, Shape{2, 3, 5}, Shape{1, 3, 7, 5}};
   uint64_t seed = options.seed;
-  for (const Shape& shape : shapes) out.push_back(MakeCase(schema, def, shape, dtype, seed++));
-  return out;
+  bool accepted = !schema.has_inference();
+  for (const Shape& shape : shapes) {
+    out.push_back(MakeCase(schema, def, {shape}, dtype, seed++));
+    accepted |= InferenceAccepts(schema, def, out.back().inputs);
+  }
+  if (accepted || !options.shapes.empty()) return out;
+  std::vector<DType> dtypes;
+  for (size_t i = 0; i < def.inputs().size(); ++i) dtypes.push_back(InputDType(schema, i, dtype));
+  std::vector<CheckCase> mixed;
+  for (const InputTypes& types : InputFinder(schema, def, {}).FindMixed(3, dtypes))
+    mixed.push_back(MakeCase(types, seed++));
+  return mixed.empty() ? out : mixed;
 }
 
 }  // namespace detail

@@ -7,6 +7,12 @@
 #include "opkit/op/random.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+// A dense tensor on the host with values that most operators take, the same everywhere for a seed:
+// floating-point and complex numbers of both signs and of magnitude 0.25 to 1.25 (away from the
+// kinks of abs and relu), integers 1 to 5, either bool.
+Tensor RandomTensor(const Shape& shape, DType dtype, uint64_t seed = 1);
+
 namespace detail {
 
 // SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
@@ -32,9 +38,6 @@ double GetNumber(const Tensor& tensor, int64_t i);
 // Writes the i-th number; integers wrap around.
 void SetNumber(Tensor& tensor, int64_t i, double value);
 
-// Values that most operators take: floating-point and complex numbers of both signs and of
-// magnitude 0.25 to 1.25 (away from the kinks of abs and relu), integers 1 to 5, either bool.
-Tensor MakeTestTensor(const Shape& shape, DType dtype, uint64_t seed);
 // A copy in ordinary memory, dense, on the host.
 Tensor CopyOf(const Tensor& tensor);
 bool SameBytes(const Tensor& a, const Tensor& b);

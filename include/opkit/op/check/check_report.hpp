@@ -5,18 +5,35 @@
 #include "opkit/core/attribute.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// False under ThreadSanitizer, which ends a child that starts threads.
+inline constexpr bool kChecksInChild =
+#if defined(__SANITIZE_THREAD__)
+    false;
+#elif defined(__has_feature)
+    !__has_feature(thread_sanitizer);
+#else
+    true;
+#endif
+
+}  // namespace detail
 
 struct CheckOptions {
   Arguments args;       // the node's arguments; required ones must be here
   int num_inputs = -1;  // default: as many as the schema names, else its smallest number
   int num_outputs = -1;
-  std::vector<Shape> shapes;  // of generated inputs, all of one shape; default: a mixed dozen
+  // Of generated inputs: one for each, or one for all. {{64, 1024}, {3}}
+  std::vector<Shape> input_shapes;
+  // Several cases, whose inputs all have one shape. Without either: a mixed dozen, and where
+  // inference accepts none of these, inputs of different shapes that it accepts.
+  std::vector<Shape> shapes;
   std::vector<DType> dtypes;  // default: those that the schema claims for its inputs, else float32
   // Inputs that may change besides those that the schema names.
   std::vector<int> mutated_inputs;
   // False for an operator that draws random numbers: no results are compared.
   bool deterministic = true;
-  bool strided = true;  // inputs with strides must be refused or understood
+  bool strided = true;  // inputs with strides arrive dense, or are understood
   bool gradient = true;
   int threads = 4;               // that the result on one thread is compared with
   bool bitwise_threads = false;  // the result may not even be rounded differently
@@ -24,6 +41,10 @@ struct CheckOptions {
   // absolute below 1. Negative: 1e-9, 1e-4, 1e-2, 5e-2 by dtype, integers exact.
   double tolerance = -1;
   int deadline_ms = 10000;  // for an asynchronous run to complete
+  // Whether the operator runs in a forked child, where a crash or a hang is a finding: otherwise
+  // here, as a debugger wants it. The child has its own copies of the program's variables.
+  bool in_child = detail::kChecksInChild;
+  double hang_seconds = 60;  // after which one run in the child is a hang
   uint64_t seed = 1;
 };
 

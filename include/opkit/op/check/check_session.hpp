@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "opkit/base/child_process.hpp"
 #include "opkit/op/check/check_cases.hpp"
 #include "opkit/op/check/guard_allocator.hpp"
 #include "opkit/op/create_operator.hpp"
@@ -17,6 +18,25 @@ namespace detail {
 // The name of a value in messages: "output 0 'z'".
 inline std::string NameOf(const char* what, size_t i, const std::vector<std::string>& names) {
   return StrCat(what, " ", i, " '", names[i], "'");
+}
+
+// A report on its way from one process to another.
+inline std::string PackReport(const CheckReport& report) {
+  std::string out = StrCat(report.runs) + '\0';
+  for (const std::string& finding : report.findings) out += "f" + finding + '\0';
+  for (const std::string& note : report.notes) out += "n" + note + '\0';
+  return out;
+}
+inline CheckReport UnpackReport(const std::string& packed) {
+  CheckReport report;
+  report.runs = std::atoi(packed.c_str());
+  for (size_t at = packed.find('\0') + 1; at != 0 && at < packed.size();) {
+    const size_t end = packed.find('\0', at);
+    (packed[at] == 'f' ? report.findings : report.notes)
+        .push_back(packed.substr(at + 1, end - at - 1));
+    at = end + 1;
+  }
+  return report;
 }
 
 enum class CheckedRun : uint8_t { kOk, kRefused, kUnsupported, kStuck };
@@ -39,8 +59,6 @@ class CheckedNode {
   }
 
   const std::string& error() const { return error_; }
-  // Names that the operator's constructor asked for.
-  const std::vector<std::string>& arguments_read() const { return arguments_read_; }
 
   // Sets the inputs to dense copies in new memory.
   void Feed(const std::vector<Tensor>& inputs) {
@@ -135,11 +153,6 @@ class CheckedNode {
   void Create() {
     if (std::string why = schema_.Verify(def_); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why);
-    struct Listen {
-      explicit Listen(std::vector<std::string>* names) { t_arguments_read = names; }
-      ~Listen() { t_arguments_read = nullptr; }
-    };
-    const Listen listen(&arguments_read_);
     op_ = CreateWith(kernel_, schema_, def_, ws_.get(), nullptr);
     if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
   }
@@ -161,14 +174,17 @@ class CheckedNode {
   int deadline_ms_;
   std::unique_ptr<Workspace> ws_;
   std::unique_ptr<OperatorBase> op_;
-  std::vector<std::string> arguments_read_;
   std::string error_;
 };
 
 class CheckSession {
  public:
-  CheckSession(const OpSchema& its_schema, OperatorDef node, const CheckOptions& wanted)
-      : schema(its_schema), def(std::move(node)), options(Effective(wanted, its_schema)) {
+  CheckSession(const OpSchema& its_schema, OperatorDef node, const CheckOptions& wanted,
+               const ChildVoice* to_parent)
+      : schema(its_schema),
+        def(std::move(node)),
+        options(Effective(wanted, its_schema)),
+        voice(to_parent) {
     report.op = schema.name();
     if (wanted.deterministic && !options.deterministic)
       Note("what its outputs hold, because its schema says that two runs may differ");
@@ -194,9 +210,23 @@ class CheckSession {
     const std::string key = StrCat(kernel ? KernelName(*kernel) : "", " ", problem);
     if (std::ranges::count(found_, key)) return;
     found_.push_back(key);
-    report.findings.push_back(
-        tested ? StrCat(sentence, "  [", KernelName(*kernel), "; ", tested->Describe(), "]")
-               : sentence);
+    report.findings.push_back(sentence + Where());
+  }
+  // The kernel and inputs under test: "  [cpu/reference; float32[2, 3]]".
+  std::string Where() const {
+    return tested ? StrCat("  [", KernelName(*kernel), "; ", tested->Describe(), "]") : "";
+  }
+  // Tells the parent what was found and what comes next, for a crash or hang in that.
+  void Begin(const std::string& step) const {
+    if (!voice) return;
+    voice->Answer(PackReport(report));
+    voice->Step(StrCat(step,
+                       Asynchronous()
+                           ? "; is the body of ParallelFor or Launch a [&]? It runs when "
+                             "RunOnDevice has returned and its variables are gone: "
+                             "capture by value, [=]"
+                           : "",
+                       Where()));
   }
   bool Found(const std::string& problem) const {
     return std::ranges::count(found_, StrCat(KernelName(*kernel), " ", problem)) > 0;
@@ -217,20 +247,15 @@ class CheckSession {
     return CheckedNode(schema, *kernel, node, inputs, options.deadline_ms);
   }
   CheckedNode Node(Pattern pattern = kPattern) const { return Node(def, tested->inputs, pattern); }
-  CheckedRun Run(CheckedNode& node, RunMode mode = RunMode::kRun) {
+  CheckedRun Run(CheckedNode& node, RunMode mode = RunMode::kRun, const std::string& step = {}) {
+    Begin(!step.empty() ? step : mode == RunMode::kAsync ? "run by RunAsync" : "run by Run");
     ++report.runs;
     const CheckedRun result = node.Run(mode);
     dead |= result == CheckedRun::kStuck;
-    for (const std::string& name : node.arguments_read())
-      if (!schema.TakesArgument(name))
-        Find("argument " + name, StrCat("it reads the argument '", name,
-                                        "', which no node can give, because its schema does not "
-                                        "declare it",
-                                        schema.SuggestArgument(name)));
     return result;
   }
   // Whether work goes on after it was issued, on other threads than this one.
-  bool Asynchronous() const { return kernel->device != DeviceType::kCPU; }
+  bool Asynchronous() const { return kernel && kernel->device != DeviceType::kCPU; }
 
   // The first output that differs, in words; empty when none does.
   std::string Differs(const std::vector<Tensor>& found, const std::vector<Tensor>& expected,
@@ -245,7 +270,7 @@ class CheckSession {
   // Runs `node` and reports a failure or other outputs than expected as `sentence`. False if so.
   bool Expect(CheckedNode& node, const std::vector<Tensor>& expected, const std::string& problem,
               const std::string& sentence, RunMode mode = RunMode::kRun, bool tolerant = false) {
-    const CheckedRun result = Run(node, mode);
+    const CheckedRun result = Run(node, mode, sentence);
     if (result != CheckedRun::kOk) {
       Find(problem, StrCat(sentence, " it fails: ", node.error()));
       return false;
@@ -266,6 +291,7 @@ class CheckSession {
   const OpSchema& schema;
   const OperatorDef def;
   const CheckOptions options;
+  const ChildVoice* const voice;  // to the process that waits; null in that itself
   const Kernel* kernel = nullptr;
   const Kernel* reference = nullptr;  // null while it is checked itself
   const CheckCase* tested = nullptr;  // the inputs in use

@@ -30,6 +30,8 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
   }
   bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
+  // The body copies those that the functions do not accept: a run that ends late keeps the copies.
+  bool AcceptsStrides() const override { return true; }
   void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
  private:
@@ -135,6 +137,7 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_OP is the library's
 // REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header.
 #define OPKIT_REGISTER_OP(name)                                                               \
+  OPKIT_REGISTRATION_OF(REGISTER_OP, name);                                                   \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}  \
   [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)

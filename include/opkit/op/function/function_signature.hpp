@@ -29,30 +29,37 @@ inline OpStatus StatusOfAnswer(int answer) {
 }  // namespace detail
 
 // An operator that keeps data between its runs. Made by setCreateOpState's function once for each
-// operator instance, and destroyed with it.
+// operator instance, and destroyed with it. A class overrides either form of Forward and Backward;
+// that of spans does not allocate. Run is for a class that does both passes by one function.
 class StatefulOp : public detail::RefCounted {
  public:
-  // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
-  // every call.
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
                        std::span<OpTensor> outputs, OpResource& resource) {
-    std::vector<OpTensor> ins(inputs.begin(), inputs.end()), outs(outputs.begin(), outputs.end());
-    return detail::StatusOfAnswer(pass == FunctionPass::kForward
-                                      ? Forward(std::move(ins), std::move(outs), resource)
-                                      : Backward(std::move(ins), std::move(outs), resource));
+    return pass == FunctionPass::kForward ? Forward(inputs, outputs, resource)
+                                          : Backward(inputs, outputs, resource);
   }
-  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                      const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+  virtual OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                           OpResource& resource) {
+    return detail::StatusOfAnswer(Forward(List(inputs), List(outputs), resource));
+  }
+  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
+  virtual OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                            OpResource& resource) {
+    return detail::StatusOfAnswer(Backward(List(inputs), List(outputs), resource));
+  }
+  // The same with lists that are made at every call, and an answer of SUCCESS or FAIL.
+  virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
     return FAIL;
   }
-  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                       const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+  virtual int Backward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
     return FAIL;
+  }
+
+ private:
+  static std::vector<OpTensor> List(std::span<const OpTensor> tensors) {
+    return {tensors.begin(), tensors.end()};
   }
 };
 

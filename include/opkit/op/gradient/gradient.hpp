@@ -94,20 +94,24 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 
 // The maker comes last, so that it may contain commas.
 #define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
                                         &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
                                         __LINE__)
 #define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
-#define OPKIT_GRADIENT_STATEMENT(name, kind)                                                   \
+#define OPKIT_GRADIENT_STATEMENT(what, name, kind)                                             \
+  OPKIT_AT_NAMESPACE_SCOPE(what);                                                              \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
                                         __LINE__)
 // No gradient flows through the operator: its inputs get none.
-#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kNone)
+#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
 // Asking for its gradient is a mistake (an optimiser's update, a metric).
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kShouldNot)
-#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_STATEMENT(name, kNotImplemented)
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
+  OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
+  OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/gradient/impl/gradient.ipp"

@@ -71,8 +71,8 @@ class GradientMakerBase {
   GradientMakerBase(GradientMakerBase&&) = delete;
   OPKIT_INLINE virtual ~GradientMakerBase();
 
-  // Whether the gradient operators take over the node's device, engine and arguments; an argument
-  // that they set themselves stays.
+  // Whether the gradient operators take over the node's device, engine and those arguments that
+  // they take; an argument that they set themselves stays.
   virtual bool CopyDeviceOption() const { return true; }
   virtual bool CopyEngine() const { return true; }
   virtual bool CopyArguments() const { return true; }

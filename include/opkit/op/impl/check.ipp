@@ -27,18 +27,9 @@ inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, Known
   }
   return out;
 }
-// Whether the schema infers outputs from the inputs in use.
-inline bool InferenceAccepts(const CheckSession& session) {
-  if (!session.schema.has_inference()) return false;
-  try {
-    session.schema.InferOutputs(session.def, InferredInputs(session, Known::kAll));
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
 inline void CheckInference(CheckSession& session, const std::vector<Tensor>& outputs) {
   if (!session.schema.has_inference()) return;
+  session.Begin("in its inference");
   for (const Known known : {Known::kAll, Known::kSymbols, Known::kNothing}) {
     std::vector<TensorInfo> infos;
     try {
@@ -176,6 +167,7 @@ inline void CheckStreamOrder(CheckSession& session, const std::vector<Tensor>& o
       gate.SetFinished("RunOnDevice does not return before the stream has come to its work");
     }
   });
+  session.Begin("issued on a busy stream");
   ++session.report.runs;
   const auto result = node.RunBehind(gate, [&] {
     for (size_t i = 0; i < session.tested->inputs.size(); ++i)
@@ -287,7 +279,7 @@ inline void CheckStrides(CheckSession& session, const std::vector<Tensor>& outpu
     if (const std::string how = session.Differs(node.Outputs(), outputs, true); !how.empty())
       session.Find("strides",
                    StrCat("it reads the strided ", session.InputName(i), " as if it were dense, ",
-                          how, "; refuse it (OPKIT_ENFORCE(x.is_dense())) or follow x.strides()"));
+                          how, "; follow x.strides(), or let it arrive dense: AcceptsStrides()"));
   }
 }
 // `outputs` are those of a first run on the inputs in use; `base`, where given, are inputs that
@@ -297,8 +289,10 @@ inline void CheckWays(CheckSession& session, const std::vector<Tensor>& outputs,
   if (!CheckState(session, outputs, base, base_outputs)) return;
   CheckInplace(session, outputs);
   CheckAliases(session, outputs);
-  if (session.options.strided) CheckStrides(session, outputs);
   CheckAsync(session, outputs);
+  // One that reads early reads the dense copy before it is made.
+  if (session.options.strided && !session.dead && !session.Found("order"))
+    CheckStrides(session, outputs);
   if (!session.dead && session.reference) CheckReference(session, outputs);
 }
 inline void CheckThreads(CheckSession& session, std::vector<Tensor> expected) {
@@ -320,7 +314,7 @@ inline void CheckThreads(CheckSession& session, std::vector<Tensor> expected) {
     return;
   // A case that is large enough for several threads.
   const CheckCase large =
-      MakeCase(session.schema, session.def, Shape{61, 1021}, session.dtype, session.options.seed);
+      MakeCase(session.schema, session.def, {Shape{61, 1021}}, session.dtype, session.options.seed);
   CheckedNode node = session.Node(session.def, large.inputs);
   if (session.Run(node) != CheckedRun::kOk) return;
   expected = node.Outputs();
@@ -336,6 +330,7 @@ inline void CheckGradients(CheckSession& session) {
       session.Note("its gradient, none is registered");
     return;
   }
+  session.Begin("in the check of its gradient");
   try {
     OperatorDef def = session.def;
     def.Device(session.kernel->device).Engine(session.kernel->backend);
@@ -363,7 +358,14 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
     if (session.dead) break;
     session.tested = &one;
     std::vector<Tensor> outputs;
-    const auto result = CheckMemory(session, &outputs, &error);
+    auto result = CheckedRun::kUnsupported;
+    try {
+      error = WhyDeclined(*session.kernel, session.schema, session.def, one.inputs);
+    } catch (...) {
+      error = StrCat("its proposal fails: ", CurrentError().message());
+      session.Find("proposal", error);
+    }
+    if (error.empty()) result = CheckMemory(session, &outputs, &error);
     if (result == CheckedRun::kUnsupported) {
       unsupported = true;
       session.Note(StrCat("kernel ", session.KernelName(*session.kernel), " on ", one.Describe(),
@@ -371,7 +373,8 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
     }
     if (result == CheckedRun::kRefused) {
       if (refusal.empty()) refusal = error;
-      if (!refused && (!one.guessed || InferenceAccepts(session))) refused = &one, refusal = error;
+      if (!refused && (!one.guessed || InferenceAccepts(session.schema, session.def, one.inputs)))
+        refused = &one, refusal = error;
     }
     if (result != CheckedRun::kOk) continue;
     const bool first = !base;
@@ -400,10 +403,11 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
   } else if (!base && !unsupported && !session.dead) {
     session.Find(
         StrCat("refused ", session.dtype),
-        StrCat("kernel ", session.KernelName(*session.kernel),
-               " refuses all inputs that were guessed (", session.dtype,
-               "), the first with: ", refusal,
-               "; give CheckOperator inputs, CheckOptions::shapes, or the schema TestInputs"));
+        StrCat(
+            "kernel ", session.KernelName(*session.kernel),
+            " refuses all inputs that were guessed (", session.dtype,
+            "), the first with: ", refusal,
+            "; give CheckOperator inputs, CheckOptions::input_shapes, or the schema TestInputs"));
   }
 }
 // `given`: inputs of the caller's; null: those of the schema or generated ones.
@@ -443,12 +447,32 @@ inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>*
   return std::move(session.report);
 }
 
+// `check` in a child, whose crash or hang is a finding, or here.
+inline CheckReport CheckInChild(const std::string& op, const CheckOptions& options,
+                                FunctionRef<CheckReport(const ChildVoice* voice)> check) {
+  if (!options.in_child) return check(nullptr);
+  const ChildOutcome outcome = RunInChild(options.hang_seconds, [&](const ChildVoice& voice) {
+    voice.Step("in its inference");
+    voice.Answer(PackReport(check(&voice)));
+    return ChildEnd::kAtOnce;
+  });
+  CheckReport report = UnpackReport(outcome.answer);
+  report.op = op;
+  if (!outcome.failure.empty())
+    report.findings.push_back(
+        StrCat("operator ", op, " ", outcome.failure, ": ", outcome.how, ", ", outcome.step));
+  return report;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const CheckOptions& options) {
   const detail::RegistryUse use;
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  return detail::CheckKernels({schema, detail::MakeCheckDef(schema, options), options}, nullptr);
+  return detail::CheckInChild(op, options, [&](const detail::ChildVoice* voice) {
+    return detail::CheckKernels({schema, detail::MakeCheckDef(schema, options), options, voice},
+                                nullptr);
+  });
 }
 OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
                                        const CheckOptions& options) {
@@ -459,7 +483,9 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
   if (inputs.size() != def.inputs().size())
     Throw(ErrorCode::kInvalidArgument, "CheckOperator of ", ToString(def), " needs ",
           def.inputs().size(), " inputs, found ", inputs.size());
-  return detail::CheckKernels({schema, def, options}, &inputs);
+  return detail::CheckInChild(def.type(), options, [&](const detail::ChildVoice* voice) {
+    return detail::CheckKernels({schema, def, options, voice}, &inputs);
+  });
 }
 
 }  // namespace opkit

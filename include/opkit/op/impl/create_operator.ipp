@@ -119,12 +119,24 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
+  struct InConstruction {
+    const OpSchema* const outer;
+    ~InConstruction() { t_schema_in_construction = outer; }
+  };
   try {
+    const InConstruction scope{std::exchange(t_schema_in_construction, &schema)};
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
     op->SetRegistration(kernel.file, kernel.line);
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    uint64_t mutated = 0;
+    for (const int input : schema.MutatedInputs(def))
+      if (input >= 0 && input < 64) mutated |= uint64_t{1} << input;
+    for (int i = 0; i < 64 && i < op->InputSize(); ++i)
+      for (int o = 0; o < op->OutputSize(); ++o)
+        if (schema.MustInplace(i, o)) mutated |= uint64_t{1} << i;
+    op->SetMutatedInputs(mutated);
     return op;
   } catch (...) {
     RethrowInContext(

@@ -104,8 +104,13 @@ struct OpRegistry::State {
   const Entry& Get(std::string_view op) const {
     const Entry* entry = Find(op);
     if (entry && entry->Exists()) return *entry;
-    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
-          ops.empty() ? "; nothing is: was the file that registers it linked?" : "",
+    const std::vector<std::string> names = Names();
+    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
+          ops.empty() ? "; nothing is, so no file with operators is linked" : "",
+          NearestName(op, names).empty()
+              ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
+                "OPKIT_USE_REGISTRATIONS"
+              : "",
           detail::HasOwnRegistries()
               ? "; in a library Invoke and CreateOperator know the library's own operators, "
                 "OpResource::invoke in a REGISTER_OP those of the program"

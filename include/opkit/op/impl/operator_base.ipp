@@ -12,22 +12,31 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
+OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
   if (!items_) return nullptr;
   for (Item& item : *items_)
-    if (item.output == output) return &item.tensor;
+    if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
-OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
+OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
   if (!items_) items_ = std::make_unique<std::list<Item>>();
-  return &items_->emplace_back(Item{output, blob, std::move(tensor)}).tensor;
+  return &items_->emplace_back(Item{output, blob, 0, std::move(tensor)}).tensor;
 }
-OPKIT_INLINE void PendingOutputs::Publish() {
+OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
+  // What was copied before the run, for the constructor or an observer, may have changed since.
+  const uint64_t invocation = CurrentInvocation().id;
+  if (!items_) items_ = std::make_unique<std::list<Item>>();
+  for (const Item& item : *items_)
+    if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
+  return items_->emplace_back(Item{input, nullptr, invocation, make()}).tensor;
+}
+OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  for (Item& item : *items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  for (Item& item : *items_)
+    if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
-OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
+OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
   for (const Item& item : *items_) out.push_back(item.tensor.storage());
 }
@@ -207,14 +216,47 @@ OPKIT_INLINE void OperatorBase::ThrowUnbound(const std::vector<Blob*>& blobs, in
 OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
 }
-OPKIT_INLINE void OperatorBase::NoteArgument(std::string_view name) {
-  if (detail::t_arguments_read) detail::t_arguments_read->push_back(std::string(name));
+OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
+  const OpSchema* schema = detail::t_schema_in_construction;
+  if (!schema || schema->name() != type() || schema->TakesArgument(name)) return;
+  Throw(ErrorCode::kInvalidArgument, "operator ", type(), " reads the argument '", name,
+        "', which its schema does not declare", schema->SuggestArgument(name),
+        "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
+}
+OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
+  CheckDeclared(name);
+  return def().args().Find(name);
 }
 OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
   if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;
   Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
         "' is on ", tensor.device(), ", but the operator runs on ", device_,
         "; copy it there first");
+}
+OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
+  CheckDevice(i, tensor);
+  return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
+}
+OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
+                                                   bool at_once) const {
+  if (i < 64 && (mutated_inputs_ >> i & 1))
+    throw Error(
+        ErrorCode::kUnsupported,
+        StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
+               " has strides and cannot be copied, because it is written to; make it "
+               "dense, or follow x.strides() and override AcceptsStrides()"),
+        &tensor);
+  return pending_.DenseInput(i, [&] {
+    Tensor dense(tensor.device());
+    if (at_once)
+      dense.CopyFrom(tensor);
+    else
+      const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);
+    return dense;
+  });
+}
+OPKIT_INLINE void OperatorBase::CopyDense(const Tensor& source, Tensor* dense) {
+  dense->CopyFrom(source);
 }
 OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
                                                 DeviceType type) const {

@@ -105,9 +105,15 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
     if (!given && attribute.required)
       return StrCat(op, " needs the argument '", attribute.name, "'",
                     attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
-    if (!given || !attribute.type || given->ReadsAs(*attribute.type)) continue;
-    return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
-                  "), expected ", *attribute.type);
+    if (!given) continue;
+    if (attribute.type && !given->ReadsAs(*attribute.type))
+      return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
+                    "), expected ", *attribute.type);
+    if (attribute.values.empty()) continue;
+    for (const std::string& value : given->values().strings)
+      if (!std::ranges::count(attribute.values, value))
+        return StrCat("argument '", attribute.name, "' of ", op, " is '", value,
+                      "', which is none of its values", SuggestName(value, attribute.values));
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
@@ -141,12 +147,32 @@ OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs
 OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
   return attributes_.declared.push_back(std::move(attribute)), *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
+                                     std::initializer_list<const char*> values) {
+  const Attribute first(*values.begin());
+  return Arg({std::move(name),
+              std::move(doc),
+              false,
+              AttributeType::kString,
+              first,
+              {values.begin(), values.end()}});
+}
+OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
   const auto found = std::ranges::find(attributes_.declared, name, &AttributeSchema::name);
-  if (found != attributes_.declared.end())
-    return found->required = false, found->default_value = std::move(value), *this;
+  if (found != attributes_.declared.end()) return &*found;
   problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
-                    " has no argument '", name, "' to give a default");
+                    " has no argument '", name, "' to give ", to_give);
+  return nullptr;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+  if (AttributeSchema* found = Declared(name, "a default")) {
+    found->required = false;
+    found->default_value = std::move(value);
+  }
+  return *this;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+  if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
@@ -188,6 +214,20 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
     return cost;
   });
 }
+OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
+  return CostInferenceFunction(
+      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                 const std::vector<TensorInfo>& outputs) mutable {
+        OpCost cost = detail::Traffic(inputs, outputs);
+        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+        const InferenceContext context(def, inputs, outputs);
+        bool all = std::ranges::all_of(outputs, known);
+        for (size_t i = 0; i < inputs.size(); ++i)
+          all &= known(inputs[i]) || def.inputs()[i].empty();
+        if (all) cost.flops = flops(context);
+        return cost;
+      });
+}
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
   detail::Describe(inputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
@@ -207,7 +247,7 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
     return StrCat(name_,
                   " runs a graph that its node carries, and this node carries none; give it ",
                   "one (OperatorDef::Subgraph)");
-  return attributes_.Verify(name_, def.args());
+  return VerifyArguments(def.args());
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   if (!infer_) return;

@@ -16,6 +16,7 @@ struct AttributeSchema {
   bool required = false;
   std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
+  std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
 };
 
 // One input or output.

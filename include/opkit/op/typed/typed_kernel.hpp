@@ -150,27 +150,24 @@ class TypedBinding {
   // Error (kInvalidArgument) where the node leaves out an input or output that is not optional.
   TypedBinding(OperatorBase& op, std::span<const TypedParameter> rows);
 
-  // Reads this run's inputs. False where one has strides or a layout of its own.
-  bool ReadInputs() {
-    bool dense = true;
+  // Reads this run's inputs, which are dense.
+  void ReadInputs() {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!op_.HasInput(static_cast<int>(i))) continue;
       inputs_[i] = &op_.Input(static_cast<int>(i));
-      dense &= inputs_[i]->is_dense() && inputs_[i]->layout().is_standard();
+      if (!inputs_[i]->layout().is_standard()) [[unlikely]]
+        NotStandard(i);
     }
-    return dense;
   }
   bool IsInferred() const { return op_.inference().IsFresh(inputs_); }
   // `wait` is called before the first read of an input's elements, which the device may still be
   // computing.
   OPKIT_COLD void InferOutputs(FunctionRef<void()> wait);
-  // Puts dense copies in the place of other inputs.
-  OPKIT_COLD void CopyStrided(std::vector<Tensor>& copies,
-                              FunctionRef<void(const Tensor&, Tensor*)> copy);
   TypedRun run() const {
     return {inputs_.data(), op_.inference().outputs().data(), op_.inference().version()};
   }
   DType input_dtype(int i) const { return inputs_[Index(i)]->dtype(); }
+  [[noreturn]] OPKIT_COLD void NotStandard(size_t i) const;
   [[noreturn]] OPKIT_COLD void NoVersionFor(int i, std::initializer_list<DType> versions) const;
 
  private:
@@ -193,49 +190,13 @@ class TypedOperatorBase : public Operator<Context> {
  private:
   bool InfersOutputs() const final { return true; }
   bool RunOnDevice() final {
-    const bool dense = binding_.ReadInputs();
+    binding_.ReadInputs();
     if (!binding_.IsInferred()) [[unlikely]]
       binding_.InferOutputs([&] {
         if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
       });
-    if (!dense) [[unlikely]]
-      return RunOnDenseCopies();
     return Call(binding_.run());
   }
-
-  // On an asynchronous device the copies are made on the stream and kept until it has come past
-  // what the function issues.
-  OPKIT_COLD bool RunOnDenseCopies() {
-    std::vector<Tensor> copies;
-    const KeepUntilIssued keep{this->context_, copies};
-    binding_.CopyStrided(copies, [&](const Tensor& from, Tensor* to) {
-      if constexpr (!Context::kAsynchronous) {
-        to->CopyFrom(from);
-      } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
-        CopyAsync(this->context_, from, to);
-      } else {
-        Throw(ErrorCode::kUnsupported, "an input of ", this->def(),
-              " has strides or a layout of its own; copy it to a dense tensor first");
-      }
-    });
-    return Call(binding_.run());
-  }
-  struct KeepUntilIssued {
-    Context& context;
-    const std::vector<Tensor>& copies;
-    ~KeepUntilIssued() {
-      if constexpr (Context::kAsynchronous && HostContext<Context>) {
-        try {
-          context.Launch([kept = copies] {});
-        } catch (...) {
-          try {
-            context.FinishDeviceComputation();
-          } catch (...) {  // what failed before is reported by the event of its operator
-          }
-        }
-      }
-    }
-  };
 
   TypedBinding binding_;
 };

@@ -15,7 +15,8 @@ class TypedExtents {
  public:
   static constexpr int kMaxRank = 8;
 
-  OPKIT_HOST_DEVICE int64_t size() const { return size_; }
+  OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
+  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const {

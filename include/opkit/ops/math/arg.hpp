@@ -80,14 +80,14 @@ inline void FillArgSchema(OpSchema& schema, const char* doc) {
 
 }  // namespace detail
 
-OPKIT_OPERATOR_SCHEMA(ArgMax).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR_SCHEMA(ArgMax).FillUsing([](OpSchema& schema) {
   detail::FillArgSchema(schema,
                         "Where along an axis the largest element is; a NaN counts as larger.");
 });
 OPKIT_REGISTER_CPU_OPERATOR(ArgMax, ArgOp<true>);
 OPKIT_NO_GRADIENT(ArgMax);
 
-OPKIT_OPERATOR_SCHEMA(ArgMin).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR_SCHEMA(ArgMin).FillUsing([](OpSchema& schema) {
   detail::FillArgSchema(schema,
                         "Where along an axis the smallest element is; a NaN counts as smaller.");
 });

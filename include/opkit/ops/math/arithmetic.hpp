@@ -180,14 +180,14 @@ class PowOp : public ElementwiseOperator {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Add).FillUsing(detail::BinarySchema("C = A + B.", 1));
-OPKIT_OPERATOR_SCHEMA(Sub).FillUsing(detail::BinarySchema("C = A - B.", 1));
-OPKIT_OPERATOR_SCHEMA(Mul).FillUsing(detail::BinarySchema("C = A * B.", 1));
-OPKIT_OPERATOR_SCHEMA(Div).FillUsing(
+OPKIT_STANDARD_OPERATOR_SCHEMA(Add).FillUsing(detail::BinarySchema("C = A + B.", 1));
+OPKIT_STANDARD_OPERATOR_SCHEMA(Sub).FillUsing(detail::BinarySchema("C = A - B.", 1));
+OPKIT_STANDARD_OPERATOR_SCHEMA(Mul).FillUsing(detail::BinarySchema("C = A * B.", 1));
+OPKIT_STANDARD_OPERATOR_SCHEMA(Div).FillUsing(
     detail::BinarySchema("C = A / B, of integers the part before the point. An integer divided by "
                          "0 is an Error.",
                          1));
-OPKIT_OPERATOR_SCHEMA(Mod)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Mod)
     .FillUsing(detail::BinarySchema("The remainder of A / B. An integer divided by 0 is an Error.",
                                     10))
     .Arg<int64_t>("fmod", "0: the remainder has the sign of B, integers only; 1: of A, as C's fmod",
@@ -201,7 +201,7 @@ OPKIT_OPERATOR_SCHEMA(Mod)
       c.SetOutput(0, dtype, detail::BroadcastInputs(c, 2));
     })
     .TestInputs({});
-OPKIT_OPERATOR_SCHEMA(Pow)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Pow)
     .SetDoc(
         "Z is X to the power of Y, of the type of X. Integers wrap around; one to a negative "
         "power is 0 unless it is 1 or -1. Inputs are broadcast as in NumPy.")

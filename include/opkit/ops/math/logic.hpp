@@ -17,7 +17,7 @@ namespace opkit::inline OPKIT_ABI {
   };                                                                                      \
   }                                                                                       \
   using name##Op = detail::BinaryOperator<detail::name##Function, Types, bool>;           \
-  OPKIT_OPERATOR_SCHEMA(name).FillUsing(                                                  \
+  OPKIT_STANDARD_OPERATOR_SCHEMA(name).FillUsing(                                         \
       [](OpSchema& schema) { detail::DescribePredicate(schema, doc, Types::DTypes()); }); \
   OPKIT_REGISTER_CPU_OPERATOR(name, name##Op);                                            \
   OPKIT_NO_GRADIENT(name)

@@ -279,7 +279,7 @@ class MatMulGradientOp final : public MatMulGradientOpBase {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(MatMul)
+OPKIT_STANDARD_OPERATOR_SCHEMA(MatMul)
     .SetDoc(
         "The matrix product of A and B as numpy.matmul has it: the last two axes are matrices, "
         "those before them a batch and broadcast. A vector on the left is a row, one on the "
@@ -296,7 +296,7 @@ OPKIT_OPERATOR_SCHEMA(MatMul)
     .TensorInferenceFunction(&detail::InferMatMul);
 OPKIT_REGISTER_CPU_OPERATOR(MatMul, MatMulOp);
 
-OPKIT_OPERATOR_SCHEMA(MatMulGradient)
+OPKIT_STANDARD_OPERATOR_SCHEMA(MatMulGradient)
     .Private()
     .SetDoc("The gradient of a factor of Y = MatMul(A, B), from that of Y.")
     .NumInputs(3)
@@ -322,7 +322,7 @@ OPKIT_OPERATOR_SCHEMA(MatMulGradient)
 OPKIT_REGISTER_CPU_OPERATOR(MatMulGradient, MatMulGradientOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MatMulGradient);
 
-OPKIT_OPERATOR_SCHEMA(Gemm)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Gemm)
     .SetDoc("Y = alpha * A' * B' + beta * C, where A' is A or its transpose, and B' likewise.")
     .NumInputs(2, 3)
     .NumOutputs(1)

@@ -318,7 +318,7 @@ class ReduceGradientOp final : public ReduceOpBase {
 };
 
 #define OPKIT_REDUCTION(name, Kind, Types, flops, doc)                                          \
-  OPKIT_OPERATOR_SCHEMA(name).FillUsing(                                                        \
+  OPKIT_STANDARD_OPERATOR_SCHEMA(name).FillUsing(                                               \
       [](OpSchema& schema) { detail::FillReduceSchema(schema, doc, flops, Types::DTypes()); }); \
   OPKIT_REGISTER_CPU_OPERATOR(name, ReduceOp<Kind, Types>)
 
@@ -357,7 +357,7 @@ OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceSumSquare);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceLogSum);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceLogSumExp);
 
-OPKIT_OPERATOR_SCHEMA(ReduceGradient)
+OPKIT_STANDARD_OPERATOR_SCHEMA(ReduceGradient)
     .Private()
     .SetDoc("The gradient of the data of a ReduceSum or ReduceMean, from that of the result.")
     .NumInputs(3)

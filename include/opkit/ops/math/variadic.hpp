@@ -173,13 +173,13 @@ class MeanOp : public SumOp {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Max).FillUsing(detail::VariadicSchema(
+OPKIT_STANDARD_OPERATOR_SCHEMA(Max).FillUsing(detail::VariadicSchema(
     "The largest of the inputs, element by element; NaN where one is.", NumericTypes::DTypes()));
-OPKIT_OPERATOR_SCHEMA(Mean).FillUsing(
+OPKIT_STANDARD_OPERATOR_SCHEMA(Mean).FillUsing(
     detail::VariadicSchema("The mean of the inputs, element by element.", FloatTypes::DTypes()));
-OPKIT_OPERATOR_SCHEMA(Min).FillUsing(detail::VariadicSchema(
+OPKIT_STANDARD_OPERATOR_SCHEMA(Min).FillUsing(detail::VariadicSchema(
     "The smallest of the inputs, element by element; NaN where one is.", NumericTypes::DTypes()));
-OPKIT_OPERATOR_SCHEMA(Sum).FillUsing(
+OPKIT_STANDARD_OPERATOR_SCHEMA(Sum).FillUsing(
     detail::VariadicSchema("The sum of the inputs, element by element.", FloatTypes::DTypes()));
 
 OPKIT_REGISTER_CPU_OPERATOR(Max, MaxOp);

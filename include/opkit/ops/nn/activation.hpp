@@ -126,7 +126,7 @@ using HardSigmoidOp = detail::UnaryOperatorWithAttributes<detail::HardSigmoidFun
 using LeakyReluOp = detail::UnaryOperatorWithAttributes<detail::LeakyReluFunction, FloatTypes>;
 using PReluOp = detail::BinaryOperator<detail::PReluFunction, NumericTypes>;
 
-OPKIT_OPERATOR_SCHEMA(Clip)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Clip)
     .SetDoc(
         "Y is X where that lies in [min, max], else the nearer of the two; max where min is "
         "above max.")
@@ -142,22 +142,22 @@ OPKIT_OPERATOR_SCHEMA(Clip)
       return detail::MakeTestInputs({Shape{3, 5}, Shape{}, Shape{}}, dtype, seed, 1, 5);
     })
     .TensorInferenceFunction(&detail::InferClip);
-OPKIT_OPERATOR_SCHEMA(Elu)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Elu)
     .FillUsing(detail::UnarySchema("Y = alpha * (e^X - 1) where X is below 0, else X.",
                                    FloatTypes::DTypes(), 10))
     .Arg<float>("alpha", "how far below 0 it goes", 1.f);
-OPKIT_OPERATOR_SCHEMA(HardSigmoid)
+OPKIT_STANDARD_OPERATOR_SCHEMA(HardSigmoid)
     .FillUsing(detail::UnarySchema("Y = alpha * X + beta, but at least 0 and at most 1.",
                                    FloatTypes::DTypes(), 4))
     .Arg<float>("alpha", "the slope", 0.2f)
     .Arg<float>("beta", "the value at 0", 0.5f);
 OPKIT_UNARY_OPERATOR(HardSwish, FloatTypes, 5,
                      "Y = X * HardSigmoid(X) with alpha 1/6 and beta 0.5.");
-OPKIT_OPERATOR_SCHEMA(LeakyRelu)
+OPKIT_STANDARD_OPERATOR_SCHEMA(LeakyRelu)
     .FillUsing(detail::UnarySchema("Y = alpha * X where X is below 0, else X.",
                                    FloatTypes::DTypes(), 2))
     .Arg<float>("alpha", "the slope below 0", 0.01f);
-OPKIT_OPERATOR_SCHEMA(PRelu)
+OPKIT_STANDARD_OPERATOR_SCHEMA(PRelu)
     .SetDoc("Y = slope * X where X is below 0, else X.")
     .NumInputs(2)
     .NumOutputs(1)

@@ -157,7 +157,7 @@ class ConvOp final : public ConvOpBase {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(Conv)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Conv)
     .SetDoc(
         "Convolution: each output pixel is the sum of an input window's products with a kernel, "
         "over the channels of a group, plus a bias.")
@@ -167,7 +167,7 @@ OPKIT_OPERATOR_SCHEMA(Conv)
     .Input(1, "W", "kernels [M, C / group, k1, ..., kn]")
     .Input(2, "B", "optional: one bias for each output channel [M]")
     .Output(0, "Y", "[N, M, ...], spatial extents as strides, dilations and pads make them")
-    .Arg<std::string>("auto_pad", kAutoPadDoc, "NOTSET")
+    .Arg("auto_pad", kAutoPadDoc, {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
     .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
     .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
     .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of W where it is left out")

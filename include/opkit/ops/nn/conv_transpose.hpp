@@ -155,7 +155,7 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(ConvTranspose)
+OPKIT_STANDARD_OPERATOR_SCHEMA(ConvTranspose)
     .SetDoc(
         "Transposed convolution: each input pixel adds its multiple of a kernel to a window of the "
         "output, over the channels of a group; plus a bias.")
@@ -167,11 +167,11 @@ OPKIT_OPERATOR_SCHEMA(ConvTranspose)
     .Output(0, "Y",
             "[N, M, ...] with extents stride * (D - 1) + output_padding + dilation * (k - 1) + 1 "
             "- pads")
-    .Arg<std::string>("auto_pad",
-                      "NOTSET: pads are given; SAME_UPPER, SAME_LOWER: so many that the output's "
-                      "extents are the input's times the strides; VALID: none. Other than NOTSET "
-                      "it goes before `pads`",
-                      "NOTSET")
+    .Arg(
+        "auto_pad",
+        "NOTSET: pads are given; SAME_UPPER, SAME_LOWER: so many that the output's extents are the "
+        "input's times the strides; VALID: none. Other than NOTSET it goes before `pads`",
+        {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
     .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
     .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
     .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of W where it is left out")

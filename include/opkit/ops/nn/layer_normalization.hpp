@@ -117,7 +117,7 @@ inline void InferLayerNormalization(InferenceContext& c) {
 
 }  // namespace detail
 
-OPKIT_OPERATOR_SCHEMA(LayerNormalization)
+OPKIT_STANDARD_OPERATOR_SCHEMA(LayerNormalization)
     .SetDoc(
         "Y = (X - Mean) * InvStdDev * Scale + B, with the mean and the standard deviation of "
         "the elements along the axes from `axis` on.")

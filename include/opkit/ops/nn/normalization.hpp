@@ -238,7 +238,7 @@ class LrnOp final : public LrnOpBase {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(BatchNormalization)
+OPKIT_STANDARD_OPERATOR_SCHEMA(BatchNormalization)
     .SetDoc(
         "(X - mean) / sqrt(variance + epsilon) * scale + B, channel by channel; with training_mode "
         "1 by the mean and variance of this batch, which also update the running ones. With "
@@ -266,7 +266,7 @@ OPKIT_OPERATOR_SCHEMA(BatchNormalization)
 OPKIT_REGISTER_CPU_OPERATOR(BatchNormalization, BatchNormalizationOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(BatchNormalization);
 
-OPKIT_OPERATOR_SCHEMA(InstanceNormalization)
+OPKIT_STANDARD_OPERATOR_SCHEMA(InstanceNormalization)
     .SetDoc(
         "(input - mean) / sqrt(variance + epsilon) * scale + B by the mean and variance of each "
         "image's channel.")
@@ -283,7 +283,7 @@ OPKIT_OPERATOR_SCHEMA(InstanceNormalization)
 OPKIT_REGISTER_CPU_OPERATOR(InstanceNormalization, InstanceNormalizationOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(InstanceNormalization);
 
-OPKIT_OPERATOR_SCHEMA(LRN)
+OPKIT_STANDARD_OPERATOR_SCHEMA(LRN)
     .SetDoc(
         "Local response normalization: X / (bias + alpha / size * sum)^beta, where sum is of the "
         "squares of the same pixel in `size` neighbouring channels.")

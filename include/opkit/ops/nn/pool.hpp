@@ -281,13 +281,13 @@ class GlobalPoolOp final : public StandardOperator {
 using GlobalAveragePoolOp = GlobalPoolOp<detail::ChannelMean>;
 using GlobalMaxPoolOp = GlobalPoolOp<detail::ChannelMax>;
 
-OPKIT_OPERATOR_SCHEMA(AveragePool)
+OPKIT_STANDARD_OPERATOR_SCHEMA(AveragePool)
     .SetDoc("The mean of each window, channel by channel.")
     .NumInputs(1)
     .NumOutputs(1)
     .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
     .Output(0, "Y", "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
-    .Arg<std::string>("auto_pad", kAutoPadDoc, "NOTSET")
+    .Arg("auto_pad", kAutoPadDoc, {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
     .Arg<int64_t>("ceil_mode", kCeilModeDoc, 0)
     .Arg<int64_t>("count_include_pad", "1: a window's elements in pads count, as zeros", 0)
     .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
@@ -299,7 +299,7 @@ OPKIT_OPERATOR_SCHEMA(AveragePool)
 OPKIT_REGISTER_CPU_OPERATOR(AveragePool, AveragePoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(AveragePool);
 
-OPKIT_OPERATOR_SCHEMA(MaxPool)
+OPKIT_STANDARD_OPERATOR_SCHEMA(MaxPool)
     .SetDoc("The largest element of each window, channel by channel; the first of equal ones.")
     .NumInputs(1)
     .NumOutputs(1, 2)
@@ -308,7 +308,7 @@ OPKIT_OPERATOR_SCHEMA(MaxPool)
             DType::kFloat64})
     .Output(0, "Y", "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
     .Output(1, "Indices", "optional: where in X each element of Y was", {DType::kInt64})
-    .Arg<std::string>("auto_pad", kAutoPadDoc, "NOTSET")
+    .Arg("auto_pad", kAutoPadDoc, {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
     .Arg<int64_t>("ceil_mode", kCeilModeDoc, 0)
     .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
     .RequiredArg<std::vector<int64_t>>("kernel_shape", "extents of a window")
@@ -321,13 +321,13 @@ OPKIT_OPERATOR_SCHEMA(MaxPool)
 OPKIT_REGISTER_CPU_OPERATOR(MaxPool, MaxPoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MaxPool);
 
-OPKIT_OPERATOR_SCHEMA(GlobalAveragePool)
+OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalAveragePool)
     .SetDoc("The mean of each channel.")
     .FillUsing(detail::FillGlobalPoolSchema);
 OPKIT_REGISTER_CPU_OPERATOR(GlobalAveragePool, GlobalAveragePoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalAveragePool);
 
-OPKIT_OPERATOR_SCHEMA(GlobalMaxPool)
+OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalMaxPool)
     .SetDoc("The largest element of each channel.")
     .FillUsing(detail::FillGlobalPoolSchema);
 OPKIT_REGISTER_CPU_OPERATOR(GlobalMaxPool, GlobalMaxPoolOp);

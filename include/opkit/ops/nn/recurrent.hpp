@@ -60,12 +60,9 @@ struct RecurrentSizes {
 namespace detail {
 
 // The number of directions, 1 or 2. Error (kInvalidArgument) for an unknown name.
-inline int64_t RecurrentDirections(const std::string& direction, std::string_view op) {
-  if (direction == "forward" || direction == "reverse") return 1;
-  if (direction != "bidirectional")
-    Throw(ErrorCode::kInvalidArgument, op, ": direction '", direction,
-          "', expected forward, reverse or bidirectional");
-  return 2;
+inline int64_t RecurrentDirections(const OperatorDef& def) {
+  constexpr int kBidirectional = 2;  // its place among the values
+  return EnumeratorOf<int>(def.type(), def.args(), "direction") == kBidirectional ? 2 : 1;
 }
 
 }  // namespace detail
@@ -128,7 +125,7 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
   const std::string direction_ = GetSingleArgument<std::string>("direction", "forward");
 
  protected:
-  const int64_t directions_ = detail::RecurrentDirections(direction_, type());
+  const int64_t directions_ = detail::RecurrentDirections(def());
   const bool batch_first_ = GetSingleArgument<int64_t>("layout", 0) != 0;
   const bool variant_ =
       !Layer::kVariant.empty() && GetSingleArgument<int64_t>(Layer::kVariant, 0) != 0;
@@ -214,7 +211,7 @@ void InferRecurrent(InferenceContext& c) {
     if (dtype == DType::kUndefined) dtype = c.input_dtype(i);
   }
   const bool batch_first = c.Arg<int64_t>("layout", 0) != 0;
-  const Dim directions = RecurrentDirections(c.Arg<std::string>("direction", "forward"), op);
+  const Dim directions = RecurrentDirections(c.def());
   auto extent = [&](int i, int axis) {
     const SymbolicShape& shape = c.input_shape(i);
     if (!shape.has_rank()) return Dim();
@@ -292,8 +289,7 @@ void FillRecurrentSchema(OpSchema& schema, const char* doc) {
               "hidden], or [batch, steps, directions, hidden] with layout 1; optional")
       .Output(1, "Y_h", "the last state of each sequence, shaped as initial_h; optional");
   schema.Arg<int64_t>("hidden_size", "elements of the state; by default as R says")
-      .template Arg<std::string>("direction", "forward, reverse or bidirectional",
-                                 std::string("forward"))
+      .Arg("direction", "which way the steps go", {"forward", "reverse", "bidirectional"})
       .template Arg<int64_t>("layout", "0: steps first; 1: batch first", 0)
       .template Arg<float>("clip", "bound of the gates before their activation; by default none")
       .template Arg<std::vector<std::string>>(
@@ -390,7 +386,7 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(LSTM).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR_SCHEMA(LSTM).FillUsing([](OpSchema& schema) {
   detail::FillRecurrentSchema<LstmLayer>(
       schema,
       "Long short-term memory. With i, o, f = f(x W + h R + P c + b) for the input, output and "
@@ -408,7 +404,7 @@ OPKIT_OPERATOR_SCHEMA(LSTM).FillUsing([](OpSchema& schema) {
 OPKIT_REGISTER_CPU_OPERATOR(LSTM, RecurrentOp<LstmLayer>);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LSTM);
 
-OPKIT_OPERATOR_SCHEMA(GRU).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR_SCHEMA(GRU).FillUsing([](OpSchema& schema) {
   detail::FillRecurrentSchema<GruLayer>(
       schema,
       "Gated recurrent unit. With z, r = f(x W + h R + b) for the update and reset gates: h = (1 - "
@@ -420,7 +416,7 @@ OPKIT_OPERATOR_SCHEMA(GRU).FillUsing([](OpSchema& schema) {
 OPKIT_REGISTER_CPU_OPERATOR(GRU, RecurrentOp<GruLayer>);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GRU);
 
-OPKIT_OPERATOR_SCHEMA(RNN).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR_SCHEMA(RNN).FillUsing([](OpSchema& schema) {
   detail::FillRecurrentSchema<RnnLayer>(schema, "Elman's recurrent layer: h = f(x W + h R + b).");
 });
 OPKIT_REGISTER_CPU_OPERATOR(RNN, RecurrentOp<RnnLayer>);

@@ -363,7 +363,7 @@ class ResizeOp final : public StandardOperator {
   StridedCopy fill_;
 };
 
-OPKIT_OPERATOR_SCHEMA(Resize)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Resize)
     .NumInputs(1, 4)
     .NumOutputs(1)
     .Input(0, "X", "any tensor")
@@ -375,21 +375,18 @@ OPKIT_OPERATOR_SCHEMA(Resize)
            {DType::kFloat32})
     .Input(3, "sizes", "extents of the output, instead of `scales`", {DType::kInt64})
     .Output(0, "Y", "X resized; integers are rounded to the nearest")
-    .Arg<std::string>("mode", "nearest, linear or cubic", "nearest")
-    .Arg<std::string>("coordinate_transformation_mode",
-                      "where an element of Y lies in X: half_pixel, half_pixel_symmetric, "
-                      "pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize, or "
-                      "tf_half_pixel_for_nn, which ONNX dropped in opset 13",
-                      "half_pixel")
-    .Arg<std::string>("nearest_mode",
-                      "which neighbour `nearest` takes: round_prefer_floor, round_prefer_ceil, "
-                      "floor or ceil; or simple, which is not ONNX's but what ONNX Runtime does "
-                      "before opset 11: ceil on axes that shrink, floor on others",
-                      "round_prefer_floor")
-    .Arg<std::string>("keep_aspect_ratio_policy",
-                      "how `sizes` are met: stretch; not_larger or not_smaller, by one scale for "
-                      "all axes",
-                      "stretch")
+    .Arg("mode", "how an element of Y is made of those near it", {"nearest", "linear", "cubic"})
+    .Arg("coordinate_transformation_mode",
+         "where an element of Y lies in X; ONNX dropped tf_half_pixel_for_nn in opset 13",
+         {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+          "tf_half_pixel_for_nn", "tf_crop_and_resize"})
+    .Arg("nearest_mode",
+         "which neighbour `nearest` takes; simple is not ONNX's but what ONNX Runtime does before "
+         "opset 11: ceil on axes that shrink, floor on others",
+         {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"})
+    .Arg("keep_aspect_ratio_policy",
+         "how `sizes` are met; not_larger and not_smaller do it by one scale for all axes",
+         {"stretch", "not_larger", "not_smaller"})
     .Arg<int64_t>("antialias", "1: linear and cubic average over all that they drop", 0)
     .Arg<int64_t>("exclude_outside",
                   "1: elements outside X have no weight; 0: those at the side of "

@@ -98,13 +98,13 @@ class SoftmaxGradient : public NodeGradient {
 
 }  // namespace detail
 
-OPKIT_OPERATOR_SCHEMA(Softmax)
+OPKIT_STANDARD_OPERATOR_SCHEMA(Softmax)
     .SetDoc("exp(x) divided by the sum of it along one axis: numbers above 0 that add up to 1.")
     .FillUsing(detail::FillSoftmaxSchema);
 OPKIT_REGISTER_CPU_OPERATOR(Softmax, SoftmaxOp<false>);
 OPKIT_REGISTER_GRADIENT(Softmax, detail::SoftmaxGradient<false>);
 
-OPKIT_OPERATOR_SCHEMA(LogSoftmax)
+OPKIT_STANDARD_OPERATOR_SCHEMA(LogSoftmax)
     .SetDoc("The logarithm of Softmax, without the loss that taking one after the other has.")
     .FillUsing(detail::FillSoftmaxSchema);
 OPKIT_REGISTER_CPU_OPERATOR(LogSoftmax, SoftmaxOp<true>);

@@ -282,7 +282,8 @@ inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flo
 #define OPKIT_UNARY_OPERATOR(name, Types, flops, doc)                    \
   using name##Op = detail::UnaryOperator<detail::name##Function, Types>; \
   OPKIT_REGISTER_CPU_OPERATOR(name, name##Op);                           \
-  OPKIT_OPERATOR_SCHEMA(name).FillUsing(::opkit::detail::UnarySchema(doc, Types::DTypes(), flops))
+  OPKIT_STANDARD_OPERATOR_SCHEMA(name).FillUsing(                        \
+      ::opkit::detail::UnarySchema(doc, Types::DTypes(), flops))
 
 // Fills the schema of an operator with two inputs A and B of one type, which are broadcast to the
 // shape of the output C.

@@ -115,7 +115,7 @@ class SumToShapeOp final : public StandardOperator {
   const double factor_ = GetSingleArgument<float>("factor", 1.f);
 };
 
-OPKIT_OPERATOR_SCHEMA(SumToShape)
+OPKIT_STANDARD_OPERATOR_SCHEMA(SumToShape)
     .Private()
     .SetDoc(
         "Sums X over the axes along which `like` would be broadcast to the shape of X, times a "
@@ -152,7 +152,7 @@ class ZerosLikeOp final : public StandardOperator {
   }
 };
 
-OPKIT_OPERATOR_SCHEMA(ZerosLike)
+OPKIT_STANDARD_OPERATOR_SCHEMA(ZerosLike)
     .Private()
     .SetDoc("Zeros: the gradient of an output that nothing depends on.")
     .NumInputs(1)

@@ -37,16 +37,11 @@ struct ResizeRules {
 
   // Error (kInvalidArgument) for a name that the schema does not list.
   explicit ResizeRules(const Arguments& args)
-      : mode(EnumeratorOf<ResizeMode>("Resize", args, "mode", {"nearest", "linear", "cubic"})),
-        coordinates(EnumeratorOf<ResizeCoordinates>(
-            "Resize", args, "coordinate_transformation_mode",
-            {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
-             "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"})),
-        nearest(EnumeratorOf<NearestMode>(
-            "Resize", args, "nearest_mode",
-            {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"})),
-        policy(EnumeratorOf<AspectRatioPolicy>("Resize", args, "keep_aspect_ratio_policy",
-                                               {"stretch", "not_larger", "not_smaller"})),
+      : mode(EnumeratorOf<ResizeMode>("Resize", args, "mode")),
+        coordinates(
+            EnumeratorOf<ResizeCoordinates>("Resize", args, "coordinate_transformation_mode")),
+        nearest(EnumeratorOf<NearestMode>("Resize", args, "nearest_mode")),
+        policy(EnumeratorOf<AspectRatioPolicy>("Resize", args, "keep_aspect_ratio_policy")),
         antialias(args.Get<int64_t>("antialias", 0) != 0),
         exclude_outside(args.Get<int64_t>("exclude_outside", 0) != 0),
         cubic_a(args.Get<float>("cubic_coeff_a", -0.75f)),

@@ -30,17 +30,11 @@ class StandardOperator : public Operator<CPUContext> {
         dense_(def.inputs().size()) {}
 
   bool InfersOutputs() const final { return true; }
+  // Some follow them, the others ask for DenseInput.
+  bool AcceptsStrides() const final { return true; }
 
  protected:
-  // Input i in row-major order without gaps: a copy if it is a view with strides. Valid until the
-  // next run.
-  const Tensor& DenseInput(int i) {
-    const Tensor& input = Input(i);
-    if (input.is_dense()) [[likely]]
-      return input;
-    return dense_[detail::Index(i)] = input.Contiguous();
-  }
-  // The same; a copy also if it shares memory with the output and their sizes differ, as then
+  // DenseInput; a copy also if it shares memory with the output and their sizes differ, as then
   // elements could be overwritten before they are read.
   const Tensor& InputBeside(int i, const Tensor& out) {
     const Tensor& input = DenseInput(i);
@@ -93,7 +87,7 @@ class StandardOperator : public Operator<CPUContext> {
 
   const OpSchema* schema_;
   std::vector<const Tensor*> inputs_;
-  std::vector<Tensor> dense_;  // copies of inputs that have strides or share the output's memory
+  std::vector<Tensor> dense_;  // copies of inputs that share the output's memory
 };
 
 // The dtypes that ONNX calls "all floating-point tensors", for schemas.
@@ -121,18 +115,21 @@ inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
   return {narrow.begin(), narrow.end()};
 }
 
-// The enumerator that a string attribute of an operator gives by its place in `names`, of which the
-// first is the default. Error (kInvalidArgument) for another name.
+// The enumerator that a string attribute gives by its place among the values that the operator's
+// schema declares. Error (kInvalidArgument) for another string.
 template <class Enumeration>
-Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char* attribute,
-                         const std::vector<std::string>& names) {
-  const auto found = args.Get<std::string>(attribute, names[0]);
-  for (size_t i = 0; i < names.size(); ++i)
-    if (names[i] == found) return static_cast<Enumeration>(i);
-  Throw(ErrorCode::kInvalidArgument, op, ": ", attribute, " is '", found, "', expected one of ",
-        names);
+Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char* attribute) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+  const std::vector<std::string>& values = schema.FindAttribute(attribute)->values;
+  const auto found = args.Get<std::string>(attribute, values[0]);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (values[i] == found) return static_cast<Enumeration>(i);
+  Throw(ErrorCode::kInvalidArgument, schema.VerifyArguments(args));
 }
 
 }  // namespace opkit
+
+// The schema of an operator that ONNX's own domain has.
+#define OPKIT_STANDARD_OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name).Standard()
 
 #endif  // OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_

@@ -57,14 +57,7 @@ struct WindowAttributes {
     dilations = List(def, "dilations", 1);
     pads = List(def, "pads", 0);
     ceil_mode = def.args().Get<int64_t>("ceil_mode", 0) != 0;
-    const auto mode = def.args().Get<std::string>("auto_pad", "NOTSET");
-    constexpr const char* kModes[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
-    int found = 0;
-    while (found < 4 && mode != kModes[found]) ++found;
-    if (found == 4)
-      Throw(ErrorCode::kInvalidArgument, op, ": auto_pad is '", mode,
-            "', expected NOTSET, SAME_UPPER, SAME_LOWER or VALID");
-    auto_pad = static_cast<AutoPad>(found);
+    auto_pad = EnumeratorOf<AutoPad>(op, def.args(), "auto_pad");
   }
   // The list of an attribute; empty if it is left out. Numbers of more than 31 bits make no sense,
   // and are refused so that sums and products of two do not overflow.

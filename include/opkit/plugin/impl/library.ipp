@@ -65,7 +65,6 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   return records;
 }
 
-OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
 // The table of libraries, locked. Error (kFailedPrecondition) in a library's own initialize and
 // finalize, which run while it is.
 class LockedLibraries {
@@ -132,14 +131,13 @@ class LibraryLoader {
       Ask(image, "failed to initialize: ", [&] {
         return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
       });
+    Finalizers::Add(image);
     try {
       Register(*loaded, options);
     } catch (...) {
-      Finalize(image);
+      Finalizers::Call(image);
       throw;
     }
-    // Registered now, it runs before the destructors of the library's own static objects.
-    std::atexit([] { ProcessEnds() = true; });
     table_.all().push_back(loaded);
     return loaded;
   }
@@ -166,7 +164,7 @@ class LibraryLoader {
     }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
-    Finalize(*image);
+    Finalizers::Call(*image);
     IntrusivePtr<SharedObject> object = std::move(image->object);
     image = LibraryImagePtr();
     if (!object) return {};
@@ -183,11 +181,6 @@ class LibraryLoader {
           " is loaded already, as backend ", known.backend,
           known.overrides ? "" : " and without allow_override",
           "; unload it first, or ask for its own_copy");
-  }
-  static void Finalize(const LibraryImage& image) {
-    if (!image.library->finalize) return;
-    HostErrorScope message;
-    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
   }
   // Calls a function of the library; Error with the reason that it gives where it fails.
   template <class Call>

@@ -11,7 +11,7 @@
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/plugin/load/abi_node.hpp"
-#include "opkit/plugin/load/shared_object.hpp"
+#include "opkit/plugin/load/finalizers.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -170,19 +170,12 @@ class LibraryHooks final : public FunctionHooks {
   const std::string name_;
 };
 
-// Whether the process ends: a library's own objects may be gone before the operators that the
-// program still holds.
-inline std::atomic<bool>& ProcessEnds() {
-  static constinit std::atomic<bool> ends{false};
-  return ends;
-}
-
 // One operator of a library's kernel, `original`, of which `kernel` is a copy.
 class LibraryInstance final : public DirectState {
  public:
   LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
-                  const OpContext& context)
-      : image_(std::move(image)), kernel_(kernel), node_(*context.def) {
+                  const OpContext& context, IntrusivePtr<KernelCalls> calls)
+      : image_(std::move(image)), kernel_(kernel), node_(*context.def), calls_(std::move(calls)) {
     instance = const_cast<void*>(kernel.author);
     if (!kernel.create) return;
     instance = nullptr;
@@ -194,9 +187,10 @@ class LibraryInstance final : public DirectState {
         throw UnsupportedOperatorFeature(error.message());
       throw;
     }
+    calls_->Returned(KernelCalls::kCreate);
   }
   ~LibraryInstance() override {
-    if (ProcessEnds().load(std::memory_order_relaxed)) {  // left to it, where leak checkers see it
+    if (Finalizers::ProcessEnds()) {  // left to it, where leak checkers see it
       static auto* const left = new std::vector<void*>;
       left->push_back(instance);
       return;
@@ -205,11 +199,14 @@ class LibraryInstance final : public DirectState {
     HostErrorScope message;
     CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
-  // Runs either pass, for a backward operator that runs the forward operator's instance.
+  // Runs either pass: an operator's first run, and those of a backward operator that runs the
+  // forward operator's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
     const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
     const opkit_status status = CallGuarded([&] { return run(instance, resource.call()); });
+    calls_->Returned(pass == FunctionPass::kForward ? KernelCalls::kForward
+                                                    : KernelCalls::kBackward);
     if (status == OPKIT_OK) [[likely]]
       return {};
     const std::string reason = ReasonOf(status);
@@ -223,6 +220,7 @@ class LibraryInstance final : public DirectState {
   const LibraryImagePtr image_;
   const opkit_kernel kernel_;
   const AbiNode node_;  // the instance may point into it
+  const IntrusivePtr<KernelCalls> calls_;
 };
 
 // Lets a record that was read from `op` call the library's functions.
@@ -231,9 +229,10 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
   for (size_t k = 0; k < record.devices.size(); ++k)
     record.devices[k].create_state =
-        [image, original = op.kernels[k], kernel = record.devices[k].abi](
-            const AttrMap&, const OpContext& context, IntrusivePtr<StatefulOp>& state) -> OpStatus {
-      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context);
+        [image, original = op.kernels[k], kernel = record.devices[k].abi,
+         calls = MakeIntrusive<KernelCalls>()](const AttrMap&, const OpContext& context,
+                                               IntrusivePtr<StatefulOp>& state) -> OpStatus {
+      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context, calls);
       return {};
     };
 }
@@ -292,6 +291,12 @@ class LibraryGradientCall {
       LibraryGradientCall& self = Of(gradient);
       if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
       OperatorDef def = DefinitionOfAbi(*node);
+      // A library hands the node's arguments on, not knowing what the program's operators take.
+      const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+      for (const auto& [name, value] : self.def_.args())
+        if (const Attribute* given = def.args().Find(name))
+          if (schema && !schema->TakesArgument(name) && *given == value)
+            def.mutable_args().Remove(name);
       def.Engine(self.def_.engine()).IsGradientOp(true);
       self.answer_.ops.push_back(std::move(def));
     });

@@ -43,20 +43,6 @@ OPKIT_INLINE void SetNumber(Tensor& tensor, int64_t i, double value) {
   });
 }
 
-OPKIT_INLINE Tensor MakeTestTensor(const Shape& shape, DType dtype, uint64_t seed) {
-  Tensor out(shape, dtype);
-  CheckRandom random(seed);
-  for (int64_t i = 0; i < shape.numel() * NumbersPerElement(dtype); ++i) {
-    const double u = random.Uniform();
-    const bool odd = random.Next() & 1;
-    SetNumber(out, i,
-              dtype == DType::kBool ? (odd ? 1 : 0)
-              : IsInteger(dtype)    ? 1 + static_cast<int>(u * 5)
-                                    : (odd ? -(0.25 + u) : 0.25 + u));
-  }
-  return out;
-}
-
 OPKIT_INLINE Tensor CopyOf(const Tensor& tensor) {
   Tensor out;
   if (tensor.initialized()) out.CopyFrom(tensor);
@@ -115,6 +101,21 @@ OPKIT_INLINE double DefaultTolerance(DType dtype) {
 }
 
 }  // namespace detail
+
+OPKIT_INLINE Tensor RandomTensor(const Shape& shape, DType dtype, uint64_t seed) {
+  Tensor out(shape, dtype);
+  detail::CheckRandom random(seed);
+  for (int64_t i = 0; i < shape.numel() * detail::NumbersPerElement(dtype); ++i) {
+    const double u = random.Uniform();
+    const bool odd = random.Next() & 1;
+    detail::SetNumber(out, i,
+                      dtype == DType::kBool ? (odd ? 1 : 0)
+                      : IsInteger(dtype)    ? 1 + static_cast<int>(u * 5)
+                                            : (odd ? -(0.25 + u) : 0.25 + u));
+  }
+  return out;
+}
+
 }  // namespace opkit
 
 #endif  // OPKIT_OP_CHECK_IMPL_CHECK_DATA_IPP_

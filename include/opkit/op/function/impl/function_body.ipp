@@ -50,7 +50,7 @@ class FunctionStateHandle {
     owns_state_ = true;
     if (const auto* direct = dynamic_cast<const DirectState*>(state_->op.get())) {
       const opkit_kernel& kernel = node.functions.abi;
-      direct_ = node.is_forward() ? kernel.forward : kernel.backward;
+      later_direct_ = node.is_forward() ? kernel.forward : kernel.backward;
       direct_instance_ = direct->instance;
     }
     if (node.functions.shares_state && node.is_forward()) LeaveForBackward(node);
@@ -66,11 +66,13 @@ class FunctionStateHandle {
   // The state; null without one, and after the operator that made it is destroyed.
   IntrusivePtr<StatefulOp> op() const { return state_ ? state_->op : IntrusivePtr<StatefulOp>(); }
   OpStatus Run(const FunctionNode& node, std::span<const OpTensor> inputs,
-               std::span<OpTensor> outputs, OpResource& resource) const {
+               std::span<OpTensor> outputs, OpResource& resource) {
     if (!state_->op)
       return OpStatus::Failure("the operator ", node.record->name,
                                " that made the state is destroyed");
-    return state_->op->Run(node.pass, inputs, outputs, resource);
+    OpStatus status = state_->op->Run(node.pass, inputs, outputs, resource);
+    direct_ = later_direct_;
+    return status;
   }
 
   // The mutex that a run holds while several operators share the state; else null.
@@ -112,7 +114,8 @@ class FunctionStateHandle {
 
   FunctionStatePtr state_;
   FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
-  decltype(opkit_kernel::forward) direct_ = nullptr;  // in place of the state's Run
+  // In place of the state's Run, from the second run on: the state takes note of the first.
+  decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;
 };

@@ -76,6 +76,7 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
   schema.SetOrigin(record->library)
+      .ParsesAttributes()
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);
         if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);

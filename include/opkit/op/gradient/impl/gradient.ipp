@@ -104,8 +104,10 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
     if (maker.CopyDeviceOption()) op.Device(def.device());
     if (maker.CopyEngine()) op.Engine(def.engine());
     if (!maker.CopyArguments()) continue;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
     for (const NamedAttribute& arg : def.args())
-      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
+      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
+        op.Arg(arg.name, arg.value);
   }
   return meta;
 }

@@ -76,7 +76,7 @@ class GradientChecker {
     weights_.resize(outputs.size());
     for (size_t o = 0; o < outputs.size(); ++o) {
       if (!IsFloatingPoint(outputs[o].dtype())) continue;
-      weights_[o] = MakeTestTensor(outputs[o].shape(), outputs[o].dtype(), options_.seed + o);
+      weights_[o] = RandomTensor(outputs[o].shape(), outputs[o].dtype(), options_.seed + o);
       g_output[o] = names.Of(def_.outputs()[o]);
       ws_.CreateTensor(g_output[o].dense)->CopyFrom(weights_[o]);
     }

@@ -38,6 +38,13 @@ inline std::string NameOf(const std::vector<ValueSchema>& values, const char* wh
              : StrCat(what, " ", i);
 }
 
+// "one of `valid`, `same`"
+inline std::string ValueList(const std::vector<std::string>& values) {
+  std::string out = "one of";
+  for (const std::string& value : values) out += StrCat(out == "one of" ? " `" : ", `", value, "`");
+  return out;
+}
+
 // The pairs among the first few inputs and outputs: a predicate may allow any number of them.
 inline std::string InplaceList(const OpSchema& schema) {
   constexpr int kShown = 8;
@@ -62,7 +69,10 @@ OPKIT_INLINE std::string ToMarkdown(const OpSchema& schema) {
     out += "\n**Attributes**\n\n| name | type | default | |\n|---|---|---|---|\n";
     for (const AttributeSchema& attribute : schema.attributes())
       out += StrCat("| ", detail::Cell(attribute.name), " | ",
-                    attribute.type ? ToString(*attribute.type) : "any", " | ",
+                    !attribute.values.empty() ? detail::Cell(detail::ValueList(attribute.values))
+                    : attribute.type          ? ToString(*attribute.type)
+                                              : "any",
+                    " | ",
                     attribute.required        ? "required"
                     : attribute.default_value ? detail::Cell(ToString(*attribute.default_value))
                                               : std::string(),

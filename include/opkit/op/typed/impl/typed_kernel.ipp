@@ -50,15 +50,11 @@ OPKIT_INLINE void TypedBinding::InferOutputs(FunctionRef<void()> wait) {
   op_.inference().Infer(op_.def(), inputs_, infer, wait);
   op_.inference().Keep();
 }
-OPKIT_INLINE void TypedBinding::CopyStrided(std::vector<Tensor>& copies,
-                                            FunctionRef<void(const Tensor&, Tensor*)> copy) {
-  copies.reserve(inputs_.size());
-  for (const Tensor*& input : inputs_) {
-    if (!input || (input->is_dense() && input->layout().is_standard())) continue;
-    Tensor& dense = copies.emplace_back(input->device());
-    copy(*input, &dense);
-    input = &dense;
-  }
+OPKIT_INLINE void TypedBinding::NotStandard(size_t i) const {
+  throw Error(ErrorCode::kUnsupported,
+              StrCat("input ", i, " '", schema_->inputs()[i].name, "' of ", op_.def(),
+                     " needs the standard layout; convert first"),
+              inputs_[i]);
 }
 OPKIT_INLINE void TypedBinding::NoVersionFor(int i, std::initializer_list<DType> versions) const {
   throw Error(ErrorCode::kTypeMismatch,

@@ -347,8 +347,11 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                  int32_t* num_outputs) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
+      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
       if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
-      const auto [inputs, outputs] = schema.Arity(ArgumentsOfAbi(node->attrs, node->num_attrs));
+      if (std::string why = schema.VerifyArguments(args); !why.empty())
+        return OpStatus::Failure(why);
+      const auto [inputs, outputs] = schema.Arity(args);
       *num_inputs = inputs;
       *num_outputs = outputs;
       return OpStatus();

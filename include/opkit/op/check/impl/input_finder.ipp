@@ -1,18 +1,17 @@
-#include "check_inputs.hpp"
+// The definitions of opkit/op/check/input_finder.hpp.
+#ifndef OPKIT_OP_CHECK_IMPL_INPUT_FINDER_IPP_
+#define OPKIT_OP_CHECK_IMPL_INPUT_FINDER_IPP_
 
 #include <algorithm>
 
-#include "opkit/op/check/check_data.hpp"
-#include "program.hpp"
+#include "opkit/op/check/input_finder.hpp"
 
-namespace cli {
-namespace {
-
-using namespace opkit;
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
 // All lists of `count` items.
 template <class T>
-std::vector<std::vector<T>> Lists(const std::vector<T>& items, size_t count) {
+std::vector<std::vector<T>> ListsOf(const std::vector<T>& items, size_t count) {
   std::vector<std::vector<T>> lists = {{}};
   for (size_t i = 0; i < count; ++i) {
     std::vector<std::vector<T>> longer;
@@ -23,9 +22,7 @@ std::vector<std::vector<T>> Lists(const std::vector<T>& items, size_t count) {
   return lists;
 }
 
-}  // namespace
-
-InputFinder::InputFinder(const OpSchema& schema, const OperatorDef& def, std::vector<Shape> shapes)
+OPKIT_INLINE InputFinder::InputFinder(const OpSchema& schema, const OperatorDef& def, Shapes shapes)
     : schema_(schema), def_(def), count_(def.inputs().size()) {
   if (shapes.empty())
     shapes_ = {{{2, 3}}, {{4}}, {{2, 3, 4}}, {{4, 4}}, {{1, 2, 5, 5}}};
@@ -33,12 +30,12 @@ InputFinder::InputFinder(const OpSchema& schema, const OperatorDef& def, std::ve
     shapes_ = {std::move(shapes)};
 }
 
-std::vector<InputTypes> InputFinder::Find() {
+OPKIT_INLINE std::vector<InputTypes> InputFinder::Find() {
   std::vector<InputTypes> found = FindAlike();
-  return found.empty() ? FindMixed() : found;
+  return found.empty() ? FindMixed(1) : found;
 }
 
-std::vector<InputTypes> InputFinder::FindAlike() {
+OPKIT_INLINE std::vector<InputTypes> InputFinder::FindAlike() {
   DTypes dtypes = ClaimedDTypes();
   const bool claims = !dtypes.empty();
   if (!claims)
@@ -55,54 +52,49 @@ std::vector<InputTypes> InputFinder::FindAlike() {
   return tells_apart ? found : of_first;
 }
 
-std::vector<InputTypes> InputFinder::FindMixed() {
-  constexpr size_t kMostInputs = 3;  // or there would be too many lists
+OPKIT_INLINE std::vector<InputTypes> InputFinder::FindMixed(size_t most, const DTypes& given) {
+  constexpr size_t kMostInputs = 3;
   std::vector<InputTypes> found;
   if (count_ == 0 || count_ > kMostInputs) return found;
   std::vector<Shapes> lists = shapes_;
   if (lists[0].size() == 1) {
     Shapes alike;
     for (const Shapes& shapes : shapes_) alike.push_back(shapes[0]);
-    lists = Lists(alike, count_);
+    if (shapes_.size() > 1) alike.insert(alike.end(), {{3}, {3, 4}, {}});  // beside [2, 3]
+    lists = ListsOf(alike, count_);
   }
   for (const Shapes& shapes : lists)
-    for (const DTypes& dtypes :
-         Lists<DType>({DType::kFloat32, DType::kInt64, DType::kInt32, DType::kBool}, count_))
-      if (found.empty()) Try(dtypes, shapes, &found);
+    if (!given.empty() && found.size() < most) Try(given, shapes, &found);
+  if (!found.empty()) return found;
+  const DTypes usual = {DType::kFloat32, DType::kInt64, DType::kInt32, DType::kBool};
+  for (const Shapes& shapes : lists)
+    for (const DTypes& dtypes : ListsOf(usual, count_))
+      if (found.size() < most) Try(dtypes, shapes, &found);
   return found;
 }
 
-InputFinder::DTypes InputFinder::ClaimedDTypes() const {
+OPKIT_INLINE InputFinder::DTypes InputFinder::ClaimedDTypes() const {
   DTypes claimed;
   for (const ValueSchema& input : schema_.inputs())
     for (const DType dtype : input.dtypes)
-      if (std::find(claimed.begin(), claimed.end(), dtype) == claimed.end())
-        claimed.push_back(dtype);
+      if (!std::ranges::count(claimed, dtype)) claimed.push_back(dtype);
   return claimed;
 }
 
-void InputFinder::Try(const DTypes& dtypes, const Shapes& shapes, std::vector<InputTypes>* found) {
+OPKIT_INLINE void InputFinder::Try(const DTypes& dtypes, const Shapes& shapes,
+                                   std::vector<InputTypes>* found) {
   InputTypes inputs;
   for (size_t i = 0; i < count_; ++i)
     inputs.emplace_back(dtypes[dtypes.size() > 1 ? i : 0], shapes[shapes.size() > 1 ? i : 0]);
   try {
     schema_.InferOutputs(def_, inputs);
     found->push_back(std::move(inputs));
-  } catch (const Error& error) {
-    if (refusal_.empty()) refusal_ = Describe(error);
+  } catch (...) {
+    if (refusal_.empty()) refusal_ = CurrentError().message();
   }
 }
 
-std::string TextOf(const InputTypes& inputs) {
-  std::string out;
-  for (const TensorInfo& info : inputs) out += (out.empty() ? "" : ", ") + ToString(info);
-  return out.empty() ? "no inputs" : out;
-}
-std::vector<Tensor> MakeTensors(const InputTypes& inputs) {
-  std::vector<Tensor> out;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    out.push_back(detail::MakeTestTensor(inputs[i].shape.ToShape(), inputs[i].dtype, i + 1));
-  return out;
-}
+}  // namespace detail
+}  // namespace opkit
 
-}  // namespace cli
+#endif  // OPKIT_OP_CHECK_IMPL_INPUT_FINDER_IPP_

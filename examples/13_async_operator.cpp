@@ -1,0 +1,58 @@
+// An operator that waits for something else: its answer comes from a thread of its own, while the
+// thread that runs the graph goes on.
+//   g++ -std=c++20 -Isingle_include examples/13_async_operator.cpp -o async && ./async
+#include <chrono>
+#include <cstdio>
+#include <opkit/opkit.hpp>
+#include <thread>
+
+using namespace opkit;
+
+class AskOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  ~AskOp() override {
+    if (answer_.joinable()) answer_.join();  // it uses this operator's tensors
+  }
+  bool HasAsyncPart() const override { return true; }
+  bool RunOnDevice() override {
+    if (answer_.joinable()) answer_.join();
+    const Tensor& x = Input(0);
+    OPKIT_ENFORCE(x.is_dense(), "call Contiguous() on the input first");
+    float* y = Output(0, x.shape(), x.dtype())->mutable_data<float>();
+    // By value: when this thread works, RunOnDevice has returned. Its members are there.
+    answer_ = std::thread([this, in = x.data<float>(), y, count = x.numel()] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // a network, a disk
+      for (int64_t i = 0; i < count; ++i) y[i] = -in[i];
+      const bool answered = count > 0;
+      SetEventFinished(answered ? nullptr : "nothing was asked");  // the last word of the run
+    });
+    return true;
+  }
+
+ private:
+  std::thread answer_;
+};
+OPERATOR_SCHEMA(Ask).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Ask, AskOp);
+
+int main() {
+  Workspace ws;
+  *ws.CreateTensor("x") = Tensor::From<float>({2}, {1, 2});
+  auto op = CreateOperator(OperatorDef("Ask", {"x"}, {"y"}), &ws);
+
+  op->RunAsync();
+  std::printf("meanwhile, the event is %s\n", ToString(op->event().Query()));
+  op->event().Finish();  // or Run() in place of both, or a plan, which waits where y is read
+  const std::vector<float> y = ws.GetTensor("y")->ToVector<float>();
+  std::printf("%g %g\n", y[0], y[1]);
+
+  *ws.GetTensor("x") = Tensor::From<float>({0}, {});
+  try {
+    op->Run();
+  } catch (const Error& error) {  // what the thread said, with the node
+    std::printf("%s\n", error.what());
+    return y == std::vector<float>{-1, -2} ? 0 : 1;
+  }
+  return 1;
+}

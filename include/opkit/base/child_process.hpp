@@ -1,0 +1,53 @@
+// RunInChild: work in a process of its own, so that code of others that crashes or hangs there is a
+// sentence here. The check of an operator and the command line run what they test so.
+#ifndef OPKIT_BASE_CHILD_PROCESS_HPP_
+#define OPKIT_BASE_CHILD_PROCESS_HPP_
+
+#include <string>
+
+#include "opkit/base/function_ref.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct ChildOutcome {
+  std::string answer;   // the last that the work gave
+  std::string failure;  // "crashes" or "hangs"; empty: the child ended well
+  std::string how;      // "signal 11 (Segmentation fault)", "no end within 60 s"
+  std::string step;     // what it said last that it was about to do
+};
+
+// How the work talks to the process that waits for it.
+class ChildVoice {
+ public:
+  explicit ChildVoice(int to) : to_(to) {}
+  // The next step, whose time begins.
+  void Step(const std::string& step) const;
+  // The answer, which stays when what comes after it crashes or hangs.
+  void Answer(const std::string& answer) const;
+
+ private:
+  int to_;
+};
+
+// How the child ends after its work: as a program does, with the destructors of what was loaded, or
+// at once.
+enum class ChildEnd { kNormal, kAtOnce };
+
+// Runs `work` in a forked child and waits for it; a step that lasts longer than `seconds` is a
+// hang. Neither the child nor what it starts outlives this call, and the child does not outlive the
+// calling thread. An exception of the work is thrown here as an Error with its code and message.
+// Error (kOperatorFailed) where the system gives no process.
+//
+// The child has the calling thread alone: thread pools and CPU streams start threads anew there,
+// and a lock of the program's own that another thread holds at this moment stays locked there.
+ChildOutcome RunInChild(double seconds, FunctionRef<ChildEnd(const ChildVoice& voice)> work);
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/base/impl/child_process.ipp"
+#endif
+
+#endif  // OPKIT_BASE_CHILD_PROCESS_HPP_

@@ -1,0 +1,96 @@
+// The finalizers of loaded libraries: each is called once, when its library is unloaded or when the
+// process ends, before the destructors of static objects. For the definitions of library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
+#define OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+
+#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/function/function_calls.hpp"
+#include "opkit/plugin/load/shared_object.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether this thread loads, unloads or finalizes a library.
+OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
+
+// exit() calls what was registered with atexit, destructors of static objects included, the last
+// registered first. The finalizers are registered anew whenever a library may have made static
+// objects: when it is loaded, and when a function of a kernel of it has returned for the first
+// time.
+class Finalizers {
+ public:
+  // Whether the process ends: a library's own objects may be gone before the operators that the
+  // program still holds.
+  static bool ProcessEnds() { return Global().process_ends_.load(std::memory_order_relaxed); }
+
+  // `image` is initialized. Call must come before its end.
+  static void Add(const LibraryImage& image) {
+    Finalizers& self = Global();
+    const std::lock_guard lock(self.mutex_);
+    self.pending_.push_back({&image, getpid()});
+    Register();
+  }
+  static void Call(const LibraryImage& image) {
+    Finalizers& self = Global();
+    const std::lock_guard lock(self.mutex_);
+    if (std::erase_if(self.pending_, [&](const Pending& one) { return one.image == &image; }))
+      Finalize(image);
+  }
+  static void Register() {
+    std::atexit([] { Global().CallAll(); });
+  }
+
+ private:
+  struct Pending {
+    const LibraryImage* image;
+    pid_t process;
+  };
+  static Finalizers& Global() {
+    static auto* finalizers = new Finalizers;  // operators may outlive every static object
+    return *finalizers;
+  }
+  // A forked child has neither the threads nor the sole right to the files that its parent's
+  // finalizers end.
+  void CallAll() {
+    process_ends_.store(true, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    while (!pending_.empty()) {
+      const Pending last = pending_.back();
+      pending_.pop_back();
+      if (last.process == getpid()) Finalize(*last.image);
+    }
+  }
+  static void Finalize(const LibraryImage& image) {
+    if (!image.library->finalize) return;
+    const bool had_table = std::exchange(t_has_library_table, true);
+    HostErrorScope message;
+    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
+    t_has_library_table = had_table;
+  }
+
+  std::recursive_mutex mutex_;  // held while a finalizer runs, which may call exit()
+  std::vector<Pending> pending_;
+  std::atomic<bool> process_ends_{false};  // relaxed: nothing is published by it
+};
+
+// Which functions of a kernel have returned once.
+class KernelCalls : public RefCounted {
+ public:
+  enum Function : unsigned { kCreate = 1, kForward = 2, kBackward = 4 };
+  void Returned(Function function) {
+    if (!(seen_.fetch_or(function, std::memory_order_relaxed) & function))  // a set of bits alone
+      Finalizers::Register();
+  }
+
+ private:
+  std::atomic<unsigned> seen_{0};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_

@@ -1,0 +1,130 @@
+// Operators that crash or hang while they are checked: a sentence in the report, and the program
+// that asked goes on.
+#include <csignal>
+#include <memory>
+
+#include "op/check/checked_ops.hpp"
+#include "opkit/engine/context_parallel_for.hpp"
+
+namespace check_crash_test {
+using namespace checked_ops;
+
+namespace {
+
+CheckOptions InChild() {
+  CheckOptions options;
+  options.in_child = true;
+  return options;
+}
+
+// What RunOnDevice computes with: of no use when it has returned, whatever its stack holds then.
+struct Arrays {
+  const float* volatile in;
+  float* volatile out;
+};
+struct Forget {
+  ~Forget() {
+    arrays.in = nullptr;
+    arrays.out = nullptr;
+  }
+  Arrays& arrays;
+};
+template <class Context>
+class ByReferenceOp final : public Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    static auto& arrays = *new Arrays;
+    arrays.in = In(*this);
+    arrays.out = OutLike(*this);
+    const Forget forget{arrays};
+    ParallelFor(context_, x.numel(), [&](int64_t i) { arrays.out[i] = -arrays.in[i]; });
+    return true;
+  }
+};
+SCHEMA_OF_ONE(BadByReference);
+REGISTER_CPU_OPERATOR(BadByReference, ByReferenceOp<CPUContext>);
+REGISTER_CPU_STREAM_OPERATOR(BadByReference, ByReferenceOp<CPUStreamContext>);
+NO_GRADIENT(BadByReference);
+
+constexpr auto kOfOddRank = [](auto& op) {
+  if (op.Input(0).rank() == 3) std::raise(SIGSEGV);
+  kDouble(op);
+};
+SCHEMA_OF_ONE(BadAtRank3);
+REGISTER_CPU_OPERATOR(BadAtRank3, LambdaOp<kOfOddRank>);
+
+constexpr auto kForEver = [](auto&) {
+  for (volatile bool wait = true; wait;) {
+  }
+};
+SCHEMA_OF_ONE(BadForEver);
+REGISTER_CPU_OPERATOR(BadForEver, LambdaOp<kForEver>);
+
+OPERATOR_SCHEMA(BadInferenceCrash)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction([](InferenceContext&) { std::abort(); });
+REGISTER_CPU_OPERATOR(BadInferenceCrash, LambdaOp<kDouble>);
+
+}  // namespace
+
+TEST_CASE("a body for a stream that captures by reference is a sentence with the way to mend it") {
+  const CheckReport report = CheckOperator("BadByReference", InChild());
+  INFO(ToString(report));
+  REQUIRE(report.findings.size() == 1);
+  const std::string& found = report.findings[0];
+  CHECK(found.starts_with("operator BadByReference crashes: "));
+  CHECK(found.find("is the body of ParallelFor or Launch a [&]? It runs when RunOnDevice has "
+                   "returned and its variables are gone: capture by value, [=]") !=
+        std::string::npos);
+  CHECK(found.ends_with("  [cpu_stream/reference; float32[2, 3]]"));
+  CHECK(report.runs > 10);
+}
+
+TEST_CASE("a crash is told with the operator and what was tried, and findings before it stay") {
+  const CheckReport report = CheckOperator("BadAtRank3", InChild());
+  INFO(ToString(report));
+  CHECK(ToString(report).starts_with("operator BadAtRank3: 1 wrong in "));
+  REQUIRE(report.findings.size() == 1);
+  CHECK(report.findings[0] ==
+        "operator BadAtRank3 crashes: signal 11 (Segmentation fault), run by Run  [cpu/reference; "
+        "float32[2, 3, 5]]");
+  CHECK(report.notes == std::vector<std::string>{"its gradient, none is registered"});
+  Expect(CheckOperator("BadInferenceCrash", InChild()),
+         {"operator BadInferenceCrash crashes: signal 6 (Aborted), in its inference"});
+}
+
+TEST_CASE("a run that does not end is a sentence") {
+  CheckOptions hasty = InChild();
+  hasty.hang_seconds = 0.5;
+  const CheckReport report = CheckOperator("BadForEver", hasty);
+  INFO(ToString(report));
+  REQUIRE(report.findings.size() == 1);
+  CHECK(report.findings[0].starts_with("operator BadForEver hangs: no end within 0.5 s"));
+}
+
+TEST_CASE("a program whose streams and pool are in use checks operators in a child all the same") {
+  CPUStreamContext used;
+  ParallelFor(used, 10, [](int64_t) {});
+  used.FinishDeviceComputation();
+  opkit::ParallelFor(1 << 20, [](int64_t) {});
+  Expect("BadByReference", {"operator BadByReference crashes"}, InChild());
+}
+
+TEST_CASE("the operator's errors cross from the child with their code") {
+  OperatorDef def("BadAtRank3", {"x"}, {"y"});
+  CheckOptions none = InChild();
+  none.num_inputs = 5;
+  try {
+    CheckOperator("BadAtRank3", none);
+    FAIL("accepted");
+  } catch (const opkit::Error& error) {
+    CHECK(error.code() == opkit::ErrorCode::kInvalidArgument);
+    CHECK(error.message().starts_with("CheckOperator finds no node of BadAtRank3: "));
+  }
+}
+
+}  // namespace check_crash_test
