@@ -2868,7 +2868,8 @@ class InvocationScope {
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
-    if (SpanSink* sink = detail::CurrentSpanSink(); sink && token.id != previous_.id) [[unlikely]]
+    if (SpanSink* sink = detail::CurrentSpanSink();
+        sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
   }
   void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
@@ -7096,10 +7097,11 @@ class ThreadPool;
 
 // A unit of work embedded in a record of its owner's (an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
-// free it. It runs under the invocation that was current when it was made.
+// free it. It runs under `invocation`, by default the one that was current when it was made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
-  explicit PoolTask(RunFunction run) : run(run), invocation(CurrentInvocation()) {}
+  explicit PoolTask(RunFunction run, Invocation invocation = CurrentInvocation())
+      : run(run), invocation(invocation) {}
 
   RunFunction run;
   Invocation invocation;
@@ -11395,6 +11397,8 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
+    if (span_ != 0) [[unlikely]]  // before anybody sees the end, and may end the profile
+      if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                   std::memory_order_release);
@@ -11406,8 +11410,6 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     }
     waiters_ = nullptr;
   }
-  if (span_ != 0) [[unlikely]]
-    if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
   if (callbacks.empty()) return true;
   const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
   for (auto& callback : callbacks) callback();

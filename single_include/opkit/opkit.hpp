@@ -2950,7 +2950,8 @@ class InvocationScope {
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
-    if (SpanSink* sink = detail::CurrentSpanSink(); sink && token.id != previous_.id) [[unlikely]]
+    if (SpanSink* sink = detail::CurrentSpanSink();
+        sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
   }
   void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
@@ -3726,10 +3727,11 @@ class ThreadPool;
 
 // A unit of work embedded in a record of its owner's (an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
-// free it. It runs under the invocation that was current when it was made.
+// free it. It runs under `invocation`, by default the one that was current when it was made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
-  explicit PoolTask(RunFunction run) : run(run), invocation(CurrentInvocation()) {}
+  explicit PoolTask(RunFunction run, Invocation invocation = CurrentInvocation())
+      : run(run), invocation(invocation) {}
 
   RunFunction run;
   Invocation invocation;
@@ -13699,6 +13701,8 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
+    if (span_ != 0) [[unlikely]]  // before anybody sees the end, and may end the profile
+      if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                   std::memory_order_release);
@@ -13710,8 +13714,6 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     }
     waiters_ = nullptr;
   }
-  if (span_ != 0) [[unlikely]]
-    if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
   if (callbacks.empty()) return true;
   const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
   for (auto& callback : callbacks) callback();
@@ -15594,7 +15596,7 @@ class EngineCore final : public AsyncEngine {
 
  private:
   struct Runner : PoolTask {
-    explicit Runner(EngineCore* core) : PoolTask(&RunRunner), core(core) {}
+    explicit Runner(EngineCore* core) : PoolTask(&RunRunner, Invocation{}), core(core) {}
     static void RunRunner(PoolTask* self) noexcept {
       auto* runner = static_cast<Runner*>(self);
       runner->core->RunReady(runner);
@@ -17632,8 +17634,8 @@ namespace opkit::inline OPKIT_ABI {
 // The trace event format's JSON object form. Spans are complete events (X) on the track of their
 // thread; the time in which a custom operator's own code runs is a slice "MyOp::user_code" inside
 // it. What goes on after its span is an async pair (b, e) that ends with the operator's event;
-// arrows (s, f) lead from the push of a task to its run. Times are microseconds with three
-// decimals. Bytes of a name that are no UTF-8 become U+FFFD.
+// arrows (bind_id) lead from the push of a task, a complete event without duration, to its run.
+// Times are microseconds with three decimals. Bytes of a name that are no UTF-8 become U+FFFD.
 // Error: kFailedPrecondition where the file cannot be written.
 void WriteChromeTrace(const Profile& profile, const std::string& path);
 
@@ -30747,7 +30749,7 @@ class ReplayCore::Impl final : public ReplayCore {
   enum class Work { kNone, kLead, kNodes };
 
   struct Helper : PoolTask {
-    Helper() : PoolTask(&Main) {}
+    Helper() : PoolTask(&Main, Invocation{}) {}
     static void Main(PoolTask* task) noexcept {
       Helper* helper = static_cast<Helper*>(task);
       const IntrusivePtr<Impl> core = std::move(helper->core);
@@ -31192,14 +31194,21 @@ class ChromeTrace {
       out_ += R"(,"wait_us":)";
       AppendMicroseconds(out_, span.begin - span.pushed);
     }
-    out_ += "}}";
-    if (span.completed >= 0) {
-      Pair("b", name, span, span.begin, span.thread);
-      Pair("e", name, span, span.completed, span.thread);
+    out_ += '}';
+    const bool is_task = span.pushed >= 0 && span.pusher >= 0;
+    if (is_task) Flow(span, "flow_in");
+    out_ += '}';
+    if (is_task) {  // an arrow needs a slice to begin at, and a push may have none around it
+      BeginEscaped("X", name, span.pushed);
+      Duration(0);
+      Thread(span.pusher);
+      out_ += R"(,"cat":"push")";
+      Flow(span, "flow_out");
+      out_ += '}';
     }
-    if (span.pushed >= 0 && span.pusher >= 0) {
-      Pair("s", name, span, span.pushed, span.pusher);
-      Pair("f", name, span, span.begin, span.thread);
+    if (span.completed >= 0) {
+      Asynchronous("b", name, span, span.begin);
+      Asynchronous("e", name, span, span.completed);
     }
   }
   void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
@@ -31211,15 +31220,22 @@ class ChromeTrace {
     AppendInteger(out_, span.id);
     out_ += "}}";
   }
-  // One of two events that belong together by the invocation's id.
-  void Pair(const char* phase, const std::string& name, const ProfileSpan& span, int64_t time,
-            int thread) {
-    BeginEscaped(phase, name, time);
-    Thread(thread);
-    const bool is_flow = *phase == 's' || *phase == 'f';
-    out_ += is_flow ? R"(,"cat":"push","id":)" : R"(,"cat":"asynchronous","id":)";
+  // One end of the arrow that has the invocation's id.
+  void Flow(const ProfileSpan& span, const char* end) {
+    out_ += R"(,"bind_id":)";
     AppendInteger(out_, span.id);
-    out_ += *phase == 'f' ? R"(,"bp":"e"})" : "}";
+    out_ += R"(,")";
+    out_ += end;
+    out_ += R"(":true)";
+  }
+  // One of two events that belong together by the invocation's id.
+  void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
+                    int64_t time) {
+    BeginEscaped(phase, name, time);
+    Thread(span.thread);
+    out_ += R"(,"cat":"asynchronous","id":)";
+    AppendInteger(out_, span.id);
+    out_ += '}';
   }
 
   void Begin(const char* phase, std::string_view name, int64_t time) {
@@ -31711,8 +31727,9 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   record.custom = now.custom;
   record.type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan;
   record.kind = now.kind;
-  record.device_type = device ? static_cast<int8_t>(device->type) : int8_t{0};
-  record.device_index = device ? static_cast<int8_t>(device->index) : int8_t{0};
+  const Device place = device ? *device : Device{};
+  record.device_type = static_cast<int8_t>(place.type);
+  record.device_index = static_cast<int8_t>(place.index);
   record.begin = Ticks();
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "opkit/device/invocation.hpp"
 #include "support/error_of.hpp"
 #include "support/watchdog.hpp"
 
@@ -479,6 +480,34 @@ TEST_CASE("a waiter may end the event while the thread that finishes it is still
     event.reset();
     finisher.join();
   }
+}
+
+// Notes what an event is while its end is recorded.
+struct EndSink final : opkit::SpanSink {
+  void Open(opkit::Invocation&, opkit::SpanNames, const opkit::Device*, bool) noexcept override {}
+  void Close() noexcept override {}
+  void Completed(uint64_t id) noexcept override {
+    if (id == span) seen = event->state()->status();
+  }
+  void Pushed(const opkit::Invocation&, opkit::SpanNames) noexcept override {}
+
+  uint64_t span = 0;
+  Event* event = nullptr;
+  EventStatus seen = EventStatus::kInitialized;
+};
+
+TEST_CASE("the end of an event is recorded before anybody sees it") {
+  static EndSink sink;
+  Event event(opkit::Device{});
+  sink.span = opkit::detail::NextInvocationIds(1);
+  sink.event = &event;
+  event.state()->SetSpan(sink.span);
+  event.state()->Schedule();
+  opkit::detail::g_span_sink = &sink;
+  event.state()->Complete({});
+  opkit::detail::g_span_sink = nullptr;
+  CHECK(sink.seen == EventStatus::kScheduled);
+  CHECK(event.Query() == EventStatus::kSuccess);
 }
 
 }  // namespace

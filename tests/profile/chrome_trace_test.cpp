@@ -94,18 +94,24 @@ TEST_CASE("what goes on after its span is an asynchronous pair, a push an arrow 
   task.pusher = 0;
   profile.spans = {issued, task};
   const Trace trace(profile);
-  const auto begin = trace.Of("b"), end = trace.Of("e"), from = trace.Of("s"), to = trace.Of("f");
+  const auto begin = trace.Of("b"), end = trace.Of("e"), slices = trace.Of("X");
   REQUIRE(begin.size() == 1);
   REQUIRE(end.size() == 1);
   CHECK(begin[0].at("id") == end[0].at("id"));
   CHECK(begin[0].at("cat") == end[0].at("cat"));
   CHECK(end[0].at("ts").dump() == "0.5");
-  REQUIRE(from.size() == 1);
-  REQUIRE(to.size() == 1);
-  CHECK(from[0].at("tid") == 1);
-  CHECK(to[0].at("tid") == 2);
-  CHECK(from[0].at("id") == to[0].at("id"));
-  CHECK(trace.Of("X")[1].at("args").at("wait_us").dump() == "0.018");
+  REQUIRE(slices.size() == 3);
+  const Json &run = slices[1], &push = slices[2];
+  CHECK(run.at("tid") == 2);
+  CHECK(run.at("flow_in") == true);
+  CHECK(run.at("args").at("wait_us").dump() == "0.018");
+  CHECK(push.at("tid") == 1);
+  CHECK(push.at("ts").dump() == "0.012");
+  CHECK(push.at("dur").dump() == "0.0");
+  CHECK(push.at("cat") == "push");
+  CHECK(push.at("flow_out") == true);
+  CHECK(push.at("bind_id") == run.at("bind_id"));
+  CHECK_FALSE(slices[0].contains("bind_id"));
 }
 
 TEST_CASE("any bytes of a name make a trace that is valid JSON") {

@@ -257,6 +257,35 @@ TEST_CASE("what is pushed to an engine has a span of its own, with its name and 
   CHECK(Named(profile, "inside").at(0).parent == task[0].id);
 }
 
+TEST_CASE("a worker that an engine has woken runs nothing of who woke it but the tasks") {
+  const Session session;
+  {
+    Engine engine({.threads = 1});
+    std::atomic<bool> begun{false}, ended{false};
+    {
+      const ProfileScope scope("pusher");
+      engine.Push(
+          [&] {
+            begun = true;
+            begun.notify_all();
+            ended.wait(false);
+          },
+          {}, {});
+      begun.wait(false);  // so that the worker has it
+    }
+    ended = true;
+    ended.notify_all();
+    engine.WaitForAll();
+  }
+  CHECK(Named(Profiler::Read(), "pusher").size() == 1);
+}
+
+TEST_CASE("a scope has no device but the CPU") {
+  const Session session;
+  { const ProfileScope scope("scope"); }
+  CHECK(Named(Profiler::Read(), "scope").at(0).device == Device{});
+}
+
 TEST_CASE("counters, markers and frames are kept by time") {
   const Session session;
   ProfileCount("queue", 3);

@@ -21,10 +21,11 @@ class ThreadPool;
 
 // A unit of work embedded in a record of its owner's (an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
-// free it. It runs under the invocation that was current when it was made.
+// free it. It runs under `invocation`, by default the one that was current when it was made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
-  explicit PoolTask(RunFunction run) : run(run), invocation(CurrentInvocation()) {}
+  explicit PoolTask(RunFunction run, Invocation invocation = CurrentInvocation())
+      : run(run), invocation(invocation) {}
 
   RunFunction run;
   Invocation invocation;

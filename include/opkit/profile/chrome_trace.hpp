@@ -10,8 +10,8 @@ namespace opkit::inline OPKIT_ABI {
 // The trace event format's JSON object form. Spans are complete events (X) on the track of their
 // thread; the time in which a custom operator's own code runs is a slice "MyOp::user_code" inside
 // it. What goes on after its span is an async pair (b, e) that ends with the operator's event;
-// arrows (s, f) lead from the push of a task to its run. Times are microseconds with three
-// decimals. Bytes of a name that are no UTF-8 become U+FFFD.
+// arrows (bind_id) lead from the push of a task, a complete event without duration, to its run.
+// Times are microseconds with three decimals. Bytes of a name that are no UTF-8 become U+FFFD.
 // Error: kFailedPrecondition where the file cannot be written.
 void WriteChromeTrace(const Profile& profile, const std::string& path);
 

@@ -107,7 +107,7 @@ class EngineCore final : public AsyncEngine {
 
  private:
   struct Runner : PoolTask {
-    explicit Runner(EngineCore* core) : PoolTask(&RunRunner), core(core) {}
+    explicit Runner(EngineCore* core) : PoolTask(&RunRunner, Invocation{}), core(core) {}
     static void RunRunner(PoolTask* self) noexcept {
       auto* runner = static_cast<Runner*>(self);
       runner->core->RunReady(runner);

@@ -80,14 +80,21 @@ class ChromeTrace {
       out_ += R"(,"wait_us":)";
       AppendMicroseconds(out_, span.begin - span.pushed);
     }
-    out_ += "}}";
-    if (span.completed >= 0) {
-      Pair("b", name, span, span.begin, span.thread);
-      Pair("e", name, span, span.completed, span.thread);
+    out_ += '}';
+    const bool is_task = span.pushed >= 0 && span.pusher >= 0;
+    if (is_task) Flow(span, "flow_in");
+    out_ += '}';
+    if (is_task) {  // an arrow needs a slice to begin at, and a push may have none around it
+      BeginEscaped("X", name, span.pushed);
+      Duration(0);
+      Thread(span.pusher);
+      out_ += R"(,"cat":"push")";
+      Flow(span, "flow_out");
+      out_ += '}';
     }
-    if (span.pushed >= 0 && span.pusher >= 0) {
-      Pair("s", name, span, span.pushed, span.pusher);
-      Pair("f", name, span, span.begin, span.thread);
+    if (span.completed >= 0) {
+      Asynchronous("b", name, span, span.begin);
+      Asynchronous("e", name, span, span.completed);
     }
   }
   void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
@@ -99,15 +106,22 @@ class ChromeTrace {
     AppendInteger(out_, span.id);
     out_ += "}}";
   }
-  // One of two events that belong together by the invocation's id.
-  void Pair(const char* phase, const std::string& name, const ProfileSpan& span, int64_t time,
-            int thread) {
-    BeginEscaped(phase, name, time);
-    Thread(thread);
-    const bool is_flow = *phase == 's' || *phase == 'f';
-    out_ += is_flow ? R"(,"cat":"push","id":)" : R"(,"cat":"asynchronous","id":)";
+  // One end of the arrow that has the invocation's id.
+  void Flow(const ProfileSpan& span, const char* end) {
+    out_ += R"(,"bind_id":)";
     AppendInteger(out_, span.id);
-    out_ += *phase == 'f' ? R"(,"bp":"e"})" : "}";
+    out_ += R"(,")";
+    out_ += end;
+    out_ += R"(":true)";
+  }
+  // One of two events that belong together by the invocation's id.
+  void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
+                    int64_t time) {
+    BeginEscaped(phase, name, time);
+    Thread(span.thread);
+    out_ += R"(,"cat":"asynchronous","id":)";
+    AppendInteger(out_, span.id);
+    out_ += '}';
   }
 
   void Begin(const char* phase, std::string_view name, int64_t time) {

@@ -163,8 +163,9 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   record.custom = now.custom;
   record.type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan;
   record.kind = now.kind;
-  record.device_type = device ? static_cast<int8_t>(device->type) : int8_t{0};
-  record.device_index = device ? static_cast<int8_t>(device->index) : int8_t{0};
+  const Device place = device ? *device : Device{};
+  record.device_type = static_cast<int8_t>(place.type);
+  record.device_index = static_cast<int8_t>(place.index);
   record.begin = Ticks();
 }
 

@@ -231,7 +231,7 @@ class ReplayCore::Impl final : public ReplayCore {
   enum class Work { kNone, kLead, kNodes };
 
   struct Helper : PoolTask {
-    Helper() : PoolTask(&Main) {}
+    Helper() : PoolTask(&Main, Invocation{}) {}
     static void Main(PoolTask* task) noexcept {
       Helper* helper = static_cast<Helper*>(task);
       const IntrusivePtr<Impl> core = std::move(helper->core);
