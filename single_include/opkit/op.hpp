@@ -8812,8 +8812,13 @@ class OperatorIdentity final : public FailureContext {
   int line = 0;
 };
 
-// The schema of the operator that this thread constructs, which must declare what is read.
-inline constinit thread_local const OpSchema* t_schema_in_construction = nullptr;
+// Refuses the arguments that the schema of the operator that this thread constructs does not
+// declare. CreateOperator sets it: schemas are none of this header's.
+struct ArgumentCheck {
+  const OpSchema* schema = nullptr;
+  void (*check)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
+};
+inline constinit thread_local ArgumentCheck t_argument_check;
 
 }  // namespace detail
 
@@ -14320,11 +14325,8 @@ OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
 }
 OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
-  const OpSchema* schema = detail::t_schema_in_construction;
-  if (!schema || schema->name() != type() || schema->TakesArgument(name)) return;
-  Throw(ErrorCode::kInvalidArgument, "operator ", type(), " reads the argument '", name,
-        "', which its schema does not declare", schema->SuggestArgument(name),
-        "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
+  const detail::ArgumentCheck& check = detail::t_argument_check;
+  if (check.schema) check.check(*check.schema, type(), name);
 }
 OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
   CheckDeclared(name);
@@ -14560,15 +14562,23 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
 }
 
+// The check of ArgumentCheck.
+inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::string_view name) {
+  if (schema.name() != type || schema.TakesArgument(name)) return;
+  Throw(ErrorCode::kInvalidArgument, "operator ", type, " reads the argument '", name,
+        "', which its schema does not declare", schema.SuggestArgument(name),
+        "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
+}
+
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
   struct InConstruction {
-    const OpSchema* const outer;
-    ~InConstruction() { t_schema_in_construction = outer; }
+    const ArgumentCheck outer;
+    ~InConstruction() { t_argument_check = outer; }
   };
   try {
-    const InConstruction scope{std::exchange(t_schema_in_construction, &schema)};
+    const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);

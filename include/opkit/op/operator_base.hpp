@@ -71,8 +71,13 @@ class OperatorIdentity final : public FailureContext {
   int line = 0;
 };
 
-// The schema of the operator that this thread constructs, which must declare what is read.
-inline constinit thread_local const OpSchema* t_schema_in_construction = nullptr;
+// Refuses the arguments that the schema of the operator that this thread constructs does not
+// declare. CreateOperator sets it: schemas are none of this header's.
+struct ArgumentCheck {
+  const OpSchema* schema = nullptr;
+  void (*check)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
+};
+inline constinit thread_local ArgumentCheck t_argument_check;
 
 }  // namespace detail
 

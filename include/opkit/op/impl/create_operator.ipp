@@ -116,15 +116,23 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
 }
 
+// The check of ArgumentCheck.
+inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::string_view name) {
+  if (schema.name() != type || schema.TakesArgument(name)) return;
+  Throw(ErrorCode::kInvalidArgument, "operator ", type, " reads the argument '", name,
+        "', which its schema does not declare", schema.SuggestArgument(name),
+        "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
+}
+
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
   struct InConstruction {
-    const OpSchema* const outer;
-    ~InConstruction() { t_schema_in_construction = outer; }
+    const ArgumentCheck outer;
+    ~InConstruction() { t_argument_check = outer; }
   };
   try {
-    const InConstruction scope{std::exchange(t_schema_in_construction, &schema)};
+    const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);

@@ -217,11 +217,8 @@ OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
 }
 OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
-  const OpSchema* schema = detail::t_schema_in_construction;
-  if (!schema || schema->name() != type() || schema->TakesArgument(name)) return;
-  Throw(ErrorCode::kInvalidArgument, "operator ", type(), " reads the argument '", name,
-        "', which its schema does not declare", schema->SuggestArgument(name),
-        "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
+  const detail::ArgumentCheck& check = detail::t_argument_check;
+  if (check.schema) check.check(*check.schema, type(), name);
 }
 OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
   CheckDeclared(name);
