@@ -13,6 +13,7 @@
 
 #include "engine_programs.hpp"
 #include "graph_programs.hpp"
+#include "support/thread_sanitizer.hpp"
 
 namespace {
 
