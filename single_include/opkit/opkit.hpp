@@ -6386,7 +6386,7 @@ class OperatorIdentity final : public FailureContext {
 // declare. CreateOperator sets it: schemas are none of this header's.
 struct ArgumentCheck {
   const OpSchema* schema = nullptr;
-  void (*check)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
+  void (*refuse)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
 };
 inline constinit thread_local ArgumentCheck t_argument_check;
 
@@ -19058,8 +19058,8 @@ OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
 }
 OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
-  const detail::ArgumentCheck& check = detail::t_argument_check;
-  if (check.schema) check.check(*check.schema, type(), name);
+  const detail::ArgumentCheck& checked = detail::t_argument_check;
+  if (checked.schema) checked.refuse(*checked.schema, type(), name);
 }
 OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
   CheckDeclared(name);

@@ -75,7 +75,7 @@ class OperatorIdentity final : public FailureContext {
 // declare. CreateOperator sets it: schemas are none of this header's.
 struct ArgumentCheck {
   const OpSchema* schema = nullptr;
-  void (*check)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
+  void (*refuse)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
 };
 inline constinit thread_local ArgumentCheck t_argument_check;
 

@@ -217,8 +217,8 @@ OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
 }
 OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
-  const detail::ArgumentCheck& check = detail::t_argument_check;
-  if (check.schema) check.check(*check.schema, type(), name);
+  const detail::ArgumentCheck& checked = detail::t_argument_check;
+  if (checked.schema) checked.refuse(*checked.schema, type(), name);
 }
 OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
   CheckDeclared(name);
