@@ -2737,14 +2737,14 @@ namespace opkit::inline OPKIT_ABI {
 
 struct Device;
 
-// What is running, wherever it runs: an operator that another one invokes keeps its kind, and has
+// The kind of work, wherever it runs: an operator that another one invokes keeps its kind, and has
 // the other's id as its parent.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions
-  kSubOperator,     // unused; was an operator inside another one
-  kUserCode,        // a scope that an author opened
+  // 3 was an operator inside another one, which an older library may still hand over.
+  kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
   kRun,    // of an executor or a net
@@ -9227,10 +9227,11 @@ namespace detail {
 // The backends that are asked for, in order: by the node, by the preferences for its operator and
 // for all, and the plain operator.
 OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
-// Those of them that no kernel of the program has, each with the sentence of WhyNoBackend.
+// The backends of BackendOrder that no kernel of the program has, each with the sentence of
+// WhyNoBackend.
 OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBackends(
     const OperatorDef& def);
-// Throws the first of them as an Error (kNotFound).
+// Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose

@@ -2819,14 +2819,14 @@ namespace opkit::inline OPKIT_ABI {
 
 struct Device;
 
-// What is running, wherever it runs: an operator that another one invokes keeps its kind, and has
+// The kind of work, wherever it runs: an operator that another one invokes keeps its kind, and has
 // the other's id as its parent.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions
-  kSubOperator,     // unused; was an operator inside another one
-  kUserCode,        // a scope that an author opened
+  // 3 was an operator inside another one, which an older library may still hand over.
+  kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
   kRun,    // of an executor or a net
@@ -4944,6 +4944,14 @@ std::string DisplayName(const ProfileSpan& span);
 // "copy", "run", "task" or "phase".
 const char* DomainOf(const ProfileSpan& span);
 
+namespace detail {
+// Whether the times of the span in which none of its children runs are its author's code.
+inline bool HasUserCode(const ProfileSpan& span) {
+  return span.kind == InvocationKind::kCustomOperator && !span.adopted;
+}
+std::string UserCodeName(const ProfileSpan& span);
+}  // namespace detail
+
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PROFILE_HPP_
@@ -6797,10 +6805,11 @@ namespace detail {
 // The backends that are asked for, in order: by the node, by the preferences for its operator and
 // for all, and the plain operator.
 OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
-// Those of them that no kernel of the program has, each with the sentence of WhyNoBackend.
+// The backends of BackendOrder that no kernel of the program has, each with the sentence of
+// WhyNoBackend.
 OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBackends(
     const OperatorDef& def);
-// Throws the first of them as an Error (kNotFound).
+// Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
@@ -15032,6 +15041,7 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
   const char* name = "";
   alignas(std::max_align_t) unsigned char storage[OpClosureType::kSmallBytes];
 
+  SpanNames span_names() const { return {InternName(name)}; }
   OpDetails& details() const;
   std::span<Access> accesses() {
     return {access_count <= 1 ? &only_access : details().accesses, Index(access_count)};
@@ -15697,8 +15707,7 @@ class EngineCore final : public AsyncEngine {
     const OpFrame frame{this, op, t_engine.frame};
     t_engine.frame = &frame;
     try {
-      const auto scope =
-          InvocationScope::Adopt(op->invocation, [&] { return SpanNames{InternName(op->name)}; });
+      const auto scope = InvocationScope::Adopt(op->invocation, [&] { return op->span_names(); });
       op->EndClosure(/*call=*/true, completion);
     } catch (...) {
       op->SetThrown(std::current_exception());
@@ -15863,7 +15872,7 @@ inline OpSlot EngineCore::Prepare(VarList reads, VarList writes, const PushOptio
   const Invocation pusher = CurrentInvocation();
   op->invocation = {NextInvocationIds(1), pusher.id, InvocationKind::kTask, pusher.custom};
   if (SpanSink* sink = CurrentSpanSink()) [[unlikely]]
-    sink->Pushed(op->invocation, {InternName(op->name)});
+    sink->Pushed(op->invocation, op->span_names());
   try {
     if (options.device.type != DeviceType::kCPU) [[unlikely]] {
       if (closure.asynchronous) {
@@ -16161,8 +16170,7 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   const Device device = op->details().device;
   Event event(device);
   try {
-    const auto scope =
-        InvocationScope::Adopt(op->invocation, [&] { return SpanNames{InternName(op->name)}; });
+    const auto scope = InvocationScope::Adopt(op->invocation, [&] { return op->span_names(); });
     // Exceptions of the closure stay in the operation: a stream may skip the work of others for
     // them.
     IssueFunctionOf(device)(
@@ -17325,12 +17333,16 @@ OPKIT_INLINE void TaskGroup::Wait() {
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE std::string detail::UserCodeName(const ProfileSpan& span) {
+  return StrCat(InternedName(span.custom), "::user_code");
+}
+
 OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
   const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
   if (span.custom == 0) return name;
   const std::string path = InternedName(span.custom);
   if (span.kind == InvocationKind::kCustomOperator)
-    return span.adopted ? StrCat(path, "::user_code") : path;
+    return span.adopted ? detail::UserCodeName(span) : path;
   return StrCat(path, "::", name);
 }
 
@@ -17387,27 +17399,33 @@ inline size_t Utf8Length(std::string_view text) {
   return 0;
 }
 
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte that is none's.
+template <class F>
+void ForEachCharacter(std::string_view text, F f) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
 // In quotes, escaped as RFC 8259 asks; U+FFFD for each byte that is no UTF-8.
 inline void AppendJsonString(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
-  while (!text.empty()) {
-    const size_t length = Utf8Length(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    if (length == 0) {
-      out += "\xEF\xBF\xBD";
-    } else if (first == '"' || first == '\\') {
+  ForEachCharacter(text, [&](std::string_view character) {
+    const auto first = static_cast<unsigned char>(character[0]);
+    if (first == '"' || first == '\\') {
       out += '\\';
-      out += text[0];
+      out += character;
     } else if (first < 0x20) {
       out += "\\u00";
       out += kHex[first >> 4];
       out += kHex[first & 15];
     } else {
-      out += text.substr(0, length);
+      out += character;
     }
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
+  });
   out += '"';
 }
 
@@ -17437,12 +17455,25 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
 
 // ---- opkit/profile/nesting.hpp
-// Walks the spans of a profile as they nest on their threads.
+// The spans of a profile as they nest on their threads, and what spans of one name share.
 #ifndef OPKIT_PROFILE_NESTING_HPP_
 #define OPKIT_PROFILE_NESTING_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+// A value for each of the names that spans display: they are few, and composed of interned ones.
+template <class Value>
+class PerName {
+ public:
+  // The same for all nodes unless the node is given.
+  Value& Of(const ProfileSpan& span, uint32_t node = 0) {
+    return values_[{span.name, span.custom, span.kind, span.adopted, node}];
+  }
+
+ private:
+  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t>, Value> values_;
+};
 
 // Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which
 // none of its children runs, and close(span, self) with the sum of these times.
@@ -17513,12 +17544,10 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     std::vector<int64_t> times;
   };
   std::map<std::pair<std::string, std::string>, Sums> sums;
-  // Interned names are looked up once each.
-  using Key = std::tuple<uint32_t, uint32_t, uint32_t, InvocationKind, bool>;
-  std::map<Key, Sums*> known;
+  detail::PerName<Sums*> known;
   const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
     const uint32_t node_name = options.by_node ? span.node : 0;
-    Sums*& found = known[{span.name, span.custom, node_name, span.kind, span.adopted}];
+    Sums*& found = known.Of(span, node_name);
     if (found) return *found;
     const std::string name = DisplayName(span), node = InternedName(node_name);
     found = &sums[{name, node}];
@@ -17791,7 +17820,7 @@ class Recorder final : public SpanSink {
   void Close() noexcept override;
   void Completed(uint64_t id) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
-  void Note(ProfileRecord::Type type, uint32_t name, double value = 0) noexcept;
+  void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
 
   // A chunk's place in the bound on memory. False where there is none.
   bool TakeChunk();
@@ -17851,17 +17880,19 @@ OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
   ::opkit::WritePerfettoTrace(Read(), path);
 }
 
+namespace detail {
+inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
+  if (CurrentSpanSink()) Recorder::Get().Note(type, InternName(name), value);
+}
+}  // namespace detail
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
-  if (detail::CurrentSpanSink())
-    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kCounter, InternName(counter), value);
+  detail::Note(detail::ProfileRecord::Type::kCounter, counter, value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
-  if (detail::CurrentSpanSink())
-    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kMarker, InternName(name));
+  detail::Note(detail::ProfileRecord::Type::kMarker, name);
 }
 OPKIT_INLINE void ProfileFrame(std::string_view name) {
-  if (detail::CurrentSpanSink())
-    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kFrame, InternName(name));
+  detail::Note(detail::ProfileRecord::Type::kFrame, name);
 }
 
 OPKIT_INLINE bool detail::ProfileByEnvironment() {
@@ -31150,8 +31181,7 @@ class ChromeTrace {
     WalkSpans(
         profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
         [&](const ProfileSpan& span, int64_t begin, int64_t end) {
-          if (span.kind == InvocationKind::kCustomOperator && !span.adopted)
-            WriteUserCode(span, begin, end);
+          if (HasUserCode(span)) WriteUserCode(span, begin, end);
         },
         [](const ProfileSpan&, int64_t) {});
     for (const ProfileCounter& counter : profile_.counters) {
@@ -31222,7 +31252,7 @@ class ChromeTrace {
     }
   }
   void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
-    Begin("X", StrCat(InternedName(span.custom), "::user_code"), begin);
+    Begin("X", UserCodeName(span), begin);
     Duration(end - begin);
     Thread(span.thread);
     Category(span);
@@ -31283,9 +31313,7 @@ class ChromeTrace {
   }
   // Escaped and in quotes; spans share few names.
   const std::string& NameOf(const ProfileSpan& span) {
-    const uint64_t key = uint64_t{span.custom} << 33 | uint64_t{span.name} << 1 |
-                         (span.kind == InvocationKind::kCustomOperator ? 1u : 0u);
-    std::string& name = names_[span.adopted ? 1 : 0][key];
+    std::string& name = names_.Of(span);
     if (name.empty()) AppendJsonString(name, DisplayName(span));
     return name;
   }
@@ -31297,7 +31325,7 @@ class ChromeTrace {
   const int64_t pid_;
   std::string out_;
   bool first_ = true;
-  std::map<uint64_t, std::string> names_[2];
+  PerName<std::string> names_;
 };
 
 }  // namespace detail
@@ -31391,11 +31419,7 @@ class PerfettoTrace {
   static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
   static std::string Utf8(std::string_view text) {
     std::string out;
-    while (!text.empty()) {
-      const size_t length = Utf8Length(text);
-      out += length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length);
-      text.remove_prefix(length == 0 ? 1 : length);
-    }
+    ForEachCharacter(text, [&](std::string_view character) { out += character; });
     return out;
   }
 
@@ -31471,9 +31495,8 @@ class PerfettoTrace {
           Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
         },
         [&](const ProfileSpan& span, int64_t from, int64_t to) {
-          if (span.kind != InvocationKind::kCustomOperator || span.adopted) return;
-          Event(sequence, kBegin, from, StrCat(InternedName(span.custom), "::user_code"),
-                DomainOf(span));
+          if (!HasUserCode(span)) return;
+          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
           end(to);
         },
         [&](const ProfileSpan& span, int64_t) { end(span.end); });
@@ -31552,7 +31575,7 @@ class PerfettoTrace {
     return track;
   }
   const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_[{span.custom, span.name, span.kind, span.adopted}];
+    std::string& name = names_.Of(span);
     if (name.empty()) name = DisplayName(span);
     return name;
   }
@@ -31562,7 +31585,7 @@ class PerfettoTrace {
   const uint64_t pid_;
   uint64_t sequences_ = 0, tracks_ = 0;
   ProtoMessage out_;
-  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool>, std::string> names_;
+  PerName<std::string> names_;
 };
 
 }  // namespace detail
@@ -31772,7 +31795,6 @@ OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noex
   Add(record);
 }
 OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, uint32_t name, double value) noexcept {
-  if (!is_running()) return;
   ProfileRecord record;
   record.begin = Ticks();
   record.end = std::bit_cast<uint64_t>(value);

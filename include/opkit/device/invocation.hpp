@@ -16,14 +16,14 @@ namespace opkit::inline OPKIT_ABI {
 
 struct Device;
 
-// What is running, wherever it runs: an operator that another one invokes keeps its kind, and has
+// The kind of work, wherever it runs: an operator that another one invokes keeps its kind, and has
 // the other's id as its parent.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions
-  kSubOperator,     // unused; was an operator inside another one
-  kUserCode,        // a scope that an author opened
+  // 3 was an operator inside another one, which an older library may still hand over.
+  kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
   kRun,    // of an executor or a net

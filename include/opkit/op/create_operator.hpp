@@ -31,10 +31,11 @@ namespace detail {
 // The backends that are asked for, in order: by the node, by the preferences for its operator and
 // for all, and the plain operator.
 OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
-// Those of them that no kernel of the program has, each with the sentence of WhyNoBackend.
+// The backends of BackendOrder that no kernel of the program has, each with the sentence of
+// WhyNoBackend.
 OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBackends(
     const OperatorDef& def);
-// Throws the first of them as an Error (kNotFound).
+// Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose

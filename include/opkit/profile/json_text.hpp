@@ -33,27 +33,33 @@ inline size_t Utf8Length(std::string_view text) {
   return 0;
 }
 
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte that is none's.
+template <class F>
+void ForEachCharacter(std::string_view text, F f) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
 // In quotes, escaped as RFC 8259 asks; U+FFFD for each byte that is no UTF-8.
 inline void AppendJsonString(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
-  while (!text.empty()) {
-    const size_t length = Utf8Length(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    if (length == 0) {
-      out += "\xEF\xBF\xBD";
-    } else if (first == '"' || first == '\\') {
+  ForEachCharacter(text, [&](std::string_view character) {
+    const auto first = static_cast<unsigned char>(character[0]);
+    if (first == '"' || first == '\\') {
       out += '\\';
-      out += text[0];
+      out += character;
     } else if (first < 0x20) {
       out += "\\u00";
       out += kHex[first >> 4];
       out += kHex[first & 15];
     } else {
-      out += text.substr(0, length);
+      out += character;
     }
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
+  });
   out += '"';
 }
 

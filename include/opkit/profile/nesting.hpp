@@ -1,13 +1,28 @@
-// Walks the spans of a profile as they nest on their threads.
+// The spans of a profile as they nest on their threads, and what spans of one name share.
 #ifndef OPKIT_PROFILE_NESTING_HPP_
 #define OPKIT_PROFILE_NESTING_HPP_
 
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "opkit/profile/profile.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+// A value for each of the names that spans display: they are few, and composed of interned ones.
+template <class Value>
+class PerName {
+ public:
+  // The same for all nodes unless the node is given.
+  Value& Of(const ProfileSpan& span, uint32_t node = 0) {
+    return values_[{span.name, span.custom, span.kind, span.adopted, node}];
+  }
+
+ private:
+  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t>, Value> values_;
+};
 
 // Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which
 // none of its children runs, and close(span, self) with the sum of these times.

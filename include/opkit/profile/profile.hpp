@@ -66,6 +66,14 @@ std::string DisplayName(const ProfileSpan& span);
 // "copy", "run", "task" or "phase".
 const char* DomainOf(const ProfileSpan& span);
 
+namespace detail {
+// Whether the times of the span in which none of its children runs are its author's code.
+inline bool HasUserCode(const ProfileSpan& span) {
+  return span.kind == InvocationKind::kCustomOperator && !span.adopted;
+}
+std::string UserCodeName(const ProfileSpan& span);
+}  // namespace detail
+
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS

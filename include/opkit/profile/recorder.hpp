@@ -130,7 +130,7 @@ class Recorder final : public SpanSink {
   void Close() noexcept override;
   void Completed(uint64_t id) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
-  void Note(ProfileRecord::Type type, uint32_t name, double value = 0) noexcept;
+  void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
 
   // A chunk's place in the bound on memory. False where there is none.
   bool TakeChunk();

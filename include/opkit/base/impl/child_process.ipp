@@ -22,8 +22,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What the child writes: a letter, the size of the text, the text. That of an exception begins with
-// its code.
+// A record of the child is a letter, the size of its text, and the text. The text of an exception
+// begins with its code.
 enum class ChildRecord : char { kStep = 's', kAnswer = 'a', kThrown = 't' };
 
 // Reads what the child writes, each record at most until its deadline.

@@ -203,8 +203,7 @@ class EngineCore final : public AsyncEngine {
     const OpFrame frame{this, op, t_engine.frame};
     t_engine.frame = &frame;
     try {
-      const auto scope =
-          InvocationScope::Adopt(op->invocation, [&] { return SpanNames{InternName(op->name)}; });
+      const auto scope = InvocationScope::Adopt(op->invocation, [&] { return op->span_names(); });
       op->EndClosure(/*call=*/true, completion);
     } catch (...) {
       op->SetThrown(std::current_exception());

@@ -23,7 +23,7 @@ struct CheckOptions {
   Arguments args;       // the node's arguments; required ones must be here
   int num_inputs = -1;  // default: as many as the schema names, else its smallest number
   int num_outputs = -1;
-  // Of generated inputs: one for each, or one for all. {{64, 1024}, {3}}
+  // Shapes of generated inputs: one for each, or one for all. {{64, 1024}, {3}}
   std::vector<Shape> input_shapes;
   // Several cases, whose inputs all have one shape. Without either: a mixed dozen, and where
   // inference accepts none of these, inputs of different shapes that it accepts.

@@ -2,8 +2,6 @@
 #ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 #define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 
-#include <map>
-
 #include "opkit/base/index.hpp"
 #include "opkit/base/output_file.hpp"
 #include "opkit/profile/chrome_trace.hpp"
@@ -26,8 +24,7 @@ class ChromeTrace {
     WalkSpans(
         profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
         [&](const ProfileSpan& span, int64_t begin, int64_t end) {
-          if (span.kind == InvocationKind::kCustomOperator && !span.adopted)
-            WriteUserCode(span, begin, end);
+          if (HasUserCode(span)) WriteUserCode(span, begin, end);
         },
         [](const ProfileSpan&, int64_t) {});
     for (const ProfileCounter& counter : profile_.counters) {
@@ -98,7 +95,7 @@ class ChromeTrace {
     }
   }
   void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
-    Begin("X", StrCat(InternedName(span.custom), "::user_code"), begin);
+    Begin("X", UserCodeName(span), begin);
     Duration(end - begin);
     Thread(span.thread);
     Category(span);
@@ -159,9 +156,7 @@ class ChromeTrace {
   }
   // Escaped and in quotes; spans share few names.
   const std::string& NameOf(const ProfileSpan& span) {
-    const uint64_t key = uint64_t{span.custom} << 33 | uint64_t{span.name} << 1 |
-                         (span.kind == InvocationKind::kCustomOperator ? 1u : 0u);
-    std::string& name = names_[span.adopted ? 1 : 0][key];
+    std::string& name = names_.Of(span);
     if (name.empty()) AppendJsonString(name, DisplayName(span));
     return name;
   }
@@ -173,7 +168,7 @@ class ChromeTrace {
   const int64_t pid_;
   std::string out_;
   bool first_ = true;
-  std::map<uint64_t, std::string> names_[2];
+  PerName<std::string> names_;
 };
 
 }  // namespace detail

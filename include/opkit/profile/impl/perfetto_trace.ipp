@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <tuple>
 
 #include "opkit/base/index.hpp"
 #include "opkit/base/output_file.hpp"
@@ -87,11 +86,7 @@ class PerfettoTrace {
   static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
   static std::string Utf8(std::string_view text) {
     std::string out;
-    while (!text.empty()) {
-      const size_t length = Utf8Length(text);
-      out += length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length);
-      text.remove_prefix(length == 0 ? 1 : length);
-    }
+    ForEachCharacter(text, [&](std::string_view character) { out += character; });
     return out;
   }
 
@@ -167,9 +162,8 @@ class PerfettoTrace {
           Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
         },
         [&](const ProfileSpan& span, int64_t from, int64_t to) {
-          if (span.kind != InvocationKind::kCustomOperator || span.adopted) return;
-          Event(sequence, kBegin, from, StrCat(InternedName(span.custom), "::user_code"),
-                DomainOf(span));
+          if (!HasUserCode(span)) return;
+          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
           end(to);
         },
         [&](const ProfileSpan& span, int64_t) { end(span.end); });
@@ -248,7 +242,7 @@ class PerfettoTrace {
     return track;
   }
   const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_[{span.custom, span.name, span.kind, span.adopted}];
+    std::string& name = names_.Of(span);
     if (name.empty()) name = DisplayName(span);
     return name;
   }
@@ -258,7 +252,7 @@ class PerfettoTrace {
   const uint64_t pid_;
   uint64_t sequences_ = 0, tracks_ = 0;
   ProtoMessage out_;
-  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool>, std::string> names_;
+  PerName<std::string> names_;
 };
 
 }  // namespace detail

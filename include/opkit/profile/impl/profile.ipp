@@ -6,12 +6,16 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE std::string detail::UserCodeName(const ProfileSpan& span) {
+  return StrCat(InternedName(span.custom), "::user_code");
+}
+
 OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
   const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
   if (span.custom == 0) return name;
   const std::string path = InternedName(span.custom);
   if (span.kind == InvocationKind::kCustomOperator)
-    return span.adopted ? StrCat(path, "::user_code") : path;
+    return span.adopted ? detail::UserCodeName(span) : path;
   return StrCat(path, "::", name);
 }
 

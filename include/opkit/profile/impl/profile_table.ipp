@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <tuple>
 
 #include "opkit/base/index.hpp"
 #include "opkit/profile/json_text.hpp"
@@ -36,12 +35,10 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     std::vector<int64_t> times;
   };
   std::map<std::pair<std::string, std::string>, Sums> sums;
-  // Interned names are looked up once each.
-  using Key = std::tuple<uint32_t, uint32_t, uint32_t, InvocationKind, bool>;
-  std::map<Key, Sums*> known;
+  detail::PerName<Sums*> known;
   const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
     const uint32_t node_name = options.by_node ? span.node : 0;
-    Sums*& found = known[{span.name, span.custom, node_name, span.kind, span.adopted}];
+    Sums*& found = known.Of(span, node_name);
     if (found) return *found;
     const std::string name = DisplayName(span), node = InternedName(node_name);
     found = &sums[{name, node}];

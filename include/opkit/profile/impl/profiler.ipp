@@ -30,17 +30,19 @@ OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
   ::opkit::WritePerfettoTrace(Read(), path);
 }
 
+namespace detail {
+inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
+  if (CurrentSpanSink()) Recorder::Get().Note(type, InternName(name), value);
+}
+}  // namespace detail
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
-  if (detail::CurrentSpanSink())
-    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kCounter, InternName(counter), value);
+  detail::Note(detail::ProfileRecord::Type::kCounter, counter, value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
-  if (detail::CurrentSpanSink())
-    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kMarker, InternName(name));
+  detail::Note(detail::ProfileRecord::Type::kMarker, name);
 }
 OPKIT_INLINE void ProfileFrame(std::string_view name) {
-  if (detail::CurrentSpanSink())
-    detail::Recorder::Get().Note(detail::ProfileRecord::Type::kFrame, InternName(name));
+  detail::Note(detail::ProfileRecord::Type::kFrame, name);
 }
 
 OPKIT_INLINE bool detail::ProfileByEnvironment() {

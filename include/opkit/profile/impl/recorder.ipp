@@ -198,7 +198,6 @@ OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noex
   Add(record);
 }
 OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, uint32_t name, double value) noexcept {
-  if (!is_running()) return;
   ProfileRecord record;
   record.begin = Ticks();
   record.end = std::bit_cast<uint64_t>(value);

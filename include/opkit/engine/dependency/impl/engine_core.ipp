@@ -56,7 +56,7 @@ inline OpSlot EngineCore::Prepare(VarList reads, VarList writes, const PushOptio
   const Invocation pusher = CurrentInvocation();
   op->invocation = {NextInvocationIds(1), pusher.id, InvocationKind::kTask, pusher.custom};
   if (SpanSink* sink = CurrentSpanSink()) [[unlikely]]
-    sink->Pushed(op->invocation, {InternName(op->name)});
+    sink->Pushed(op->invocation, op->span_names());
   try {
     if (options.device.type != DeviceType::kCPU) [[unlikely]] {
       if (closure.asynchronous) {

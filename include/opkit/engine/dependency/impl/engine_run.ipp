@@ -133,8 +133,7 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   const Device device = op->details().device;
   Event event(device);
   try {
-    const auto scope =
-        InvocationScope::Adopt(op->invocation, [&] { return SpanNames{InternName(op->name)}; });
+    const auto scope = InvocationScope::Adopt(op->invocation, [&] { return op->span_names(); });
     // Exceptions of the closure stay in the operation: a stream may skip the work of others for
     // them.
     IssueFunctionOf(device)(
