@@ -18,6 +18,7 @@
 #include <exception>
 #include <fcntl.h>
 #include <initializer_list>
+#include <iosfwd>
 #include <linux/futex.h>
 #include <new>
 #include <optional>
@@ -204,12 +205,12 @@ class Text {
   Text(bool b) : Text(b ? "true" : "false") {}
   Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
   template <class T>
-    requires std::is_integral_v<T>
-  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
+  requires std::is_integral_v<T> Text(T integer)
+      : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
     value_.integer = static_cast<int64_t>(integer);
   }
   template <class T>
-    requires requires(const T& value) { std::string_view(ToString(value)); }
+  requires requires(const T& value) { std::string_view(ToString(value)); }
   Text(const T& value) : kind_(Kind::kObject) {
     value_.object = &value;
     append_ = [](std::string& out, const void* object) {
@@ -263,6 +264,17 @@ OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const
                               const Text& i, const Text& j = {}, const Text& k = {},
                               const Text& l = {}, const Text& m = {}, const Text& n = {},
                               const Text& o = {}, const Text& p = {});
+
+// std::cout << shape: whatever has a ToString is printed by it.
+template <class Char, class Traits, class T>
+requires((std::is_class_v<T> ||
+          std::is_enum_v<T>)&&!std::is_convertible_v<const T&, std::string_view> &&
+         requires(const T& value) {
+           std::string_view(ToString(value));
+         }) std::basic_ostream<Char, Traits>
+&operator<<(std::basic_ostream<Char, Traits>& out, const T& value) {
+  return out << ToString(value);
+}
 
 }  // namespace opkit
 
@@ -4065,6 +4077,13 @@ struct ValueSchema {
   std::string name;
   std::string doc;
   std::vector<DType> dtypes;  // empty: any
+
+  // True also for a dtype that is not known.
+  bool Allows(DType dtype) const {
+    for (const DType allowed : dtypes)
+      if (allowed == dtype) return true;
+    return dtypes.empty() || dtype == DType::kUndefined;
+  }
 };
 
 }  // namespace opkit
@@ -8232,7 +8251,8 @@ class OpSchema {
   }
   OpSchema& InputsCanCrossDevices() { return inputs_cross_devices_ = true, *this; }
 
-  // Names, docs and, where it is limited, dtypes of inputs and outputs.
+  // Names, docs and, where they are limited, dtypes of inputs and outputs; another is an Error
+  // (kTypeMismatch) of inference, and of Invoke.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
@@ -8267,6 +8287,8 @@ class OpSchema {
   bool needs_subgraph() const { return needs_subgraph_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
+  // Whether an input or output may only have some dtypes.
+  bool limits_dtypes() const;
   bool has_cost() const { return static_cast<bool>(cost_); }
   int min_inputs() const { return arity_.inputs.least(); }
   int max_inputs() const { return arity_.inputs.most(); }
@@ -12568,8 +12590,8 @@ class ResolvedOperator {
   std::unique_ptr<OperatorBase> op_;
   std::vector<Tensor*> inputs_;  // in the workspace; null where left out
   std::vector<Blob*> outputs_;
-  bool checks_shapes_ = false;  // before the run, for an operator that does not
-  bool selects_ = false;        // some kernel's place depends on the inputs
+  bool checks_types_ = false;  // before the run, for an operator that does not
+  bool selects_ = false;       // some kernel's place depends on the inputs
   std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
 };
 
@@ -13523,6 +13545,19 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
   if (values.size() <= Index(i)) values.resize(Index(i) + 1);
   values[Index(i)] = std::move(value);
 }
+// Throws where a dtype that is known is none of those that the schema declares.
+inline void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                        const std::vector<TensorInfo>& infos) {
+  for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
+    if (const std::vector<DType>& allowed = declared[i].dtypes; !declared[i].Allows(infos[i].dtype))
+      Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
+            ", expected dtype ",
+            allowed.size() == 1 ? ToString(allowed[0]) : StrCat("one of ", allowed));
+}
+inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
+  return std::ranges::any_of(
+      values, [](const ValueSchema& value) { return !value.dtypes.empty(); });
+}
 inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
                       const std::vector<TensorInfo>& outputs) {
   OpCost cost;
@@ -13644,12 +13679,13 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
                   "one (OperatorDef::Subgraph)");
   return VerifyArguments(def.args());
 }
+OPKIT_INLINE bool OpSchema::limits_dtypes() const {
+  return detail::LimitsDTypes(inputs_) || detail::LimitsDTypes(outputs_);
+}
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
-  if (!infer_) return;
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
     known &= !context.HasInput(i) || context.input(i).shape.is_known();
-  if (needs_all_shapes_ && !known) return;
   const auto fail = [&] {
     std::string inputs;
     for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
@@ -13657,7 +13693,13 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   };
   try {
-    infer_(context);
+    detail::CheckDTypes("input", inputs_, context.inputs());
+    if (infer_ && (known || !needs_all_shapes_)) infer_(context);
+    std::vector<TensorInfo>& outputs = context.outputs();
+    for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
+      if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
+        outputs[o].dtype = outputs_[o].dtypes[0];
+    detail::CheckDTypes("output", outputs_, outputs);
   } catch (const NotKnownYet&) {
     if (known) fail();  // else there is nothing to infer yet
   } catch (...) {
@@ -13776,8 +13818,9 @@ struct OpRegistry::State {
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
-      return std::any_of(kernels.begin(), kernels.end(),
-                         [=](const Kernel& kernel) { return kernel.device == device; });
+      return std::any_of(
+          kernels.begin(), kernels.end(),
+          [=](const Kernel& kernel) { return kernel.device == device; });
     }
     void Add(std::string problem) {  // once, however many translation units see it
       if (std::find(problems.begin(), problems.end(), problem) == problems.end())
@@ -13792,6 +13835,9 @@ struct OpRegistry::State {
   const Entry& Get(std::string_view op) const {
     const Entry* entry = Find(op);
     if (entry && entry->Exists()) return *entry;
+    if (const auto known = removed.find(op); known != removed.end())
+      Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered: it was library ",
+            known->second, "'s, which is loaded no more");
     const std::vector<std::string> names = Names();
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
           ops.empty() ? "; nothing is, so no file with operators is linked" : "",
@@ -13818,6 +13864,7 @@ struct OpRegistry::State {
 
   mutable detail::Mutex mutex;
   std::map<std::string, Entry, std::less<>> ops;
+  std::map<std::string, std::string, std::less<>> removed;  // operators by name: their last origin
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
   std::list<Kernel> kept_kernels;
@@ -13953,7 +14000,12 @@ OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
       entry.schema = nullptr;
       entry.schema_owner = {};
     }
-    row = entry.Exists() ? std::next(row) : state_->ops.erase(row);
+    if (entry.Exists()) {
+      ++row;
+    } else {
+      state_->removed[row->first] = origin;
+      row = state_->ops.erase(row);
+    }
   }
 }
 OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
@@ -15643,7 +15695,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     if (inputs_[i]) *inputs_[i] = inputs[i];
   if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
     Select();
-  if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
+  if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
     op_->inference().Infer(
         def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
     op_->inference().Keep();
@@ -15660,7 +15712,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     if (!made.initialized()) [[unlikely]]
       Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
             output.name(), "'; get it with Output(i, shape, dtype) and write to it");
-    if (checks_shapes_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+    if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
       detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
   for (size_t o = 0; o < outputs.size(); ++o)
@@ -15682,7 +15734,7 @@ OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op
   workspace_ = std::move(place.workspace);
   inputs_ = std::move(place.inputs);
   outputs_ = std::move(outputs);
-  checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
+  checks_types_ = (schema_->has_inference() || schema_->limits_dtypes()) && !op_->InfersOutputs();
 }
 OPKIT_INLINE void ResolvedOperator::Select() {
   const detail::RegistryUse use;

@@ -19,6 +19,7 @@
 #include <exception>
 #include <fcntl.h>
 #include <initializer_list>
+#include <iosfwd>
 #include <linux/futex.h>
 #include <list>
 #include <map>
@@ -210,12 +211,12 @@ class Text {
   Text(bool b) : Text(b ? "true" : "false") {}
   Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
   template <class T>
-    requires std::is_integral_v<T>
-  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
+  requires std::is_integral_v<T> Text(T integer)
+      : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
     value_.integer = static_cast<int64_t>(integer);
   }
   template <class T>
-    requires requires(const T& value) { std::string_view(ToString(value)); }
+  requires requires(const T& value) { std::string_view(ToString(value)); }
   Text(const T& value) : kind_(Kind::kObject) {
     value_.object = &value;
     append_ = [](std::string& out, const void* object) {
@@ -269,6 +270,17 @@ OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const
                               const Text& i, const Text& j = {}, const Text& k = {},
                               const Text& l = {}, const Text& m = {}, const Text& n = {},
                               const Text& o = {}, const Text& p = {});
+
+// std::cout << shape: whatever has a ToString is printed by it.
+template <class Char, class Traits, class T>
+requires((std::is_class_v<T> ||
+          std::is_enum_v<T>)&&!std::is_convertible_v<const T&, std::string_view> &&
+         requires(const T& value) {
+           std::string_view(ToString(value));
+         }) std::basic_ostream<Char, Traits>
+&operator<<(std::basic_ostream<Char, Traits>& out, const T& value) {
+  return out << ToString(value);
+}
 
 }  // namespace opkit
 
@@ -5553,6 +5565,13 @@ struct ValueSchema {
   std::string name;
   std::string doc;
   std::vector<DType> dtypes;  // empty: any
+
+  // True also for a dtype that is not known.
+  bool Allows(DType dtype) const {
+    for (const DType allowed : dtypes)
+      if (allowed == dtype) return true;
+    return dtypes.empty() || dtype == DType::kUndefined;
+  }
 };
 
 }  // namespace opkit
@@ -5772,7 +5791,8 @@ class OpSchema {
   }
   OpSchema& InputsCanCrossDevices() { return inputs_cross_devices_ = true, *this; }
 
-  // Names, docs and, where it is limited, dtypes of inputs and outputs.
+  // Names, docs and, where they are limited, dtypes of inputs and outputs; another is an Error
+  // (kTypeMismatch) of inference, and of Invoke.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
@@ -5807,6 +5827,8 @@ class OpSchema {
   bool needs_subgraph() const { return needs_subgraph_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
+  // Whether an input or output may only have some dtypes.
+  bool limits_dtypes() const;
   bool has_cost() const { return static_cast<bool>(cost_); }
   int min_inputs() const { return arity_.inputs.least(); }
   int max_inputs() const { return arity_.inputs.most(); }
@@ -10154,8 +10176,8 @@ class ResolvedOperator {
   std::unique_ptr<OperatorBase> op_;
   std::vector<Tensor*> inputs_;  // in the workspace; null where left out
   std::vector<Blob*> outputs_;
-  bool checks_shapes_ = false;  // before the run, for an operator that does not
-  bool selects_ = false;        // some kernel's place depends on the inputs
+  bool checks_types_ = false;  // before the run, for an operator that does not
+  bool selects_ = false;       // some kernel's place depends on the inputs
   std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
 };
 
@@ -11073,7 +11095,7 @@ template <class T, class Value>
 concept DefaultFor =
     std::is_convertible_v<T, Value> &&
     !(std::is_floating_point_v<T> && std::is_integral_v<Value>)&&std::is_same_v<T, bool> ==
-        std::is_same_v<Value, bool>;
+    std::is_same_v<Value, bool>;
 
 }  // namespace detail
 
@@ -11176,7 +11198,8 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The strings that the attribute may be, or hold.
+  // The strings that the attribute may be, or hold. The first is the default of one string that has
+  // none, as in OpSchema::Arg.
   template <FixedName Name>
   auto Values(std::initializer_list<const char*> values) {
     using Value = detail::AttributeValue<Function, Name>;
@@ -11187,6 +11210,8 @@ class TypedOp {
                   "function");
     if constexpr (kStrings) {
       schema().SetValues(Name.str(), {values.begin(), values.end()});
+      if (std::is_same_v<Value, std::string> && schema().FindAttribute(Name.str())->required)
+        schema().SetDefault(Name.str(), *values.begin());
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -11307,8 +11332,10 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
   [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_typed_op_) = ::opkit::detail::MakeTypedOp( \
       #name, __FILE__, __LINE__,                                                                   \
-      []<class... OpkitTypes>(std::type_identity<OpkitTypes>...) constexpr                         \
-      -> decltype(&name<OpkitTypes...>) { return &name<OpkitTypes...>; })
+      []<class... OpkitTypes>(                                                                     \
+          std::type_identity<OpkitTypes>...) constexpr->decltype(&name<OpkitTypes...>) {           \
+        return &name<OpkitTypes...>;                                                               \
+      })
 
 #endif  // OPKIT_OP_TYPED_OPERATOR_HPP_
 
@@ -11939,20 +11966,21 @@ class Plan {
   const GraphView& view() const;
   int threads() const;
 
-  // Whether the shapes of all inputs are known, from the graph or the last run. Until then the next
-  // four throw kFailedPrecondition.
+  // Whether the shapes of all inputs are known, from the graph or the last run.
   bool has_shapes() const;
-  // The memory that a run takes.
-  MemorySummary memory() const;
-  // The types of all values.
+  // The types of all values: for the shapes of the last run, or of the graph; before the first run
+  // of a graph that leaves some open, what holds for any: float32[N, 3].
   GraphTypes types() const;
   // The type of one. Error (kNotFound) that names the nearest value.
   TensorInfo type(std::string_view value) const;
-  // The kernel selected for a node of graph().
+  // The memory that a run takes. Error (kFailedPrecondition) unless has_shapes().
+  MemorySummary memory() const;
+  // The kernel selected for a node of graph(); Error as for memory().
   NodeChoice choice(int node) const;
 
   // For people: the schedule, the memory plan, the kernel selected for each node, for the shapes of
-  // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}).
+  // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}). Unless has_shapes(),
+  // the nodes and their types.
   std::string Describe() const;
   std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
 
@@ -12641,6 +12669,8 @@ using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 //   std::vector<Tensor> y = Invoke("my_gemm", {a, b});
 class Library {
  public:
+  // No library: is_loaded() is false, and the others are an Error (kFailedPrecondition).
+  Library() = default;
   // Registers every operator of the file, or none. The same unchanged file is loaded once. An
   // operator that exists already gets another backend. Errors: kNotFound for a missing file;
   // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for a file
@@ -12655,9 +12685,9 @@ class Library {
 
   // The file's name, with a number behind it when it is not the first of that name.
   const std::string& name() const { return image().name; }
-  const std::string& path() const { return loaded_->path; }
+  const std::string& path() const { return loaded().path; }
   // The backend of its kernels for operators that existed before.
-  const std::string& backend() const { return loaded_->backend; }
+  const std::string& backend() const { return loaded().backend; }
   // The version of the toolkit that it was compiled with; empty where it does not say.
   std::string version() const {
     const char* version = image().library->version;
@@ -12668,7 +12698,7 @@ class Library {
   }
   // The operators' names, in the library's order.
   std::vector<std::string> operators() const;
-  bool is_loaded() const { return static_cast<bool>(loaded_->image); }
+  bool is_loaded() const { return loaded_ && loaded_->image; }
 
   // Removes every registration and unmaps the file, where nothing in it holds it. Error
   // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive, and from
@@ -12679,6 +12709,7 @@ class Library {
 
  private:
   explicit Library(detail::LoadedLibraryPtr loaded) : loaded_(std::move(loaded)) {}
+  detail::LoadedLibrary& loaded() const;
   const detail::LibraryImage& image() const;
   detail::LoadedLibraryPtr loaded_;
 };
@@ -18252,6 +18283,19 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
   if (values.size() <= Index(i)) values.resize(Index(i) + 1);
   values[Index(i)] = std::move(value);
 }
+// Throws where a dtype that is known is none of those that the schema declares.
+inline void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                        const std::vector<TensorInfo>& infos) {
+  for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
+    if (const std::vector<DType>& allowed = declared[i].dtypes; !declared[i].Allows(infos[i].dtype))
+      Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
+            ", expected dtype ",
+            allowed.size() == 1 ? ToString(allowed[0]) : StrCat("one of ", allowed));
+}
+inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
+  return std::ranges::any_of(
+      values, [](const ValueSchema& value) { return !value.dtypes.empty(); });
+}
 inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
                       const std::vector<TensorInfo>& outputs) {
   OpCost cost;
@@ -18373,12 +18417,13 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
                   "one (OperatorDef::Subgraph)");
   return VerifyArguments(def.args());
 }
+OPKIT_INLINE bool OpSchema::limits_dtypes() const {
+  return detail::LimitsDTypes(inputs_) || detail::LimitsDTypes(outputs_);
+}
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
-  if (!infer_) return;
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
     known &= !context.HasInput(i) || context.input(i).shape.is_known();
-  if (needs_all_shapes_ && !known) return;
   const auto fail = [&] {
     std::string inputs;
     for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
@@ -18386,7 +18431,13 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   };
   try {
-    infer_(context);
+    detail::CheckDTypes("input", inputs_, context.inputs());
+    if (infer_ && (known || !needs_all_shapes_)) infer_(context);
+    std::vector<TensorInfo>& outputs = context.outputs();
+    for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
+      if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
+        outputs[o].dtype = outputs_[o].dtypes[0];
+    detail::CheckDTypes("output", outputs_, outputs);
   } catch (const NotKnownYet&) {
     if (known) fail();  // else there is nothing to infer yet
   } catch (...) {
@@ -18505,8 +18556,9 @@ struct OpRegistry::State {
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
-      return std::any_of(kernels.begin(), kernels.end(),
-                         [=](const Kernel& kernel) { return kernel.device == device; });
+      return std::any_of(
+          kernels.begin(), kernels.end(),
+          [=](const Kernel& kernel) { return kernel.device == device; });
     }
     void Add(std::string problem) {  // once, however many translation units see it
       if (std::find(problems.begin(), problems.end(), problem) == problems.end())
@@ -18521,6 +18573,9 @@ struct OpRegistry::State {
   const Entry& Get(std::string_view op) const {
     const Entry* entry = Find(op);
     if (entry && entry->Exists()) return *entry;
+    if (const auto known = removed.find(op); known != removed.end())
+      Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered: it was library ",
+            known->second, "'s, which is loaded no more");
     const std::vector<std::string> names = Names();
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
           ops.empty() ? "; nothing is, so no file with operators is linked" : "",
@@ -18547,6 +18602,7 @@ struct OpRegistry::State {
 
   mutable detail::Mutex mutex;
   std::map<std::string, Entry, std::less<>> ops;
+  std::map<std::string, std::string, std::less<>> removed;  // operators by name: their last origin
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
   std::list<Kernel> kept_kernels;
@@ -18682,7 +18738,12 @@ OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
       entry.schema = nullptr;
       entry.schema_owner = {};
     }
-    row = entry.Exists() ? std::next(row) : state_->ops.erase(row);
+    if (entry.Exists()) {
+      ++row;
+    } else {
+      state_->removed[row->first] = origin;
+      row = state_->ops.erase(row);
+    }
   }
 }
 OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
@@ -20202,12 +20263,15 @@ inline std::string NameOf(const FunctionOpRecord& record) {
   return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
 }
 
+inline constexpr char kSaysNotWhy[] =
+    "it returned FAIL, which is 0 (SUCCESS is 1); say why with OPKIT_ERROR_MSG << \"…\"";
+
 [[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
                                                         const char* what, const OpStatus& status) {
   std::string text = status.message();
   if (const std::string& more = CurrentHostError().text; !more.empty())
     text += (text.empty() ? "" : ": ") + more;
-  if (text.empty()) text = "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  if (text.empty()) text = kSaysNotWhy;
   Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
@@ -20215,7 +20279,7 @@ inline std::string NameOf(const FunctionOpRecord& record) {
 inline std::string ReasonOf(opkit_status status) {
   const std::string& text = CurrentHostError().text;
   if (!text.empty()) return text;
-  if (status == OPKIT_FAILED) return "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  if (status == OPKIT_FAILED) return kSaysNotWhy;
   return StrCat("it returned status ", status, " without a text");
 }
 // Calls a function of a library, which ought not to throw. An exception that comes all the same is
@@ -21812,7 +21876,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     if (inputs_[i]) *inputs_[i] = inputs[i];
   if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
     Select();
-  if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
+  if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
     op_->inference().Infer(
         def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
     op_->inference().Keep();
@@ -21829,7 +21893,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     if (!made.initialized()) [[unlikely]]
       Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
             output.name(), "'; get it with Output(i, shape, dtype) and write to it");
-    if (checks_shapes_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+    if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
       detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
   for (size_t o = 0; o < outputs.size(); ++o)
@@ -21851,7 +21915,7 @@ OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op
   workspace_ = std::move(place.workspace);
   inputs_ = std::move(place.inputs);
   outputs_ = std::move(outputs);
-  checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
+  checks_types_ = (schema_->has_inference() || schema_->limits_dtypes()) && !op_->InfersOutputs();
 }
 OPKIT_INLINE void ResolvedOperator::Select() {
   const detail::RegistryUse use;
@@ -24148,14 +24212,17 @@ class PlanState final : public RefCounted {
         Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
                                 options_.verify_memory, options_.strict_backends});
   }
-  // Throws what is wrong with the graph whatever the shapes of its inputs are.
-  void CheckForAnyShapes() const {
-    InferGraph(view_);
+  // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
+  // inputs are.
+  void CheckForAnyShapes() {
+    types_for_any_.emplace(InferGraph(view_));
     for (const OperatorDef& def : graph_.nodes()) {
       if (options_.strict_backends) CheckBackends(def);
       if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
     }
   }
+  // What is known of the values whatever the shapes of the inputs are; null where these are known.
+  const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
   // The specialization used last; null while the shapes of the inputs are not known.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
@@ -24174,6 +24241,7 @@ class PlanState final : public RefCounted {
   const GraphView view_;
   std::vector<TensorInfo> inputs_;
   bool inputs_known_ = true;
+  std::optional<GraphTypes> types_for_any_;
   std::unique_ptr<ThreadPool> own_pool_;
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;
@@ -24206,18 +24274,27 @@ inline std::string PassedOver(const std::string& list) {
   for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
   return out + "\n";
 }
+// " float32[2, 3]" for each output of the node.
+inline std::string TypesText(const PlanState& state, int node, const GraphTypes& types) {
+  std::string out;
+  for (const int value : state.view().outputs(node))
+    if (value >= 0) out += " " + ToString(types[value]);
+  return out;
+}
 inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
   const Graph& graph = state.graph();
   const int threads = state.pool().threads();
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
                            threads == 1 ? " thread\n" : " threads\n");
   if (!found) {
-    out += "  the shapes of its inputs are not known yet\n";
-    for (const OperatorDef& def : graph.nodes()) {
+    out += "  kernels and memory: with the first run, since shapes of inputs are open\n";
+    for (const int node : state.view().order()) {
+      out += StrCat("  ", ToString(graph.node(node)), ":",
+                    TypesText(state, node, *state.types_for_any()));
       std::string missing;
-      for (const auto& [backend, why] : MissingBackends(def))
+      for (const auto& [backend, why] : MissingBackends(graph.node(node)))
         missing += StrCat("\n  backend ", backend, ": ", why);
-      if (!missing.empty()) out += StrCat("  ", ToString(def), PassedOver(missing));
+      out += PassedOver(missing);
     }
     return out;
   }
@@ -24235,10 +24312,8 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
     const NodeChoice& choice = found->choice(node);
     const Kernel& kernel = *choice.kernel;
     out += StrCat("  ", step, " ", ToString(graph.node(node)), ": ", kernel.backend, ", ",
-                  kernel.Place());
-    for (int value : state.view().outputs(node))
-      if (value >= 0) out += " " + ToString(found->types()[value]);
-    out += PassedOver(choice.passed_over);
+                  kernel.Place(), TypesText(state, node, found->types()),
+                  PassedOver(choice.passed_over));
   }
   return out;
 }
@@ -24255,9 +24330,13 @@ OPKIT_INLINE const GraphView& Plan::view() const { return state_->view(); }
 OPKIT_INLINE int Plan::threads() const { return state_->pool().threads(); }
 OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->Latest()); }
 OPKIT_INLINE MemorySummary Plan::memory() const { return detail::LatestOf(*state_)->memory(); }
-OPKIT_INLINE GraphTypes Plan::types() const { return detail::LatestOf(*state_)->types(); }
+OPKIT_INLINE GraphTypes Plan::types() const {
+  const auto latest = state_->Latest();
+  return latest ? latest->types() : *state_->types_for_any();
+}
 OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
-  return detail::LatestOf(*state_)->types().at(value);
+  const auto latest = state_->Latest();
+  return (latest ? latest->types() : *state_->types_for_any()).at(value);
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   graph().node(node);  // throws for a node that there is not
@@ -29685,6 +29764,8 @@ class LibraryLoader {
     image.name = UniqueName(name);
     Ask(image, "refuses to be loaded: ", [&] {
       image.library = entry(&ProgramHost());
+      std::string& why = CurrentHostError().text;
+      if (!image.library && why.empty()) why = "its entry returned null and does not say why";
       return image.library ? OPKIT_OK : OPKIT_FAILED;
     });
     loaded->records = ReadLibrary(*image.library, image.name);
@@ -29753,14 +29834,14 @@ class LibraryLoader {
     HostErrorScope message;
     const opkit_status status = CallGuarded(call);
     if (status == OPKIT_OK) return;
-    const std::string& text = CurrentHostError().text;
-    RefuseDescription(image.name, StrCat(failed, text.empty() ? "it does not say why" : text), {},
-                      CodeOfStatus(status));
+    RefuseDescription(image.name, StrCat(failed, ReasonOf(status)), {}, CodeOfStatus(status));
   }
   static bool HasMangledEntry(const SharedObject& object) {
-    return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {
-      return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
-    });
+    return std::ranges::any_of(
+        object.ExportedFunctions(),
+        [](const std::string& function) {
+          return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
+        });
   }
   // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
@@ -29958,8 +30039,12 @@ OPKIT_INLINE std::vector<Library> Library::All() {
   return all;
 }
 
+OPKIT_INLINE detail::LoadedLibrary& Library::loaded() const {
+  if (!loaded_) Throw(ErrorCode::kFailedPrecondition, "this Library is none: it was not loaded");
+  return *loaded_;
+}
 OPKIT_INLINE const detail::LibraryImage& Library::image() const {
-  if (!loaded_->image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
+  if (!loaded().image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
   return *loaded_->image;
 }
 OPKIT_INLINE std::vector<std::string> Library::operators() const {
@@ -29968,7 +30053,7 @@ OPKIT_INLINE std::vector<std::string> Library::operators() const {
   for (const auto& record : loaded_->records) names.push_back(record->name);
   return names;
 }
-OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(*loaded_); }
+OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(loaded()); }
 
 }  // namespace opkit
 

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "opkit/op/inference.hpp"
 
 namespace strings_test {
 namespace somewhere {
@@ -29,6 +32,17 @@ TEST_CASE("StrCat takes one part to sixteen, and calls nest for more") {
   CHECK(StrCat(1, 2, 3, 4, 5, 6, 7, 8, 9) == "123456789");
   CHECK(StrCat(1, 2, 3, 4, 5, 6, 7, 8, 9, 'a', 'b', 'c', 'd', 'e', 'f', 'g') == "123456789abcdefg");
   CHECK(StrCat(StrCat("a", "b"), "c") == "abc");
+}
+
+TEST_CASE("what has a ToString prints to streams as StrCat joins it") {
+  std::ostringstream out;
+  out << opkit::Shape{2, 3} << ' ' << opkit::DType::kInt8 << ' '
+      << opkit::TensorInfo(opkit::DType::kFloat32, {opkit::Sym("N"), 3});
+  CHECK(out.str() == "[2, 3] int8 float32[N, 3]");
+  using namespace opkit;
+  out.str({});
+  out << 1 << 'c' << std::string("text") << "literal" << std::string_view("view") << 1.5 << true;
+  CHECK(out.str() == "1ctextliteralview1.51");
 }
 
 TEST_CASE("StrCat joins every kind of text") {

@@ -180,20 +180,26 @@ TEST_CASE("the plan's memory is drawn with the names of the values") {
                  "no memory on cuda"));
 }
 
-TEST_CASE("a plan without known shapes says so") {
+TEST_CASE("a plan without known shapes says what holds for any") {
   Graph g;
-  g.AddInput("X", kFloat, {Sym("N")});
+  g.AddInput("X", kFloat, {Sym("N"), 3});
   g.AddNode(OperatorDef("Relu").Input("X").Output("Y"));
   g.AddOutput("Y");
   const Plan plan = Compile(g);
-  CHECK(Contains(plan.Describe(), "the shapes of its inputs are not known yet"));
+  CHECK(plan.Describe() ==
+        StrCat("plan of 1 nodes on ", plan.threads(), plan.threads() == 1 ? " thread" : " threads",
+               "\n  kernels and memory: with the first run, since shapes of inputs are open\n"
+               "  Relu (X) -> (Y): float32[N, 3]\n"));
+  CHECK(ToString(plan.type("Y")) == "float32[N, 3]");
+  CHECK(ErrorOf([&] { plan.type("y"); }).code() == ErrorCode::kNotFound);
   CHECK_FALSE(plan.has_shapes());
   CHECK(ErrorOf([&] { plan.memory(); }).code() == ErrorCode::kFailedPrecondition);
-  CHECK(ErrorOf([&] { plan.types(); }).code() == ErrorCode::kFailedPrecondition);
+  CHECK(ErrorOf([&] { plan.choice(0); }).code() == ErrorCode::kFailedPrecondition);
   CHECK(ErrorOf([&] { DrawMemory(plan); }).code() == ErrorCode::kFailedPrecondition);
-  Executor(plan).Run({{"X", Tensor::From<float>({2}, {1, 2})}});
+  Executor(plan).Run({{"X", Tensor::From<float>({1, 3}, {1, 2, 3})}});
   CHECK(plan.has_shapes());
-  CHECK(plan.types()[plan.view().FindValue("Y")].shape == Shape{2});
+  CHECK(plan.types()[plan.view().FindValue("Y")].shape == Shape{1, 3});
+  CHECK(ToString(plan.type("Y")) == "float32[1, 3]");
 }
 
 TEST_CASE("with open shapes, backends that nobody has are reported before anything runs") {
@@ -206,8 +212,9 @@ TEST_CASE("with open shapes, backends that nobody has are reported before anythi
   };
   const Graph preferred = graph(OperatorDef("Choosy").Engine("SECON"));
   const std::string why = "no backend 'SECON' has a kernel in this program (did you mean 'SECOND'?";
-  CHECK(Contains(Compile(preferred).Describe(),
-                 StrCat("  Choosy (X) -> (Y)\n    passed over:\n      backend SECON: ", why)));
+  CHECK(Contains(
+      Compile(preferred).Describe(),
+      StrCat("  Choosy (X) -> (Y): float32[n]\n    passed over:\n      backend SECON: ", why)));
   CHECK(Contains(ErrorOf([&] { Compile(preferred, {.strict_backends = true}); }).what(), why));
   const Error required =
       ErrorOf([&] { Compile(graph(OperatorDef("Choosy").Engine("SECON", kRequired))); });

@@ -92,7 +92,9 @@ TEST_CASE("a crash is told with the operator and what was tried, and findings be
   CHECK(report.findings[0] ==
         "operator BadAtRank3 crashes: signal 11 (Segmentation fault), run by Run  [cpu/reference; "
         "float32[2, 3, 5]]");
-  CHECK(report.notes == std::vector<std::string>{"its gradient, none is registered"});
+  CHECK(report.notes ==
+        std::vector<std::string>{"work on a stream, because no kernel is registered for cpu_stream",
+                                 "its gradient, none is registered"});
   Expect(CheckOperator("BadInferenceCrash", InChild()),
          {"operator BadInferenceCrash crashes: signal 6 (Aborted), in its inference"});
 }

@@ -2,6 +2,8 @@
 // good ones are not blamed. check/ has the tests of its parts.
 #include "opkit/op/check.hpp"
 
+#include <algorithm>
+
 #include "op/check/checked_ops.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/check/check_data.hpp"
@@ -106,6 +108,19 @@ class LateOp final : public Operator<CPUContext> {
     return true;
   }
 };
+// Wrong on a stream alone: each run of an operator adds what the ones before left.
+constexpr auto kAddMemory = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  op.ctx().Launch([x, y, n = Count(op), memory = ++op.memory] {
+    for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i] + static_cast<float>(memory);
+  });
+};
+SCHEMA_OF_ONE(BadOnStream);
+REGISTER_CPU_OPERATOR(BadOnStream, LambdaOp<kDouble>);
+REGISTER_CPU_STREAM_OPERATOR(BadOnStream, LambdaOp<kAddMemory, CPUStreamContext>);
+NO_GRADIENT(BadOnStream);
+
 SCHEMA_OF_ONE(GoodLate);
 REGISTER_CPU_OPERATOR(GoodLate, LateOp);
 
@@ -334,9 +349,13 @@ TEST_CASE("results that depend on earlier runs are blamed, unless declared") {
   random.deterministic = false;
   Expect("BadRandom", {}, random);
   Expect("GoodRandom", {});  // as its schema says
-  CHECK(CheckOperator("GoodRandom").notes.back().find("two runs may differ") != std::string::npos);
+  CHECK(CheckOperator("GoodRandom").notes[0].find("two runs may differ") != std::string::npos);
   Expect("GoodMutates", {});
   Expect("BadState", {"in its second run on the same inputs it gives another result, output 0"});
+  CHECK(CheckOperator("BadState")
+            .findings[0]
+            .find("; if it is meant to, its schema says Stateful() (setHasEffects() of "
+                  "REGISTER_OP)  [") != std::string::npos);
   Expect("BadCachedSize", {"in a run on float32[2, 3] after one on these inputs it gives another "
                            "result, output 0"});
 }
@@ -358,6 +377,16 @@ TEST_CASE("results that depend on threads or on when a stream runs are blamed") 
   Expect("BadThreads", {"on 4 threads it gives another result, output 0"});
   Expect("BadStream", {"it reads its inputs when it is issued, not when its stream has come to it: "
                        "given them late, output 0"});
+}
+
+TEST_CASE("where only a stream's kernel is wrong, captures are asked about, once") {
+  const CheckReport report = CheckOperator("BadOnStream");
+  INFO(ToString(report));
+  REQUIRE(!report.findings.empty());
+  const std::string hint = "; is the body of ParallelFor or Launch a [&]?";
+  const auto has_hint = [&](const std::string& one) { return one.find(hint) != std::string::npos; };
+  CHECK(std::ranges::count_if(report.findings, has_hint) == 1);
+  CHECK(has_hint(report.findings[0]));
 }
 
 TEST_CASE("a kernel that differs from another, or a wrong gradient, is blamed") {

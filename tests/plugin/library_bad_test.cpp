@@ -193,7 +193,9 @@ TEST_CASE("what an author gets wrong is said when the library is loaded") {
   CHECK(refusal("initialize fails").message() == lib + "failed to initialize: no device 7");
   CHECK(refusal("initialize fails").code() == ErrorCode::kOperatorFailed);
   CHECK(refusal("initialize fails in silence").message() ==
-        lib + "failed to initialize: it does not say why");
+        lib +
+            "failed to initialize: it returned FAIL, which is 0 (SUCCESS is 1); say why with "
+            "OPKIT_ERROR_MSG << \"…\"");
   CHECK(refusal("initialize throws").message() == lib + "failed to initialize: no licence");
   CHECK(refusal("initialize throws an Error").code() == ErrorCode::kNotFound);
   CHECK(Contains(refusal("initialize throws an Error").message(), "no such file"));
@@ -245,7 +247,7 @@ TEST_CASE("an entry that refuses, with and without a text, or throws") {
           return nullptr;
         }) == "library made refuses to be loaded: this host is too old");
   CHECK(message([](const opkit_host*) -> const opkit_library* { return nullptr; }) ==
-        "library made refuses to be loaded: it does not say why");
+        "library made refuses to be loaded: its entry returned null and does not say why");
   CHECK(message([](const opkit_host*) -> const opkit_library* {
           throw std::runtime_error("in C++");
         }) == "library made refuses to be loaded: it threw across the ABI: in C++");
@@ -424,7 +426,8 @@ TEST_CASE("a status without a text is told as the number or code that it is") {
         d.op.infer_type = [](const opkit_op*, const opkit_node*, opkit_value*,
                              opkit_value*) -> opkit_status { return OPKIT_FAILED; };
       },
-      "inferType of operator BadOp of library made failed: it returned FAIL; say why with");
+      "inferType of operator BadOp of library made failed: it returned FAIL, which is 0 (SUCCESS "
+      "is 1); say why with");
 }
 
 TEST_CASE("what a function throws across the ABI is told by the function that threw") {

@@ -105,7 +105,24 @@ TEST_CASE("a library says what it holds, and each operator where it comes from")
     CHECK(error.code() == ErrorCode::kFailedPrecondition);
     CHECK(Contains(error.message(), "is unloaded"));
   }
-  CHECK(Contains(ErrorOf([] { Factor(); }).message(), "no operator 'LibShared' is registered"));
+  CHECK(ErrorOf([] { Factor(); }).message() ==
+        "no operator 'LibShared' is registered: it was library libtwice.so's, which is loaded no "
+        "more");
+}
+
+TEST_CASE("a Library that was not loaded is none") {
+  Library library;
+  CHECK_FALSE(library.is_loaded());
+  CHECK(library == Library());
+  for (const Error& error :
+       {ErrorOf([&] { library.name(); }), ErrorOf([&] { library.path(); }),
+        ErrorOf([&] { library.operators(); }), ErrorOf([&] { library.Unload(); })}) {
+    CHECK(error.code() == ErrorCode::kFailedPrecondition);
+    CHECK(error.message() == "this Library is none: it was not loaded");
+  }
+  library = Library::Load(PathOf("twice"));
+  CHECK(library.is_loaded());
+  library.Unload();
 }
 
 TEST_CASE("a graph mixes a library's operators with the program's, forward and backward") {

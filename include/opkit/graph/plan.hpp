@@ -23,20 +23,21 @@ class Plan {
   const GraphView& view() const;
   int threads() const;
 
-  // Whether the shapes of all inputs are known, from the graph or the last run. Until then the next
-  // four throw kFailedPrecondition.
+  // Whether the shapes of all inputs are known, from the graph or the last run.
   bool has_shapes() const;
-  // The memory that a run takes.
-  MemorySummary memory() const;
-  // The types of all values.
+  // The types of all values: for the shapes of the last run, or of the graph; before the first run
+  // of a graph that leaves some open, what holds for any: float32[N, 3].
   GraphTypes types() const;
   // The type of one. Error (kNotFound) that names the nearest value.
   TensorInfo type(std::string_view value) const;
-  // The kernel selected for a node of graph().
+  // The memory that a run takes. Error (kFailedPrecondition) unless has_shapes().
+  MemorySummary memory() const;
+  // The kernel selected for a node of graph(); Error as for memory().
   NodeChoice choice(int node) const;
 
   // For people: the schedule, the memory plan, the kernel selected for each node, for the shapes of
-  // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}).
+  // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}). Unless has_shapes(),
+  // the nodes and their types.
   std::string Describe() const;
   std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
 

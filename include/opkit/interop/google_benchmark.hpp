@@ -14,11 +14,12 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct BenchmarkOptions {
-  Arguments args;
+  Arguments args = {};
   int num_inputs = -1;  // as in CheckOptions
   int num_outputs = -1;
-  std::vector<Shape> input_shapes;
-  std::vector<DType> dtypes;  // default: those that the schema claims for its inputs, or float32
+  std::vector<Shape> input_shapes = {};
+  std::vector<DType> dtypes =
+      {};  // default: those that the schema claims for its inputs, or float32
   uint64_t seed = 1;
 };
 
@@ -94,9 +95,10 @@ inline void RegisterKernelBenchmarks(const OpSchema& schema, const OperatorDef& 
     if (!WhyDeclined(*kernel, schema, def, inputs).empty()) continue;
     const std::string name = StrCat(schema.name(), "/", kernel->device, "/", kernel->backend, "/",
                                     dtype, inputs.empty() ? "" : "/" + ShapesName(inputs));
-    benchmark::RegisterBenchmark(name.c_str(),
-                                 [runner = KernelBenchmark(kernel, def, inputs)](
-                                     benchmark::State& state) mutable { runner(state); });
+    benchmark::RegisterBenchmark(name.c_str(), [runner = KernelBenchmark(kernel, def, inputs)](
+                                                   benchmark::State& state) mutable {
+      runner(state);
+    })->UseRealTime();  // other threads may do the work
   }
 }
 

@@ -72,8 +72,8 @@ class ResolvedOperator {
   std::unique_ptr<OperatorBase> op_;
   std::vector<Tensor*> inputs_;  // in the workspace; null where left out
   std::vector<Blob*> outputs_;
-  bool checks_shapes_ = false;  // before the run, for an operator that does not
-  bool selects_ = false;        // some kernel's place depends on the inputs
+  bool checks_types_ = false;  // before the run, for an operator that does not
+  bool selects_ = false;       // some kernel's place depends on the inputs
   std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
 };
 

@@ -64,7 +64,7 @@ template <class T, class Value>
 concept DefaultFor =
     std::is_convertible_v<T, Value> &&
     !(std::is_floating_point_v<T> && std::is_integral_v<Value>)&&std::is_same_v<T, bool> ==
-        std::is_same_v<Value, bool>;
+    std::is_same_v<Value, bool>;
 
 }  // namespace detail
 
@@ -167,7 +167,8 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The strings that the attribute may be, or hold.
+  // The strings that the attribute may be, or hold. The first is the default of one string that has
+  // none, as in OpSchema::Arg.
   template <FixedName Name>
   auto Values(std::initializer_list<const char*> values) {
     using Value = detail::AttributeValue<Function, Name>;
@@ -178,6 +179,8 @@ class TypedOp {
                   "function");
     if constexpr (kStrings) {
       schema().SetValues(Name.str(), {values.begin(), values.end()});
+      if (std::is_same_v<Value, std::string> && schema().FindAttribute(Name.str())->required)
+        schema().SetDefault(Name.str(), *values.begin());
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -298,7 +301,9 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
   [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_typed_op_) = ::opkit::detail::MakeTypedOp( \
       #name, __FILE__, __LINE__,                                                                   \
-      []<class... OpkitTypes>(std::type_identity<OpkitTypes>...) constexpr                         \
-      -> decltype(&name<OpkitTypes...>) { return &name<OpkitTypes...>; })
+      []<class... OpkitTypes>(                                                                     \
+          std::type_identity<OpkitTypes>...) constexpr->decltype(&name<OpkitTypes...>) {           \
+        return &name<OpkitTypes...>;                                                               \
+      })
 
 #endif  // OPKIT_OP_TYPED_OPERATOR_HPP_

@@ -53,6 +53,8 @@ using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 //   std::vector<Tensor> y = Invoke("my_gemm", {a, b});
 class Library {
  public:
+  // No library: is_loaded() is false, and the others are an Error (kFailedPrecondition).
+  Library() = default;
   // Registers every operator of the file, or none. The same unchanged file is loaded once. An
   // operator that exists already gets another backend. Errors: kNotFound for a missing file;
   // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for a file
@@ -67,9 +69,9 @@ class Library {
 
   // The file's name, with a number behind it when it is not the first of that name.
   const std::string& name() const { return image().name; }
-  const std::string& path() const { return loaded_->path; }
+  const std::string& path() const { return loaded().path; }
   // The backend of its kernels for operators that existed before.
-  const std::string& backend() const { return loaded_->backend; }
+  const std::string& backend() const { return loaded().backend; }
   // The version of the toolkit that it was compiled with; empty where it does not say.
   std::string version() const {
     const char* version = image().library->version;
@@ -80,7 +82,7 @@ class Library {
   }
   // The operators' names, in the library's order.
   std::vector<std::string> operators() const;
-  bool is_loaded() const { return static_cast<bool>(loaded_->image); }
+  bool is_loaded() const { return loaded_ && loaded_->image; }
 
   // Removes every registration and unmaps the file, where nothing in it holds it. Error
   // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive, and from
@@ -91,6 +93,7 @@ class Library {
 
  private:
   explicit Library(detail::LoadedLibraryPtr loaded) : loaded_(std::move(loaded)) {}
+  detail::LoadedLibrary& loaded() const;
   const detail::LibraryImage& image() const;
   detail::LoadedLibraryPtr loaded_;
 };

@@ -41,6 +41,20 @@ OPERATOR_SCHEMA(CasesAccumulate)
     .RequiredArg<int>("step", "of each run");
 REGISTER_CPU_OPERATOR(CasesAccumulate, LambdaOp<kAccumulate>);
 
+constexpr auto kTrusts = [](auto& op) {
+  if (op.Input(0).rank() != 2) std::abort();
+  kDouble(op);
+};
+OPERATOR_SCHEMA(CasesTrusts)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      OPKIT_ENFORCE(c.input_shape(0).rank() == 2);
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+    });
+REGISTER_CPU_OPERATOR(CasesTrusts, LambdaOp<kTrusts>);
+NO_GRADIENT(CasesTrusts);
+
 OPERATOR_SCHEMA(CasesTyped)
     .NumInputs(2, 3)
     .NumOutputs(1)
@@ -90,6 +104,13 @@ TEST_CASE("an operator without inference is run on the inputs that it accepts") 
   Expect("CasesAccumulate", {}, options);
 }
 
+TEST_CASE("what inference refuses is not tried, so that a kernel may trust it") {
+  const opkit::OpSchema& schema = Schema("CasesTrusts");
+  for (const auto& one : MakeCases(schema, MakeCheckDef(schema, {}), DType::kFloat32, {}))
+    CHECK(one.inputs[0].rank() == 2);
+  Expect("CasesTrusts", {});
+}
+
 TEST_CASE("a node and inputs may be given") {
   const Tensor x = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
   Expect(CheckOperator(OperatorDef("CasesTrace", {"x"}, {"y"}), {x}), {});
@@ -104,8 +125,10 @@ TEST_CASE("a node and inputs may be given") {
 
 TEST_CASE("what cannot be checked is said") {
   const CheckReport trace = CheckOperator("CasesTrace");
-  CHECK(trace.notes == std::vector<std::string>{"shapes and dtypes, because the schema infers none",
-                                                "its gradient, none is registered"});
+  CHECK(trace.notes ==
+        std::vector<std::string>{"shapes and dtypes, because the schema infers none",
+                                 "work on a stream, because no kernel is registered for cpu_stream",
+                                 "its gradient, none is registered"});
   CHECK_THROWS_WITH_AS(CheckOperator("CasesAccumulate"),
                        "CheckOperator finds no node of CasesAccumulate: CasesAccumulate needs the "
                        "argument 'step' (of each run); set CheckOptions::args, num_inputs or "

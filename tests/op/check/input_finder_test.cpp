@@ -1,5 +1,7 @@
 #include "opkit/op/check/input_finder.hpp"
 
+#include <tuple>
+
 #include "op/check/checked_ops.hpp"
 #include "opkit/op/check/check_cases.hpp"
 #include "support/error_of.hpp"
@@ -37,6 +39,46 @@ OPERATOR_SCHEMA(FoundConv)
     });
 REGISTER_CPU_OPERATOR(FoundConv, LambdaOp<kConv>);
 NO_GRADIENT(FoundConv);
+
+// A recurrent cell: five inputs, none of the shape of another.
+OPERATOR_SCHEMA(FoundCell).NumInputs(5).NumOutputs(1).TensorInferenceFunction(
+    [](InferenceContext& c) {
+      const auto& [x, h, wx, wh, b] = std::tie(c.input_shape(0), c.input_shape(1), c.input_shape(2),
+                                               c.input_shape(3), c.input_shape(4));
+      OPKIT_ENFORCE(x.rank() == 2 && h.rank() == 2 && wx.rank() == 2);
+      const auto like = [&](const opkit::SymbolicShape& found, const opkit::SymbolicShape& wanted) {
+        OPKIT_ENFORCE(opkit::SymbolicShape::Merge(found, wanted), ToString(found));
+      };
+      like(h, {x[0], opkit::Dim()});
+      like(wx, {x[1], h[1]});
+      like(wh, {h[1], h[1]});
+      like(b, {h[1]});
+      c.SetOutput(0, c.input_dtype(0), h);
+    });
+constexpr auto kCell = [](auto& op) {
+  const int64_t inputs = op.Input(0).dim(1), units = op.Input(1).dim(1), n = op.Input(1).numel();
+  const float *x = In(op, 0), *h = In(op, 1), *wx = In(op, 2), *wh = In(op, 3), *b = In(op, 4);
+  float* out = op.Output(0, op.Input(1).shape(), DType::kFloat32)->template mutable_data<float>();
+  for (int64_t i = 0; i < n; ++i) {
+    float sum = b[i % units];
+    for (int64_t k = 0; k < inputs; ++k)
+      sum += x[i / units * inputs + k] * wx[k * units + i % units];
+    for (int64_t k = 0; k < units; ++k) sum += h[i / units * units + k] * wh[k * units + i % units];
+    out[i] = sum;
+  }
+};
+REGISTER_CPU_OPERATOR(FoundCell, LambdaOp<kCell>);
+NO_GRADIENT(FoundCell);
+
+// Its inference fails on what it does not know, so that its inputs are not found one by one.
+OPERATOR_SCHEMA(FoundBlind)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      OPKIT_ENFORCE(c.input_shape(0).has_rank() && c.input_shape(1).has_rank());
+      OPKIT_ENFORCE(c.input_shape(0).rank() != c.input_shape(1).rank());
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+    });
 
 // Its kernel declines what its schema claims: float64, and 3 dimensions.
 constexpr auto kFloatsAlone = [](auto& op) {
@@ -85,6 +127,20 @@ TEST_CASE("where one shape for all inputs is refused, inference finds others") {
   const CheckReport report = CheckOperator("FoundConv");
   Expect(report, {});
   CHECK(report.runs > 20);
+}
+
+TEST_CASE("inputs are found one by one, however many there are") {
+  const CheckReport report = CheckOperator("FoundCell");
+  Expect(report, {});
+  CHECK(report.runs > 20);
+  InputFinder finder(Schema("FoundCell"),
+                     OperatorDef("FoundCell", {"x", "h", "wx", "wh", "b"}, {"y"}), {});
+  const auto found = finder.FindMixed(1);
+  REQUIRE(found.size() == 1);
+  CHECK(opkit::detail::MakeCase(found[0], 1).Describe() ==
+        "float32[2, 3], float32[2, 3], float32[3, 3], float32[3, 3], float32[3]");
+  InputFinder blind(Schema("FoundBlind"), OperatorDef("FoundBlind", {"a", "b"}, {"y"}), {});
+  CHECK(blind.FindMixed(1).size() == 1);
 }
 
 TEST_CASE("shapes can be given, one for each input, as on the command line") {

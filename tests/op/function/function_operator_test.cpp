@@ -533,7 +533,9 @@ TEST_CASE("FAIL and exceptions become an Error with the operator and the text") 
   CHECK(Contains(error(1).what(), "in operator FnFails 'third' (x) -> (y)"));
   CHECK(Contains(error(1).what(), "input 0 'x': float32[1] on cpu"));
   error(0);  // its text is forgotten
-  CHECK(Contains(error(2).message(), "forward of operator FnFails failed: it returned FAIL; say"));
+  CHECK(Contains(
+      error(2).message(),
+      "forward of operator FnFails failed: it returned FAIL, which is 0 (SUCCESS is 1); say"));
   CHECK(error(3).message() == "forward of operator FnFails failed: as a status");
   CHECK(error(4).message() == "forward of operator FnFails threw: standard");
   CHECK_THROWS_AS(std::rethrow_exception(error(4).cause()), std::out_of_range);
@@ -553,7 +555,8 @@ TEST_CASE("a text survives the operators that are called while it is written") {
     g_fail_mode = 2;
     const Error error =
         ErrorOf([&] { res.invoke("FnFails", {in[0]}, {res.temporary({1}, DType::kFloat32)}); });
-    CHECK(Contains(error.message(), "FnFails failed: it returned FAIL; say why"));
+    CHECK(Contains(error.message(),
+                   "FnFails failed: it returned FAIL, which is 0 (SUCCESS is 1); say why"));
     CHECK(detail::CurrentHostError().text == "outer");
   };
   bench.Create(OperatorDef("FnBody", {"x"}, {"y"})).Run();

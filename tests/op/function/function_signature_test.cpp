@@ -161,7 +161,8 @@ TEST_CASE("1 is success and 0 is FAIL; another number is said to be neither") {
   const Error fail = ErrorOf([] { Run("SigReturns0"); });
   CHECK(fail.code() == ErrorCode::kOperatorFailed);
   CHECK(fail.message() ==
-        "forward of operator SigReturns0 failed: it returned FAIL; say why with "
+        "forward of operator SigReturns0 failed: it returned FAIL, which is 0 (SUCCESS is 1); say "
+        "why with "
         "OPKIT_ERROR_MSG << \"…\"");
   CHECK(ErrorOf([] { Run("SigReturns7"); }).message() ==
         "forward of operator SigReturns7 failed: it returned 7; 1 is SUCCESS and 0 is FAIL");

@@ -22,18 +22,27 @@ inline std::string PassedOver(const std::string& list) {
   for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
   return out + "\n";
 }
+// " float32[2, 3]" for each output of the node.
+inline std::string TypesText(const PlanState& state, int node, const GraphTypes& types) {
+  std::string out;
+  for (const int value : state.view().outputs(node))
+    if (value >= 0) out += " " + ToString(types[value]);
+  return out;
+}
 inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
   const Graph& graph = state.graph();
   const int threads = state.pool().threads();
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
                            threads == 1 ? " thread\n" : " threads\n");
   if (!found) {
-    out += "  the shapes of its inputs are not known yet\n";
-    for (const OperatorDef& def : graph.nodes()) {
+    out += "  kernels and memory: with the first run, since shapes of inputs are open\n";
+    for (const int node : state.view().order()) {
+      out += StrCat("  ", ToString(graph.node(node)), ":",
+                    TypesText(state, node, *state.types_for_any()));
       std::string missing;
-      for (const auto& [backend, why] : MissingBackends(def))
+      for (const auto& [backend, why] : MissingBackends(graph.node(node)))
         missing += StrCat("\n  backend ", backend, ": ", why);
-      if (!missing.empty()) out += StrCat("  ", ToString(def), PassedOver(missing));
+      out += PassedOver(missing);
     }
     return out;
   }
@@ -51,10 +60,8 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
     const NodeChoice& choice = found->choice(node);
     const Kernel& kernel = *choice.kernel;
     out += StrCat("  ", step, " ", ToString(graph.node(node)), ": ", kernel.backend, ", ",
-                  kernel.Place());
-    for (int value : state.view().outputs(node))
-      if (value >= 0) out += " " + ToString(found->types()[value]);
-    out += PassedOver(choice.passed_over);
+                  kernel.Place(), TypesText(state, node, found->types()),
+                  PassedOver(choice.passed_over));
   }
   return out;
 }
@@ -71,9 +78,13 @@ OPKIT_INLINE const GraphView& Plan::view() const { return state_->view(); }
 OPKIT_INLINE int Plan::threads() const { return state_->pool().threads(); }
 OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->Latest()); }
 OPKIT_INLINE MemorySummary Plan::memory() const { return detail::LatestOf(*state_)->memory(); }
-OPKIT_INLINE GraphTypes Plan::types() const { return detail::LatestOf(*state_)->types(); }
+OPKIT_INLINE GraphTypes Plan::types() const {
+  const auto latest = state_->Latest();
+  return latest ? latest->types() : *state_->types_for_any();
+}
 OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
-  return detail::LatestOf(*state_)->types().at(value);
+  const auto latest = state_->Latest();
+  return (latest ? latest->types() : *state_->types_for_any()).at(value);
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   graph().node(node);  // throws for a node that there is not

@@ -3,6 +3,8 @@
 #ifndef OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 #define OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
+#include <optional>
+
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/plan/shape_cache.hpp"
 #include "opkit/graph/plan/specialization.hpp"
@@ -57,14 +59,17 @@ class PlanState final : public RefCounted {
         Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
                                 options_.verify_memory, options_.strict_backends});
   }
-  // Throws what is wrong with the graph whatever the shapes of its inputs are.
-  void CheckForAnyShapes() const {
-    InferGraph(view_);
+  // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
+  // inputs are.
+  void CheckForAnyShapes() {
+    types_for_any_.emplace(InferGraph(view_));
     for (const OperatorDef& def : graph_.nodes()) {
       if (options_.strict_backends) CheckBackends(def);
       if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
     }
   }
+  // What is known of the values whatever the shapes of the inputs are; null where these are known.
+  const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
   // The specialization used last; null while the shapes of the inputs are not known.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
@@ -83,6 +88,7 @@ class PlanState final : public RefCounted {
   const GraphView view_;
   std::vector<TensorInfo> inputs_;
   bool inputs_known_ = true;
+  std::optional<GraphTypes> types_for_any_;
   std::unique_ptr<ThreadPool> own_pool_;
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;

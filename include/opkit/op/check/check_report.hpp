@@ -20,17 +20,18 @@ inline constexpr bool kChecksInChild =
 }  // namespace detail
 
 struct CheckOptions {
-  Arguments args;       // the node's arguments; required ones must be here
+  Arguments args = {};  // the node's arguments; required ones must be here
   int num_inputs = -1;  // default: as many as the schema names, else its smallest number
   int num_outputs = -1;
   // Shapes of generated inputs: one for each, or one for all. {{64, 1024}, {3}}
-  std::vector<Shape> input_shapes;
+  std::vector<Shape> input_shapes = {};
   // Several cases, whose inputs all have one shape. Without either: a mixed dozen, and where
   // inference accepts none of these, inputs of different shapes that it accepts.
-  std::vector<Shape> shapes;
-  std::vector<DType> dtypes;  // default: those that the schema claims for its inputs, else float32
+  std::vector<Shape> shapes = {};
+  std::vector<DType> dtypes =
+      {};  // default: those that the schema claims for its inputs, else float32
   // Inputs that may change besides those that the schema names.
-  std::vector<int> mutated_inputs;
+  std::vector<int> mutated_inputs = {};
   // False for an operator that draws random numbers: no results are compared.
   bool deterministic = true;
   bool strided = true;  // inputs with strides arrive dense, or are understood

@@ -210,7 +210,7 @@ class CheckSession {
     const std::string key = StrCat(kernel ? KernelName(*kernel) : "", " ", problem);
     if (std::ranges::count(found_, key)) return;
     found_.push_back(key);
-    report.findings.push_back(sentence + Where());
+    report.findings.push_back(StrCat(sentence, HintOf(problem), Where()));
   }
   // The kernel and inputs under test: "  [cpu/reference; float32[2, 3]]".
   std::string Where() const {
@@ -220,13 +220,7 @@ class CheckSession {
   void Begin(const std::string& step) const {
     if (!voice) return;
     voice->Answer(PackReport(report));
-    voice->Step(StrCat(step,
-                       Asynchronous()
-                           ? "; is the body of ParallelFor or Launch a [&]? It runs when "
-                             "RunOnDevice has returned and its variables are gone: "
-                             "capture by value, [=]"
-                           : "",
-                       Where()));
+    voice->Step(StrCat(step, Asynchronous() ? kCaptureHint : "", Where()));
   }
   bool Found(const std::string& problem) const {
     return std::ranges::count(found_, StrCat(KernelName(*kernel), " ", problem)) > 0;
@@ -300,11 +294,33 @@ class CheckSession {
   CheckReport report;
 
  private:
+  static constexpr char kCaptureHint[] =
+      "; is the body of ParallelFor or Launch a [&]? It runs when RunOnDevice has returned and its "
+      "variables are gone: capture by value, [=]";
+
+  // What may be the reason of a wrong result; said once for each kernel.
+  std::string HintOf(const std::string& problem) {
+    const auto is_one_of = [&](std::initializer_list<const char*> problems) {
+      return std::ranges::count(problems, problem) > 0;
+    };
+    if (kernel && Asynchronous() && hinted_ != kernel &&
+        is_one_of({"outside", "garbage", "beyond", "random", "async", "state", "reference"}) &&
+        std::ranges::none_of(found_, [](const std::string& known) {
+          return known.starts_with(StrCat(DeviceType::kCPU, "/"));
+        })) {
+      hinted_ = kernel;
+      return kCaptureHint;
+    }
+    if (is_one_of({"random", "state"}))
+      return "; if it is meant to, its schema says Stateful() (setHasEffects() of REGISTER_OP)";
+    return {};
+  }
   static CheckOptions Effective(CheckOptions options, const OpSchema& schema) {
     options.deterministic &= !schema.runs_may_differ();
     return options;
   }
   std::vector<std::string> found_;  // kernel and problem
+  const Kernel* hinted_ = nullptr;
 };
 
 }  // namespace detail

@@ -22,16 +22,28 @@ class InputFinder {
   // there are no such, the first that FindMixed finds.
   std::vector<InputTypes> Find();
   // Inputs of different shapes, at most `most` lists, of the given dtypes, one for each input, or
-  // of different ones where these are none. Empty for more than three inputs: the lists to try
-  // would be too many.
+  // of different ones where inference accepts none of these.
   std::vector<InputTypes> FindMixed(size_t most, const DTypes& given = {});
   const std::string& refusal() const { return refusal_; }  // the first
 
  private:
+  // The search of FindMixed: depth first, input after input.
+  struct Search {
+    std::vector<Shapes> shapes;  // to try for each input
+    std::vector<DTypes> dtypes;
+    bool asks_early;  // the beginning of a list that inference refuses is not continued
+    size_t most;
+    int left = 10'000;  // inferences
+    std::vector<InputTypes> found = {};
+  };
+
   std::vector<InputTypes> FindAlike();
   DTypes ClaimedDTypes() const;
   // A list of one is for every input.
   void Try(const DTypes& dtypes, const Shapes& shapes, std::vector<InputTypes>* found);
+  void Continue(Search& search, InputTypes& begun);
+  // Inputs that are missing at the end are not known yet.
+  bool Accepts(InputTypes inputs);
 
   const OpSchema& schema_;
   const OperatorDef& def_;

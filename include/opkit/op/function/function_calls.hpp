@@ -44,12 +44,15 @@ inline std::string NameOf(const FunctionOpRecord& record) {
   return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
 }
 
+inline constexpr char kSaysNotWhy[] =
+    "it returned FAIL, which is 0 (SUCCESS is 1); say why with OPKIT_ERROR_MSG << \"…\"";
+
 [[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
                                                         const char* what, const OpStatus& status) {
   std::string text = status.message();
   if (const std::string& more = CurrentHostError().text; !more.empty())
     text += (text.empty() ? "" : ": ") + more;
-  if (text.empty()) text = "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  if (text.empty()) text = kSaysNotWhy;
   Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
@@ -57,7 +60,7 @@ inline std::string NameOf(const FunctionOpRecord& record) {
 inline std::string ReasonOf(opkit_status status) {
   const std::string& text = CurrentHostError().text;
   if (!text.empty()) return text;
-  if (status == OPKIT_FAILED) return "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  if (status == OPKIT_FAILED) return kSaysNotWhy;
   return StrCat("it returned status ", status, " without a text");
 }
 // Calls a function of a library, which ought not to throw. An exception that comes all the same is

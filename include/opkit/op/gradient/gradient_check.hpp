@@ -9,10 +9,11 @@ namespace opkit::inline OPKIT_ABI {
 
 struct GradientCheckOptions {
   double step = 0;  // of the differences; 0: 1e-5 for float64, 2^-7 for float32, 2^-4 for halves
-  double threshold = 0;     // relative, absolute below 1; 0: 1e-6, 5e-3, 0.1
-  std::vector<int> inputs;  // which must have a right gradient; empty: all floating-point inputs to
-                            // which the maker gives one
-  uint64_t seed = 1;        // of the output gradients
+  double threshold = 0;  // relative, absolute below 1; 0: 1e-6, 5e-3, 0.1
+  // Those that must have a right gradient; empty: all floating-point inputs to which the maker
+  // gives one.
+  std::vector<int> inputs = {};
+  uint64_t seed = 1;            // of the output gradients
   int64_t max_elements = 1000;  // of each input are tested, spread evenly
 };
 
@@ -25,6 +26,7 @@ struct GradientMismatch {
 
 struct GradientCheckResult {
   std::vector<std::string> findings;  // sentences; empty when the gradient is right
+  std::vector<std::string> notes;     // inputs that outputs depend on, but that have no gradient
   std::vector<GradientMismatch> mismatches;
   int64_t elements_checked = 0;
   double largest_error = 0;  // relative, absolute below 1; of elements that were right
@@ -33,7 +35,8 @@ struct GradientCheckResult {
   friend std::string ToString(const GradientCheckResult& result);
 };
 
-// Runs the node and its gradient operators with output gradients of its own making, and every
+// Runs the node, an operator that says it keeps state newly made in each run, and its gradient
+// operators with output gradients of its own making, and every
 // tested element of every input up and down by a step. The inputs are dense tensors on the host,
 // one for each of the node's (a default-constructed one where it leaves an input out), away from
 // kinks. Errors: those of the operators and of GetGradientForOp.

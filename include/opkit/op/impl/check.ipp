@@ -28,7 +28,7 @@ inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, Known
   return out;
 }
 inline void CheckInference(CheckSession& session, const std::vector<Tensor>& outputs) {
-  if (!session.schema.has_inference()) return;
+  if (!session.schema.has_inference() && !session.schema.limits_dtypes()) return;
   session.Begin("in its inference");
   for (const Known known : {Known::kAll, Known::kSymbols, Known::kNothing}) {
     std::vector<TensorInfo> infos;
@@ -315,6 +315,9 @@ inline void CheckThreads(CheckSession& session, std::vector<Tensor> expected) {
   // A case that is large enough for several threads.
   const CheckCase large =
       MakeCase(session.schema, session.def, {Shape{61, 1021}}, session.dtype, session.options.seed);
+  if (session.schema.has_inference() &&
+      !InferenceAccepts(session.schema, session.def, large.inputs))
+    return;
   CheckedNode node = session.Node(session.def, large.inputs);
   if (session.Run(node) != CheckedRun::kOk) return;
   expected = node.Outputs();
@@ -337,8 +340,10 @@ inline void CheckGradients(CheckSession& session) {
     GradientCheckOptions options;
     options.seed = session.options.seed;
     options.max_elements = 100;
-    for (const std::string& finding : CheckGradient(def, session.tested->inputs, options).findings)
+    const GradientCheckResult result = CheckGradient(def, session.tested->inputs, options);
+    for (const std::string& finding : result.findings)
       session.Find("gradient " + finding.substr(0, finding.find('\'')), finding);
+    for (const std::string& note : result.notes) session.Note(note);
   } catch (const Error& error) {
     session.Find("gradient", StrCat("its gradient cannot be computed: ", error.message()));
   }
@@ -386,7 +391,8 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
     if (!first) continue;
     base = &one;
     base_outputs = std::move(outputs);
-    if (!session.Broken() && session.options.deterministic && !session.dead)
+    if (!session.Broken() && !session.Found("state") && session.options.deterministic &&
+        !session.dead)
       CheckGradients(session);
   }
   session.tested = nullptr;
@@ -429,6 +435,9 @@ inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>*
   if (kernels.empty()) session.Find("kernels", "it has no kernel that the host can run");
   if (!session.schema.has_inference())
     session.Note("shapes and dtypes, because the schema infers none");
+  if (std::ranges::none_of(kernels,
+                           [](const Kernel* kernel) { return kernel->device != DeviceType::kCPU; }))
+    session.Note("work on a stream, because no kernel is registered for cpu_stream");
   for (const Kernel* kernel : kernels) {
     session.kernel = kernel;
     session.reference = kernel == kernels[0] ? nullptr : kernels[0];

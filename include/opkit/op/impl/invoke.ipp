@@ -79,7 +79,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     if (inputs_[i]) *inputs_[i] = inputs[i];
   if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
     Select();
-  if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
+  if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
     op_->inference().Infer(
         def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
     op_->inference().Keep();
@@ -96,7 +96,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     if (!made.initialized()) [[unlikely]]
       Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
             output.name(), "'; get it with Output(i, shape, dtype) and write to it");
-    if (checks_shapes_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+    if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
       detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
   for (size_t o = 0; o < outputs.size(); ++o)
@@ -118,7 +118,7 @@ OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op
   workspace_ = std::move(place.workspace);
   inputs_ = std::move(place.inputs);
   outputs_ = std::move(outputs);
-  checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
+  checks_types_ = (schema_->has_inference() || schema_->limits_dtypes()) && !op_->InfersOutputs();
 }
 OPKIT_INLINE void ResolvedOperator::Select() {
   const detail::RegistryUse use;

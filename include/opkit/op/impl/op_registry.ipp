@@ -88,8 +88,9 @@ struct OpRegistry::State {
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
-      return std::any_of(kernels.begin(), kernels.end(),
-                         [=](const Kernel& kernel) { return kernel.device == device; });
+      return std::any_of(
+          kernels.begin(), kernels.end(),
+          [=](const Kernel& kernel) { return kernel.device == device; });
     }
     void Add(std::string problem) {  // once, however many translation units see it
       if (std::find(problems.begin(), problems.end(), problem) == problems.end())
@@ -104,6 +105,9 @@ struct OpRegistry::State {
   const Entry& Get(std::string_view op) const {
     const Entry* entry = Find(op);
     if (entry && entry->Exists()) return *entry;
+    if (const auto known = removed.find(op); known != removed.end())
+      Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered: it was library ",
+            known->second, "'s, which is loaded no more");
     const std::vector<std::string> names = Names();
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
           ops.empty() ? "; nothing is, so no file with operators is linked" : "",
@@ -130,6 +134,7 @@ struct OpRegistry::State {
 
   mutable detail::Mutex mutex;
   std::map<std::string, Entry, std::less<>> ops;
+  std::map<std::string, std::string, std::less<>> removed;  // operators by name: their last origin
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
   std::list<Kernel> kept_kernels;
@@ -265,7 +270,12 @@ OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
       entry.schema = nullptr;
       entry.schema_owner = {};
     }
-    row = entry.Exists() ? std::next(row) : state_->ops.erase(row);
+    if (entry.Exists()) {
+      ++row;
+    } else {
+      state_->removed[row->first] = origin;
+      row = state_->ops.erase(row);
+    }
   }
 }
 OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {

@@ -128,6 +128,19 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
   if (values.size() <= Index(i)) values.resize(Index(i) + 1);
   values[Index(i)] = std::move(value);
 }
+// Throws where a dtype that is known is none of those that the schema declares.
+inline void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                        const std::vector<TensorInfo>& infos) {
+  for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
+    if (const std::vector<DType>& allowed = declared[i].dtypes; !declared[i].Allows(infos[i].dtype))
+      Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
+            ", expected dtype ",
+            allowed.size() == 1 ? ToString(allowed[0]) : StrCat("one of ", allowed));
+}
+inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
+  return std::ranges::any_of(
+      values, [](const ValueSchema& value) { return !value.dtypes.empty(); });
+}
 inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
                       const std::vector<TensorInfo>& outputs) {
   OpCost cost;
@@ -249,12 +262,13 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
                   "one (OperatorDef::Subgraph)");
   return VerifyArguments(def.args());
 }
+OPKIT_INLINE bool OpSchema::limits_dtypes() const {
+  return detail::LimitsDTypes(inputs_) || detail::LimitsDTypes(outputs_);
+}
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
-  if (!infer_) return;
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
     known &= !context.HasInput(i) || context.input(i).shape.is_known();
-  if (needs_all_shapes_ && !known) return;
   const auto fail = [&] {
     std::string inputs;
     for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
@@ -262,7 +276,13 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   };
   try {
-    infer_(context);
+    detail::CheckDTypes("input", inputs_, context.inputs());
+    if (infer_ && (known || !needs_all_shapes_)) infer_(context);
+    std::vector<TensorInfo>& outputs = context.outputs();
+    for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
+      if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
+        outputs[o].dtype = outputs_[o].dtypes[0];
+    detail::CheckDTypes("output", outputs_, outputs);
   } catch (const NotKnownYet&) {
     if (known) fail();  // else there is nothing to infer yet
   } catch (...) {

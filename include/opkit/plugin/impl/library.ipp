@@ -120,6 +120,8 @@ class LibraryLoader {
     image.name = UniqueName(name);
     Ask(image, "refuses to be loaded: ", [&] {
       image.library = entry(&ProgramHost());
+      std::string& why = CurrentHostError().text;
+      if (!image.library && why.empty()) why = "its entry returned null and does not say why";
       return image.library ? OPKIT_OK : OPKIT_FAILED;
     });
     loaded->records = ReadLibrary(*image.library, image.name);
@@ -188,14 +190,14 @@ class LibraryLoader {
     HostErrorScope message;
     const opkit_status status = CallGuarded(call);
     if (status == OPKIT_OK) return;
-    const std::string& text = CurrentHostError().text;
-    RefuseDescription(image.name, StrCat(failed, text.empty() ? "it does not say why" : text), {},
-                      CodeOfStatus(status));
+    RefuseDescription(image.name, StrCat(failed, ReasonOf(status)), {}, CodeOfStatus(status));
   }
   static bool HasMangledEntry(const SharedObject& object) {
-    return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {
-      return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
-    });
+    return std::ranges::any_of(
+        object.ExportedFunctions(),
+        [](const std::string& function) {
+          return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
+        });
   }
   // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
@@ -393,8 +395,12 @@ OPKIT_INLINE std::vector<Library> Library::All() {
   return all;
 }
 
+OPKIT_INLINE detail::LoadedLibrary& Library::loaded() const {
+  if (!loaded_) Throw(ErrorCode::kFailedPrecondition, "this Library is none: it was not loaded");
+  return *loaded_;
+}
 OPKIT_INLINE const detail::LibraryImage& Library::image() const {
-  if (!loaded_->image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
+  if (!loaded().image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
   return *loaded_->image;
 }
 OPKIT_INLINE std::vector<std::string> Library::operators() const {
@@ -403,7 +409,7 @@ OPKIT_INLINE std::vector<std::string> Library::operators() const {
   for (const auto& record : loaded_->records) names.push_back(record->name);
   return names;
 }
-OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(*loaded_); }
+OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(loaded()); }
 
 }  // namespace opkit
 

@@ -9,19 +9,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// All lists of `count` items.
-template <class T>
-std::vector<std::vector<T>> ListsOf(const std::vector<T>& items, size_t count) {
-  std::vector<std::vector<T>> lists = {{}};
-  for (size_t i = 0; i < count; ++i) {
-    std::vector<std::vector<T>> longer;
-    for (const std::vector<T>& list : lists)
-      for (const T& item : items) longer.push_back(list), longer.back().push_back(item);
-    lists = std::move(longer);
-  }
-  return lists;
-}
-
 OPKIT_INLINE InputFinder::InputFinder(const OpSchema& schema, const OperatorDef& def, Shapes shapes)
     : schema_(schema), def_(def), count_(def.inputs().size()) {
   if (shapes.empty())
@@ -53,24 +40,45 @@ OPKIT_INLINE std::vector<InputTypes> InputFinder::FindAlike() {
 }
 
 OPKIT_INLINE std::vector<InputTypes> InputFinder::FindMixed(size_t most, const DTypes& given) {
-  constexpr size_t kMostInputs = 3;
-  std::vector<InputTypes> found;
-  if (count_ == 0 || count_ > kMostInputs) return found;
-  std::vector<Shapes> lists = shapes_;
-  if (lists[0].size() == 1) {
-    Shapes alike;
-    for (const Shapes& shapes : shapes_) alike.push_back(shapes[0]);
-    if (shapes_.size() > 1) alike.insert(alike.end(), {{3}, {3, 4}, {}});  // beside [2, 3]
-    lists = ListsOf(alike, count_);
+  if (count_ == 0) return {};
+  std::vector<Shapes> shapes(count_);
+  if (shapes_[0].size() == 1) {
+    Shapes& alike = shapes[0];
+    for (const Shapes& one : shapes_) alike.push_back(one[0]);
+    if (shapes_.size() > 1) alike.insert(alike.end(), {{3}, {3, 4}, {3, 3}, {}});  // beside [2, 3]
+    shapes.assign(count_, Shapes(alike));
+  } else {
+    for (size_t i = 0; i < count_; ++i) shapes[i] = {shapes_[0][i]};
   }
-  for (const Shapes& shapes : lists)
-    if (!given.empty() && found.size() < most) Try(given, shapes, &found);
-  if (!found.empty()) return found;
   const DTypes usual = {DType::kFloat32, DType::kInt64, DType::kInt32, DType::kBool};
-  for (const Shapes& shapes : lists)
-    for (const DTypes& dtypes : ListsOf(usual, count_))
-      if (found.size() < most) Try(dtypes, shapes, &found);
-  return found;
+  std::vector<std::vector<DTypes>> dtypes = {std::vector<DTypes>(count_, usual)};
+  if (!given.empty()) {
+    dtypes.insert(dtypes.begin(), std::vector<DTypes>(count_));
+    for (size_t i = 0; i < count_; ++i) dtypes[0][i] = {given[i]};
+  }
+  // The second search is for an inference that fails where it could say "not known yet".
+  for (const std::vector<DTypes>& of_inputs : dtypes)
+    for (const bool asks_early : {true, false}) {
+      Search search{shapes, of_inputs, asks_early, most};
+      InputTypes begun;
+      Continue(search, begun);
+      if (!search.found.empty()) return std::move(search.found);
+    }
+  return {};
+}
+
+OPKIT_INLINE void InputFinder::Continue(Search& search, InputTypes& begun) {
+  const size_t i = begun.size();
+  if (i == count_) return search.found.push_back(begun);
+  for (const Shape& shape : search.shapes[i])
+    for (const DType dtype : search.dtypes[i]) {
+      if (search.found.size() == search.most || search.left == 0) return;
+      begun.emplace_back(dtype, shape);
+      const bool asks = search.asks_early || begun.size() == count_;
+      search.left -= asks ? 1 : 0;
+      if (!asks || Accepts(begun)) Continue(search, begun);
+      begun.pop_back();
+    }
 }
 
 OPKIT_INLINE InputFinder::DTypes InputFinder::ClaimedDTypes() const {
@@ -86,11 +94,17 @@ OPKIT_INLINE void InputFinder::Try(const DTypes& dtypes, const Shapes& shapes,
   InputTypes inputs;
   for (size_t i = 0; i < count_; ++i)
     inputs.emplace_back(dtypes[dtypes.size() > 1 ? i : 0], shapes[shapes.size() > 1 ? i : 0]);
+  if (Accepts(inputs)) found->push_back(std::move(inputs));
+}
+
+OPKIT_INLINE bool InputFinder::Accepts(InputTypes inputs) {
+  inputs.resize(count_);
   try {
-    schema_.InferOutputs(def_, inputs);
-    found->push_back(std::move(inputs));
+    schema_.InferOutputs(def_, std::move(inputs));
+    return true;
   } catch (...) {
     if (refusal_.empty()) refusal_ = CurrentError().message();
+    return false;
   }
 }
 
