@@ -18,7 +18,6 @@ class RowSumsOp : public Operator<CPUContext> {
   using Operator::Operator;
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
-    OPKIT_ENFORCE(x.is_dense(), "call Contiguous() on the input first");
     float* y = Output(0, {x.dim(0)}, x.dtype())->mutable_data<float>();
     const float* in = x.data<float>();
     ParallelFor(x.dim(0), [=, this, columns = x.dim(1)](int64_t row) {

@@ -27,7 +27,6 @@ class MeansOp final : public Operator<CPUContext> {
   using Operator::Operator;
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
-    OPKIT_ENFORCE(x.is_dense(), "call Contiguous() on the input first");
     std::vector<int64_t> dims{x.dim(0), x.dim(1)};
     if (GetSingleArgument<bool>("keep", false)) dims.resize(static_cast<size_t>(x.rank()), 1);
     Tensor* y = Output(0, Shape(dims), x.dtype());
