@@ -35,9 +35,8 @@ REGISTER_CPU_OPERATOR(RunningMean, RunningMeanOp);
 template <class Context>
 void Smooth(Context& ctx, In<"x", float> x, In<"state", float> state, Out<"next", float> next,
             Attr<"decay", float> decay) {
-  ParallelFor(
-      ctx, x.size(),
-      [=] OPKIT_DEVICE(int64_t i) { next[i] = decay * state[i] + (1 - decay) * x[i]; });
+  ParallelFor(ctx, x.size(),
+              [=] OPKIT_DEVICE(int64_t i) { next[i] = decay * state[i] + (1 - decay) * x[i]; });
 }
 OPKIT_OP(Smooth)
     .SameShape<"x", "state", "next">()

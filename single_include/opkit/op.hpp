@@ -205,12 +205,12 @@ class Text {
   Text(bool b) : Text(b ? "true" : "false") {}
   Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
   template <class T>
-  requires std::is_integral_v<T> Text(T integer)
-      : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
+    requires std::is_integral_v<T>
+  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
     value_.integer = static_cast<int64_t>(integer);
   }
   template <class T>
-  requires requires(const T& value) { std::string_view(ToString(value)); }
+    requires requires(const T& value) { std::string_view(ToString(value)); }
   Text(const T& value) : kind_(Kind::kObject) {
     value_.object = &value;
     append_ = [](std::string& out, const void* object) {
@@ -267,12 +267,11 @@ OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>
-requires((std::is_class_v<T> ||
-          std::is_enum_v<T>)&&!std::is_convertible_v<const T&, std::string_view> &&
-         requires(const T& value) {
-           std::string_view(ToString(value));
-         }) std::basic_ostream<Char, Traits>
-&operator<<(std::basic_ostream<Char, Traits>& out, const T& value) {
+  requires((std::is_class_v<T> || std::is_enum_v<T>) &&
+           !std::is_convertible_v<const T&, std::string_view> &&
+           requires(const T& value) { std::string_view(ToString(value)); })
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& out,
+                                             const T& value) {
   return out << ToString(value);
 }
 
@@ -1933,6 +1932,20 @@ class Allocator {
   std::atomic<int64_t> live_{0}, peak_{0};
 };
 
+// Receives every change of what allocators have given out. A sink lives as long as the process.
+class MemorySink {
+ public:
+  // `bytes` more, less where negative, so that `live` are in use.
+  virtual void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept = 0;
+
+ protected:
+  ~MemorySink() = default;
+};
+
+namespace detail {
+inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
+}  // namespace detail
+
 class CPUAllocator final : public Allocator {
  public:
   const char* name() const override { return "cpu"; }
@@ -2782,6 +2795,14 @@ struct SpanNames {
   uint32_t node = 0;
 };
 
+// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", and
+// the cost that its schema tells.
+struct SpanWork {
+  uint32_t shapes = 0;
+  uint64_t flops = 0;
+  uint64_t bytes = 0;
+};
+
 // Receives the spans of all threads. A sink lives as long as the process.
 class SpanSink {
  public:
@@ -2792,6 +2813,12 @@ class SpanSink {
                     bool adopted) noexcept = 0;
   // The span that began last on this thread ends.
   virtual void Close() noexcept = 0;
+  // Whether EndSpan and Describe are to be called for operators.
+  virtual bool WantsWork() const noexcept { return false; }
+  // The span that began last on this thread has ended, though it closes later.
+  virtual void EndSpan() noexcept {}
+  // It did this work.
+  virtual void Describe(const SpanWork&) noexcept {}
   // The event of an operator's run has ended, which may be long after its span on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
   // `task` was handed to an engine by this thread.
@@ -5070,6 +5097,13 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
+  if (MemorySink* sink = g_memory_sink.load(std::memory_order_acquire)) [[unlikely]]
+    sink->Changed(allocator, bytes, live);
+}
+}  // namespace detail
+
 OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
   if (bytes <= 0) return nullptr;
   void* data = DoAllocateOn(index, bytes);
@@ -5081,13 +5115,15 @@ OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
   int64_t peak = peak_.load(std::memory_order_relaxed);
   while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
   }
+  detail::TellMemorySink(*this, bytes, live);
   return data;
 }
 
 OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
   if (!data) return;
-  live_.fetch_sub(bytes, std::memory_order_relaxed);
+  const int64_t live = live_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
   DoDeallocate(data, bytes);
+  detail::TellMemorySink(*this, -bytes, live);
 }
 
 namespace detail {
@@ -8825,6 +8861,13 @@ class ScratchMemory {
 };
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
+// What a run of an operator has worked on, which its schema tells: schemas are none of this
+// header's.
+struct WorkOfRun {
+  const OpSchema* schema = nullptr;
+  SpanWork (*tell)(const OpSchema& schema, const OperatorBase& op) = nullptr;
+};
+
 class OperatorIdentity final : public FailureContext {
  public:
   explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
@@ -8832,6 +8875,7 @@ class OperatorIdentity final : public FailureContext {
   OperatorDef def;
   std::string file;
   int line = 0;
+  WorkOfRun work;
 };
 
 // Refuses the arguments that the schema of the operator that this thread constructs does not
@@ -8983,6 +9027,9 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   const Blob& InputBlob(int i) const { return *Bound(inputs_, i, "input"); }
   std::vector<Shape> InputTensorShapes() const;
+  // Dtypes and shapes as they are now; unknown for one that is left out or no tensor.
+  std::vector<TensorInfo> InputTypes() const { return TypesOf(inputs_); }
+  std::vector<TensorInfo> OutputTypes() const { return TypesOf(outputs_); }
 
   // The output as the last run, or an earlier call in this one, left it: for operators that resize
   // it themselves.
@@ -9102,7 +9149,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache& inference() { return inference_; }
 
   // The registry says where the kernel was registered.
-  void SetRegistration(const char* file, int line);
+  void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
   // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
@@ -9131,6 +9178,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // identity; any other exception becomes the Error's cause.
   [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
   [[noreturn]] OPKIT_COLD static void ReturnedFalse();
+
+  // Tells the profile of the run's work, if it wants to know.
+  OPKIT_COLD void DescribeSpan() const noexcept;
 
   // Moves the tensors that replace outputs of this run to their blobs.
   void PublishOutputs() {
@@ -9190,6 +9240,7 @@ class OperatorBase : public Observable<OperatorBase> {
                                   Device device);
   OPKIT_COLD void MakeEvent();
   OPKIT_COLD void InternNames() const;
+  OPKIT_COLD static std::vector<TensorInfo> TypesOf(const std::vector<Blob*>& blobs);
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const;
@@ -9453,6 +9504,8 @@ class Operator : public OperatorBase {
     if (RunsDirectly()) [[likely]] {
       InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
       RunDirectly();
+      if (invocation.is_recorded()) [[unlikely]]
+        DescribeSpan();
       return true;
     }
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
@@ -9527,6 +9580,8 @@ class Operator : public OperatorBase {
     } catch (...) {
       Fail(by_event);
     }
+    if (invocation.is_recorded()) [[unlikely]]
+      DescribeSpan();
     observers.Succeeded();
     return true;
   }
@@ -13549,14 +13604,13 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
 inline void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
                         const std::vector<TensorInfo>& infos) {
   for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
-    if (const std::vector<DType>& allowed = declared[i].dtypes; !declared[i].Allows(infos[i].dtype))
+    if (!declared[i].Allows(infos[i].dtype))
       Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
-            ", expected dtype ",
-            allowed.size() == 1 ? ToString(allowed[0]) : StrCat("one of ", allowed));
+            ", expected one of ", declared[i].dtypes);
 }
 inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
-  return std::ranges::any_of(
-      values, [](const ValueSchema& value) { return !value.dtypes.empty(); });
+  return std::ranges::any_of(values,
+                             [](const ValueSchema& value) { return !value.dtypes.empty(); });
 }
 inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
                       const std::vector<TensorInfo>& outputs) {
@@ -13818,9 +13872,8 @@ struct OpRegistry::State {
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
-      return std::any_of(
-          kernels.begin(), kernels.end(),
-          [=](const Kernel& kernel) { return kernel.device == device; });
+      return std::any_of(kernels.begin(), kernels.end(),
+                         [=](const Kernel& kernel) { return kernel.device == device; });
     }
     void Add(std::string problem) {  // once, however many translation units see it
       if (std::find(problems.begin(), problems.end(), problem) == problems.end())
@@ -14263,6 +14316,13 @@ OPKIT_INLINE std::vector<Shape> OperatorBase::InputTensorShapes() const {
     shapes.push_back(HasInput(i) && InputIsType<Tensor>(i) ? Input<Tensor>(i).shape() : Shape{0});
   return shapes;
 }
+OPKIT_INLINE std::vector<TensorInfo> OperatorBase::TypesOf(const std::vector<Blob*>& blobs) {
+  std::vector<TensorInfo> types;
+  for (const Blob* blob : blobs)
+    types.push_back(blob && blob->IsType<Tensor>() ? TensorInfo::Of(blob->Get<Tensor>())
+                                                   : TensorInfo());
+  return types;
+}
 OPKIT_INLINE Tensor* OperatorBase::OutputTensorCopyFrom(int i, const Tensor& source) {
   Tensor* out = Output(i, source.shape(), source.dtype());
   out->CopyFrom(source);
@@ -14289,8 +14349,21 @@ OPKIT_INLINE void OperatorBase::InternNames() const {
   span_names_ = {InternName(def().type()), InternName(def().name())};
 }
 
-OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
+OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
+  SpanSink* const sink = detail::CurrentSpanSink();
+  const detail::WorkOfRun& work = identity_->work;
+  if (!sink || !sink->WantsWork() || !work.tell) return;
+  sink->EndSpan();
+  try {
+    sink->Describe(work.tell(*work.schema, *this));
+  } catch (...) {  // of the schema's cost; the run itself was right
+  }
+}
+
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line,
+                                                detail::WorkOfRun work) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
+  identity->work = work;
   identity->file = file;
   identity->line = line;
   identity_ = identity;
@@ -14623,6 +14696,17 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
         "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
 }
 
+// What a profile is told of a run.
+inline SpanWork TellWork(const OpSchema& schema, const OperatorBase& op) {
+  const std::vector<TensorInfo> inputs = op.InputTypes();
+  std::string shapes;
+  for (const TensorInfo& input : inputs)
+    shapes += StrCat(&input == inputs.data() ? "" : ", ",
+                     input.dtype == DType::kUndefined ? "-" : ToString(input));
+  const OpCost cost = schema.Cost(op.def(), inputs, op.OutputTypes());
+  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written};
+}
+
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
@@ -14635,7 +14719,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line);
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &TellWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     uint64_t mutated = 0;
     for (const int input : schema.MutatedInputs(def))

@@ -211,12 +211,12 @@ class Text {
   Text(bool b) : Text(b ? "true" : "false") {}
   Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
   template <class T>
-  requires std::is_integral_v<T> Text(T integer)
-      : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
+    requires std::is_integral_v<T>
+  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
     value_.integer = static_cast<int64_t>(integer);
   }
   template <class T>
-  requires requires(const T& value) { std::string_view(ToString(value)); }
+    requires requires(const T& value) { std::string_view(ToString(value)); }
   Text(const T& value) : kind_(Kind::kObject) {
     value_.object = &value;
     append_ = [](std::string& out, const void* object) {
@@ -273,12 +273,11 @@ OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>
-requires((std::is_class_v<T> ||
-          std::is_enum_v<T>)&&!std::is_convertible_v<const T&, std::string_view> &&
-         requires(const T& value) {
-           std::string_view(ToString(value));
-         }) std::basic_ostream<Char, Traits>
-&operator<<(std::basic_ostream<Char, Traits>& out, const T& value) {
+  requires((std::is_class_v<T> || std::is_enum_v<T>) &&
+           !std::is_convertible_v<const T&, std::string_view> &&
+           requires(const T& value) { std::string_view(ToString(value)); })
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& out,
+                                             const T& value) {
   return out << ToString(value);
 }
 
@@ -1365,6 +1364,20 @@ class Allocator {
  private:
   std::atomic<int64_t> live_{0}, peak_{0};
 };
+
+// Receives every change of what allocators have given out. A sink lives as long as the process.
+class MemorySink {
+ public:
+  // `bytes` more, less where negative, so that `live` are in use.
+  virtual void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept = 0;
+
+ protected:
+  ~MemorySink() = default;
+};
+
+namespace detail {
+inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
+}  // namespace detail
 
 class CPUAllocator final : public Allocator {
  public:
@@ -2864,6 +2877,14 @@ struct SpanNames {
   uint32_t node = 0;
 };
 
+// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", and
+// the cost that its schema tells.
+struct SpanWork {
+  uint32_t shapes = 0;
+  uint64_t flops = 0;
+  uint64_t bytes = 0;
+};
+
 // Receives the spans of all threads. A sink lives as long as the process.
 class SpanSink {
  public:
@@ -2874,6 +2895,12 @@ class SpanSink {
                     bool adopted) noexcept = 0;
   // The span that began last on this thread ends.
   virtual void Close() noexcept = 0;
+  // Whether EndSpan and Describe are to be called for operators.
+  virtual bool WantsWork() const noexcept { return false; }
+  // The span that began last on this thread has ended, though it closes later.
+  virtual void EndSpan() noexcept {}
+  // It did this work.
+  virtual void Describe(const SpanWork&) noexcept {}
   // The event of an operator's run has ended, which may be long after its span on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
   // `task` was handed to an engine by this thread.
@@ -4888,6 +4915,11 @@ struct ProfileOptions {
   // the place of the oldest of its thread where `ring`.
   int64_t max_bytes = int64_t{1} << 30;
   bool ring = false;
+  // Dtypes and shapes of operators' inputs, and the operations and bytes that their schemas count.
+  // They are found when the operator's span has ended: what is around it grows by a microsecond.
+  bool shapes = false;
+  // Each allocation and release of tensors' memory, with the operator that it happened in.
+  bool memory = false;
 };
 
 }  // namespace opkit
@@ -4919,6 +4951,17 @@ struct ProfileSpan {
   uint32_t node = 0;
   uint32_t custom = 0;
   bool adopted = false;  // a part, on this thread, of an invocation that began elsewhere
+  SpanWork work;         // with ProfileOptions::shapes; shapes 0: not known
+};
+
+// An allocation, or a release, of tensors' memory.
+struct ProfileAllocation {
+  int64_t time = 0;
+  uint64_t invocation = 0;  // that it happened in; 0 for none
+  int64_t bytes = 0;        // negative for a release
+  int64_t live = 0;         // bytes of the allocator afterwards
+  uint32_t allocator = 0;   // its interned name
+  int thread = 0;
 };
 
 struct ProfileCounter {
@@ -4943,10 +4986,12 @@ struct Profile {
   std::vector<ProfileThread> threads;
   // By thread, then by begin; a span that encloses others comes before them.
   std::vector<ProfileSpan> spans;
-  std::vector<ProfileCounter> counters;  // by time
-  std::vector<ProfileMarker> markers;    // by time
-  int64_t duration = 0;                  // ns from Start to Stop, or to now
-  int64_t dropped = 0;                   // records that found no room, or gave theirs to later ones
+  // By time; the live bytes of an allocator are a counter "memory of cpu".
+  std::vector<ProfileCounter> counters;
+  std::vector<ProfileMarker> markers;          // by time
+  std::vector<ProfileAllocation> allocations;  // by time, with ProfileOptions::memory
+  int64_t duration = 0;                        // ns from Start to Stop, or to now
+  int64_t dropped = 0;  // records that found no room, or gave theirs to later ones
 };
 
 // What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,
@@ -4968,6 +5013,33 @@ std::string UserCodeName(const ProfileSpan& span);
 
 #endif  // OPKIT_PROFILE_PROFILE_HPP_
 
+// ---- opkit/profile/machine_rates.hpp
+// MachineRates: how fast a machine computes and moves bytes. MachinePeak (machine_peak.hpp)
+// measures it.
+#ifndef OPKIT_PROFILE_MACHINE_RATES_HPP_
+#define OPKIT_PROFILE_MACHINE_RATES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Rates of some threads together.
+struct MachineRates {
+  double flops = 0;  // float32 operations per second; a multiply-add is two
+  double bytes = 0;  // to and from memory, per second
+
+  // `flops` operations and `bytes` bytes in `ns`, as a share of what this machine could do with
+  // them at most: the longer of the times that it needs for either (Williams, Waterman, Patterson:
+  // Roofline, 2009). 0 where the rates are not known.
+  double ShareOf(double its_flops, double its_bytes, int64_t ns) const {
+    if (flops <= 0 || bytes <= 0 || ns <= 0) return 0;
+    const double compute = its_flops / flops, traffic = its_bytes / bytes;
+    return (compute > traffic ? compute : traffic) / (static_cast<double>(ns) * 1e-9);
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_MACHINE_RATES_HPP_
+
 // ---- opkit/profile/profile_table.hpp
 // ProfileTable: how often each operator, scope and task ran, and how long.
 #ifndef OPKIT_PROFILE_PROFILE_TABLE_HPP_
@@ -4978,31 +5050,58 @@ namespace opkit::inline OPKIT_ABI {
 struct ProfileTableOptions {
   enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
   Sort sort = Sort::kTotal;
-  bool by_node = false;  // a row for each node instead of one for each type of operator
+  bool by_node = false;   // a row for each node instead of one for each type of operator
+  bool by_shape = false;  // and for each dtypes and shapes of inputs, with ProfileOptions::shapes
+  MachineRates peak =
+      {};  // what rates are compared with: MachinePeak() of opkit/profile/machine_peak.hpp
 };
 
 // Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside
-// it on its thread.
+// it on its thread: of a custom operator, its author's own code.
 struct ProfileTableRow {
   std::string name;
-  std::string node;  // empty unless by_node
+  std::string node;    // empty unless by_node
+  std::string shapes;  // empty unless by_shape
   std::string domain;
   int64_t count = 0;
   int64_t total = 0, self = 0, min = 0, max = 0;
   double mean = 0;
-  int64_t p50 = 0, p90 = 0,
-          p99 = 0;  // the smallest times that this part of the runs does not exceed
+  // The smallest times that this part of the runs does not exceed.
+  int64_t p50 = 0, p90 = 0, p99 = 0;
+  // Of all runs, as their schemas count (ProfileOptions::shapes).
+  uint64_t flops = 0, bytes = 0;
+  // Their rate as a share of what the machine could do at most with these flops and bytes
+  // (roofline: Williams, Waterman, Patterson 2009); 0 where that is not known.
+  double of_peak = 0;
+  int64_t allocated = 0;  // bytes, in the operator itself (ProfileOptions::memory)
+};
+
+// The time spent in a domain (DomainOf) itself.
+struct ProfileDomainRow {
+  std::string domain;
+  int64_t count = 0, self = 0;
+};
+
+// What an allocator gave out, in bytes.
+struct ProfileMemoryRow {
+  std::string allocator;
+  int64_t allocations = 0;
+  int64_t allocated = 0;       // of all of them
+  int64_t peak = 0, live = 0;  // at any time; at the end
 };
 
 struct ProfileTable {
   std::vector<ProfileTableRow> rows;
+  std::vector<ProfileDomainRow> domains;
+  std::vector<ProfileMemoryRow> memory;
   int64_t duration = 0;
   int64_t dropped = 0;
 };
 
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
 std::string ToString(const ProfileTable& table);
-// {"duration_ns": …, "dropped": …, "rows": [{"name": …, "count": …, "total_ns": …, …}]}
+// {"duration_ns": …, "dropped": …, "rows": [{"name": …, "count": …, "total_ns": …, …}],
+//  "domains": […], "memory": […]}
 std::string ToJson(const ProfileTable& table);
 
 }  // namespace opkit
@@ -6403,6 +6502,13 @@ class ScratchMemory {
 };
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
+// What a run of an operator has worked on, which its schema tells: schemas are none of this
+// header's.
+struct WorkOfRun {
+  const OpSchema* schema = nullptr;
+  SpanWork (*tell)(const OpSchema& schema, const OperatorBase& op) = nullptr;
+};
+
 class OperatorIdentity final : public FailureContext {
  public:
   explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
@@ -6410,6 +6516,7 @@ class OperatorIdentity final : public FailureContext {
   OperatorDef def;
   std::string file;
   int line = 0;
+  WorkOfRun work;
 };
 
 // Refuses the arguments that the schema of the operator that this thread constructs does not
@@ -6561,6 +6668,9 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   const Blob& InputBlob(int i) const { return *Bound(inputs_, i, "input"); }
   std::vector<Shape> InputTensorShapes() const;
+  // Dtypes and shapes as they are now; unknown for one that is left out or no tensor.
+  std::vector<TensorInfo> InputTypes() const { return TypesOf(inputs_); }
+  std::vector<TensorInfo> OutputTypes() const { return TypesOf(outputs_); }
 
   // The output as the last run, or an earlier call in this one, left it: for operators that resize
   // it themselves.
@@ -6680,7 +6790,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache& inference() { return inference_; }
 
   // The registry says where the kernel was registered.
-  void SetRegistration(const char* file, int line);
+  void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
   // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
@@ -6709,6 +6819,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // identity; any other exception becomes the Error's cause.
   [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
   [[noreturn]] OPKIT_COLD static void ReturnedFalse();
+
+  // Tells the profile of the run's work, if it wants to know.
+  OPKIT_COLD void DescribeSpan() const noexcept;
 
   // Moves the tensors that replace outputs of this run to their blobs.
   void PublishOutputs() {
@@ -6768,6 +6881,7 @@ class OperatorBase : public Observable<OperatorBase> {
                                   Device device);
   OPKIT_COLD void MakeEvent();
   OPKIT_COLD void InternNames() const;
+  OPKIT_COLD static std::vector<TensorInfo> TypesOf(const std::vector<Blob*>& blobs);
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const;
@@ -9197,6 +9311,8 @@ class Operator : public OperatorBase {
     if (RunsDirectly()) [[likely]] {
       InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
       RunDirectly();
+      if (invocation.is_recorded()) [[unlikely]]
+        DescribeSpan();
       return true;
     }
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
@@ -9271,6 +9387,8 @@ class Operator : public OperatorBase {
     } catch (...) {
       Fail(by_event);
     }
+    if (invocation.is_recorded()) [[unlikely]]
+      DescribeSpan();
     observers.Succeeded();
     return true;
   }
@@ -11095,7 +11213,7 @@ template <class T, class Value>
 concept DefaultFor =
     std::is_convertible_v<T, Value> &&
     !(std::is_floating_point_v<T> && std::is_integral_v<Value>)&&std::is_same_v<T, bool> ==
-    std::is_same_v<Value, bool>;
+        std::is_same_v<Value, bool>;
 
 }  // namespace detail
 
@@ -11332,10 +11450,8 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
   [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_typed_op_) = ::opkit::detail::MakeTypedOp( \
       #name, __FILE__, __LINE__,                                                                   \
-      []<class... OpkitTypes>(                                                                     \
-          std::type_identity<OpkitTypes>...) constexpr->decltype(&name<OpkitTypes...>) {           \
-        return &name<OpkitTypes...>;                                                               \
-      })
+      []<class... OpkitTypes>(std::type_identity<OpkitTypes>...) constexpr                         \
+      -> decltype(&name<OpkitTypes...>) { return &name<OpkitTypes...>; })
 
 #endif  // OPKIT_OP_TYPED_OPERATOR_HPP_
 
@@ -13235,6 +13351,13 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
+  if (MemorySink* sink = g_memory_sink.load(std::memory_order_acquire)) [[unlikely]]
+    sink->Changed(allocator, bytes, live);
+}
+}  // namespace detail
+
 OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
   if (bytes <= 0) return nullptr;
   void* data = DoAllocateOn(index, bytes);
@@ -13246,13 +13369,15 @@ OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
   int64_t peak = peak_.load(std::memory_order_relaxed);
   while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
   }
+  detail::TellMemorySink(*this, bytes, live);
   return data;
 }
 
 OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
   if (!data) return;
-  live_.fetch_sub(bytes, std::memory_order_relaxed);
+  const int64_t live = live_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
   DoDeallocate(data, bytes);
+  detail::TellMemorySink(*this, -bytes, live);
 }
 
 namespace detail {
@@ -17497,13 +17622,13 @@ namespace detail {
 template <class Value>
 class PerName {
  public:
-  // The same for all nodes unless the node is given.
-  Value& Of(const ProfileSpan& span, uint32_t node = 0) {
-    return values_[{span.name, span.custom, span.kind, span.adopted, node}];
+  // The same for all nodes and shapes unless these are given.
+  Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0) {
+    return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes}];
   }
 
  private:
-  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t>, Value> values_;
+  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t>, Value> values_;
 };
 
 // Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which
@@ -17574,30 +17699,62 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     ProfileTableRow row;
     std::vector<int64_t> times;
   };
-  std::map<std::pair<std::string, std::string>, Sums> sums;
+  std::map<std::tuple<std::string, std::string, std::string>, Sums> sums;
   detail::PerName<Sums*> known;
   const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
     const uint32_t node_name = options.by_node ? span.node : 0;
-    Sums*& found = known.Of(span, node_name);
+    const uint32_t shapes_name = options.by_shape ? span.work.shapes : 0;
+    Sums*& found = known.Of(span, node_name, shapes_name);
     if (found) return *found;
-    const std::string name = DisplayName(span), node = InternedName(node_name);
-    found = &sums[{name, node}];
+    const std::string name = DisplayName(span), node = InternedName(node_name),
+                      shapes = InternedName(shapes_name);
+    found = &sums[{name, node, shapes}];
     found->row.name = name;
     found->row.node = node;
+    found->row.shapes = shapes;
     found->row.domain = DomainOf(span);
     return *found;
   };
+  std::map<std::string_view, ProfileDomainRow> domains;
+  std::map<uint64_t, Sums*> of_invocation;  // where allocations are to be told of
   detail::WalkSpans(
       profile,
       [&](const ProfileSpan& span) {
         // A part of a task is its run; parts of other invocations are in their own span.
         if (span.adopted && span.kind != InvocationKind::kTask) return;
-        sums_of(span).times.push_back((std::max)(span.end, span.completed) - span.begin);
+        Sums& sum = sums_of(span);
+        sum.times.push_back((std::max)(span.end, span.completed) - span.begin);
+        sum.row.flops += span.work.flops;
+        sum.row.bytes += span.work.bytes;
+        ++domains[DomainOf(span)].count;
+        if (!profile.allocations.empty()) of_invocation[span.id] = &sum;
       },
       [](const ProfileSpan&, int64_t, int64_t) {},
-      [&](const ProfileSpan& span, int64_t self) { sums_of(span).row.self += self; });
+      [&](const ProfileSpan& span, int64_t self) {
+        sums_of(span).row.self += self;
+        domains[DomainOf(span)].self += self;
+      });
 
   ProfileTable table;
+  std::map<uint32_t, ProfileMemoryRow> memory;
+  for (const ProfileAllocation& one : profile.allocations) {
+    ProfileMemoryRow& row = memory[one.allocator];
+    row.peak = (std::max)(row.peak, one.live);
+    row.live = one.live;
+    if (one.bytes <= 0) continue;
+    ++row.allocations;
+    row.allocated += one.bytes;
+    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
+      found->second->row.allocated += one.bytes;
+  }
+  for (auto& [name, row] : memory) {
+    row.allocator = InternedName(name);
+    table.memory.push_back(std::move(row));
+  }
+  for (auto& [name, row] : domains) {
+    row.domain = name;
+    table.domains.push_back(std::move(row));
+  }
   table.duration = profile.duration;
   table.dropped = profile.dropped;
   for (auto& [key, sum] : sums) {
@@ -17605,6 +17762,8 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     std::sort(sum.times.begin(), sum.times.end());
     row.count = static_cast<int64_t>(sum.times.size());
     for (int64_t time : sum.times) row.total += time;
+    row.of_peak = options.peak.ShareOf(static_cast<double>(row.flops),
+                                       static_cast<double>(row.bytes), row.total);
     if (row.count > 0) {
       row.min = sum.times.front();
       row.max = sum.times.back();
@@ -17637,49 +17796,132 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
   return table;
 }
 
-OPKIT_INLINE std::string ToString(const ProfileTable& table) {
-  std::vector<std::vector<std::string>> lines{{"name", "domain", "count", "total us", "self us",
-                                               "mean us", "min us", "p50 us", "p90 us", "p99 us",
-                                               "max us"}};
-  for (const ProfileTableRow& row : table.rows) {
-    const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
-    lines.push_back({row.node.empty() ? row.name : StrCat(row.name, " (", row.node, ")"),
-                     row.domain, StrCat(row.count), us(row.total), us(row.self),
-                     detail::Microseconds(row.mean), us(row.min), us(row.p50), us(row.p90),
-                     us(row.p99), us(row.max)});
-  }
+namespace detail {
+// Columns as wide as their widest entries; the first `texts` begin on the left.
+inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
     for (size_t i = 0; i < line.size(); ++i) widths[i] = (std::max)(widths[i], line[i].size());
-  std::string text;
+  std::string out;
   for (const auto& line : lines) {
     for (size_t i = 0; i < line.size(); ++i) {
       const std::string pad(widths[i] - line[i].size(), ' ');
-      const bool is_text = i < 2;
-      if (i > 0) text += "  ";
-      text += is_text ? line[i] + pad : pad + line[i];
+      if (i > 0) out += "  ";
+      out += i < texts ? line[i] + pad : pad + line[i];
     }
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+  }
+  return out;
+}
+// A number of so many per second from one per ns: "12.3"; "" for 0.
+inline std::string Rate(uint64_t amount, int64_t ns) {
+  if (amount == 0 || ns <= 0) return {};
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", static_cast<double>(amount) / static_cast<double>(ns));
+  return text;
+}
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const ProfileTable& table) {
+  const auto any = [&](auto member) {
+    return std::any_of(table.rows.begin(), table.rows.end(),
+                       [&](const ProfileTableRow& row) { return row.*member != 0; });
+  };
+  const bool work = any(&ProfileTableRow::bytes), peak = any(&ProfileTableRow::of_peak),
+             memory = any(&ProfileTableRow::allocated);
+  std::vector<std::vector<std::string>> lines{{"name", "domain", "count", "total us", "self us",
+                                               "mean us", "min us", "p50 us", "p90 us", "p99 us",
+                                               "max us"}};
+  if (work) lines[0].insert(lines[0].end(), {"GFLOP/s", "GB/s"});
+  if (peak) lines[0].push_back("of peak");
+  if (memory) lines[0].push_back("allocated");
+  const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
+  for (const ProfileTableRow& row : table.rows) {
+    auto& line = lines.emplace_back(std::vector<std::string>{
+        StrCat(row.name, row.node.empty() ? "" : StrCat(" (", row.node, ")"),
+               row.shapes.empty() ? "" : " " + row.shapes),
+        row.domain, StrCat(row.count), us(row.total), us(row.self), detail::Microseconds(row.mean),
+        us(row.min), us(row.p50), us(row.p90), us(row.p99), us(row.max)});
+    if (work)
+      line.insert(line.end(),
+                  {detail::Rate(row.flops, row.total), detail::Rate(row.bytes, row.total)});
+    if (peak)
+      line.push_back(row.of_peak == 0 ? std::string()
+                                      : StrCat(static_cast<int64_t>(row.of_peak * 100 + 0.5), "%"));
+    if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
+  }
+  std::string text = detail::AlignColumns(lines, 2);
+  if (table.domains.size() > 1) {
+    lines = {{"domain", "count", "self us"}};
+    for (const ProfileDomainRow& row : table.domains)
+      lines.push_back({row.domain, StrCat(row.count), us(row.self)});
+    text += '\n' + detail::AlignColumns(lines, 1);
+  }
+  if (!table.memory.empty()) {
+    lines = {{"memory", "allocations", "allocated", "peak", "live"}};
+    for (const ProfileMemoryRow& row : table.memory)
+      lines.push_back({row.allocator, StrCat(row.allocations), StrCat(row.allocated),
+                       StrCat(row.peak), StrCat(row.live)});
+    text += '\n' + detail::AlignColumns(lines, 1);
   }
   if (table.dropped > 0) text += StrCat(table.dropped, " records found no room\n");
   return text;
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
-  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped,
-                           ", \"rows\": [");
+  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped);
+  const auto begin_list = [&](const char* name) { out += StrCat(", \"", name, "\": ["); };
+  const auto begin_row = [&](bool first, const char* key, const std::string& value) {
+    out += first ? "\n{\"" : ",\n{\"";
+    out += StrCat(key, "\": ");
+    detail::AppendJsonString(out, value);
+  };
+  const auto text = [&](const char* key, const std::string& value) {
+    out += StrCat(", \"", key, "\": ");
+    detail::AppendJsonString(out, value);
+  };
+  const auto number = [&](const char* key, auto value) {
+    out += StrCat(", \"", key, "\": ", value);
+  };
+  begin_list("rows");
   for (const ProfileTableRow& row : table.rows) {
-    out += &row == table.rows.data() ? "\n{\"name\": " : ",\n{\"name\": ";
-    detail::AppendJsonString(out, row.name);
-    out += ", \"node\": ";
-    detail::AppendJsonString(out, row.node);
-    out += ", \"domain\": ";
-    detail::AppendJsonString(out, row.domain);
-    out += StrCat(", \"count\": ", row.count, ", \"total_ns\": ", row.total,
-                  ", \"self_ns\": ", row.self, ", \"mean_ns\": ", row.mean);
-    out += StrCat(", \"min_ns\": ", row.min, ", \"p50_ns\": ", row.p50, ", \"p90_ns\": ", row.p90,
-                  ", \"p99_ns\": ", row.p99, ", \"max_ns\": ", row.max, "}");
+    begin_row(&row == table.rows.data(), "name", row.name);
+    text("node", row.node);
+    text("shapes", row.shapes);
+    text("domain", row.domain);
+    number("count", row.count);
+    number("total_ns", row.total);
+    number("self_ns", row.self);
+    number("mean_ns", row.mean);
+    number("min_ns", row.min);
+    number("p50_ns", row.p50);
+    number("p90_ns", row.p90);
+    number("p99_ns", row.p99);
+    number("max_ns", row.max);
+    number("flops", row.flops);
+    number("bytes", row.bytes);
+    number("of_peak", row.of_peak);
+    number("allocated", row.allocated);
+    out += '}';
+  }
+  out += "\n]";
+  begin_list("domains");
+  for (const ProfileDomainRow& row : table.domains) {
+    begin_row(&row == table.domains.data(), "domain", row.domain);
+    number("count", row.count);
+    number("self_ns", row.self);
+    out += '}';
+  }
+  out += "\n]";
+  begin_list("memory");
+  for (const ProfileMemoryRow& row : table.memory) {
+    begin_row(&row == table.memory.data(), "allocator", row.allocator);
+    number("allocations", row.allocations);
+    number("allocated", row.allocated);
+    number("peak", row.peak);
+    number("live", row.live);
+    out += '}';
   }
   return out + "\n]}\n";
 }
@@ -17735,9 +17977,21 @@ void WritePerfettoTrace(const Profile& profile, const std::string& path);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One of these for each span that has ended, each completion, push, counter and marker.
+// One of these for each span that has ended, each completion, push, counter and marker. The work of
+// a span has its flops in `begin`, its bytes in `end` and its shapes in `name`; a change of an
+// allocator's memory its bytes in `parent` and what lives after it in `end`.
 struct ProfileRecord {
-  enum class Type : uint8_t { kSpan, kAdopted, kCompleted, kPushed, kCounter, kMarker, kFrame };
+  enum class Type : uint8_t {
+    kSpan,
+    kAdopted,
+    kCompleted,
+    kPushed,
+    kCounter,
+    kMarker,
+    kFrame,
+    kWork,
+    kMemory
+  };
 
   uint64_t begin = 0;  // ticks; the only time of what is no span
   uint64_t end = 0;    // ticks; of a counter the bits of its value
@@ -17779,8 +18033,19 @@ class ThreadProfile {
     if (session_ != session) return;
     if (depth_ >= kMaxDepth) [[unlikely]]
       return CountDropped();
-    open_[depth_].end = now;
+    open_[depth_].end = ended_at_ == depth_ ? ended_ : now;
+    ended_at_ = -1;
     Append(open_[depth_]);
+  }
+  // The span that began last has ended, though it closes later.
+  void End(uint64_t now) {
+    ended_at_ = depth_ - 1;
+    ended_ = now;
+  }
+  // The id of the span that began last; 0 where none of this session is open.
+  uint64_t open_id(uint32_t session) const {
+    return session_ == session && depth_ > earlier_ && depth_ <= kMaxDepth ? open_[depth_ - 1].id
+                                                                           : 0;
   }
   void Add(uint32_t session, const ProfileRecord& record) {
     if (session_ != session) [[unlikely]]
@@ -17821,8 +18086,10 @@ class ThreadProfile {
   ProfileChunk* chunk_ = nullptr;
   uint32_t count_ = ProfileChunk::kRecords;
   uint32_t session_ = 0;
-  int depth_ = 0;    // of the spans that are open on the thread
-  int earlier_ = 0;  // how many of them began in earlier sessions
+  int depth_ = 0;      // of the spans that are open on the thread
+  int earlier_ = 0;    // how many of them began in earlier sessions
+  int ended_at_ = -1;  // the depth of the span that has ended at ended_ and is open; -1 for none
+  uint64_t ended_ = 0;
   std::atomic<int64_t> dropped_{0};
   ProfileRecord open_[kMaxDepth + 1];  // the last for those that are too deep
 
@@ -17833,7 +18100,7 @@ class ThreadProfile {
 };
 
 // The process has one, which is never destroyed: scopes that are open while it ends still use it.
-class Recorder final : public SpanSink {
+class Recorder final : public SpanSink, public MemorySink {
  public:
   static Recorder& Get();
 
@@ -17849,9 +18116,13 @@ class Recorder final : public SpanSink {
 
   void Open(Invocation& now, SpanNames names, const Device* device, bool adopted) noexcept override;
   void Close() noexcept override;
+  bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
+  void EndSpan() noexcept override;
+  void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
   void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
+  void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // A chunk's place in the bound on memory. False where there is none.
   bool TakeChunk();
@@ -17869,6 +18140,8 @@ class Recorder final : public SpanSink {
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
   static void Sort(Profile& profile);
   void ResetAfterFork();
+  // Lets the threads record, or not.
+  void Install(bool on);
 
   Mutex mutex_;  // guards what follows, but for the atomics
   std::vector<ThreadProfile*> threads_;
@@ -17876,6 +18149,8 @@ class Recorder final : public SpanSink {
   Instant start_ = origin_;
   uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
   bool ring_ = false;
+  bool memory_ = false;
+  std::atomic<bool> shapes_{false};  // relaxed, as the two below
   // Relaxed, both: a thread that sees a new session late still writes to the one before.
   std::atomic<uint32_t> session_{0};
   std::atomic<int64_t> chunks_left_{0};
@@ -18287,14 +18562,13 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
 inline void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
                         const std::vector<TensorInfo>& infos) {
   for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
-    if (const std::vector<DType>& allowed = declared[i].dtypes; !declared[i].Allows(infos[i].dtype))
+    if (!declared[i].Allows(infos[i].dtype))
       Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
-            ", expected dtype ",
-            allowed.size() == 1 ? ToString(allowed[0]) : StrCat("one of ", allowed));
+            ", expected one of ", declared[i].dtypes);
 }
 inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
-  return std::ranges::any_of(
-      values, [](const ValueSchema& value) { return !value.dtypes.empty(); });
+  return std::ranges::any_of(values,
+                             [](const ValueSchema& value) { return !value.dtypes.empty(); });
 }
 inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
                       const std::vector<TensorInfo>& outputs) {
@@ -18556,9 +18830,8 @@ struct OpRegistry::State {
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
-      return std::any_of(
-          kernels.begin(), kernels.end(),
-          [=](const Kernel& kernel) { return kernel.device == device; });
+      return std::any_of(kernels.begin(), kernels.end(),
+                         [=](const Kernel& kernel) { return kernel.device == device; });
     }
     void Add(std::string problem) {  // once, however many translation units see it
       if (std::find(problems.begin(), problems.end(), problem) == problems.end())
@@ -19035,6 +19308,13 @@ OPKIT_INLINE std::vector<Shape> OperatorBase::InputTensorShapes() const {
     shapes.push_back(HasInput(i) && InputIsType<Tensor>(i) ? Input<Tensor>(i).shape() : Shape{0});
   return shapes;
 }
+OPKIT_INLINE std::vector<TensorInfo> OperatorBase::TypesOf(const std::vector<Blob*>& blobs) {
+  std::vector<TensorInfo> types;
+  for (const Blob* blob : blobs)
+    types.push_back(blob && blob->IsType<Tensor>() ? TensorInfo::Of(blob->Get<Tensor>())
+                                                   : TensorInfo());
+  return types;
+}
 OPKIT_INLINE Tensor* OperatorBase::OutputTensorCopyFrom(int i, const Tensor& source) {
   Tensor* out = Output(i, source.shape(), source.dtype());
   out->CopyFrom(source);
@@ -19061,8 +19341,21 @@ OPKIT_INLINE void OperatorBase::InternNames() const {
   span_names_ = {InternName(def().type()), InternName(def().name())};
 }
 
-OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
+OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
+  SpanSink* const sink = detail::CurrentSpanSink();
+  const detail::WorkOfRun& work = identity_->work;
+  if (!sink || !sink->WantsWork() || !work.tell) return;
+  sink->EndSpan();
+  try {
+    sink->Describe(work.tell(*work.schema, *this));
+  } catch (...) {  // of the schema's cost; the run itself was right
+  }
+}
+
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line,
+                                                detail::WorkOfRun work) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
+  identity->work = work;
   identity->file = file;
   identity->line = line;
   identity_ = identity;
@@ -19395,6 +19688,17 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
         "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
 }
 
+// What a profile is told of a run.
+inline SpanWork TellWork(const OpSchema& schema, const OperatorBase& op) {
+  const std::vector<TensorInfo> inputs = op.InputTypes();
+  std::string shapes;
+  for (const TensorInfo& input : inputs)
+    shapes += StrCat(&input == inputs.data() ? "" : ", ",
+                     input.dtype == DType::kUndefined ? "-" : ToString(input));
+  const OpCost cost = schema.Cost(op.def(), inputs, op.OutputTypes());
+  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written};
+}
+
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
@@ -19407,7 +19711,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line);
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &TellWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     uint64_t mutated = 0;
     for (const int input : schema.MutatedInputs(def))
@@ -29837,11 +30141,9 @@ class LibraryLoader {
     RefuseDescription(image.name, StrCat(failed, ReasonOf(status)), {}, CodeOfStatus(status));
   }
   static bool HasMangledEntry(const SharedObject& object) {
-    return std::ranges::any_of(
-        object.ExportedFunctions(),
-        [](const std::string& function) {
-          return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
-        });
+    return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {
+      return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
+    });
   }
   // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
@@ -31315,6 +31617,14 @@ class ChromeTrace {
       out_ += R"(,"device":)";
       AppendJsonString(out_, ToString(span.device));
     }
+    if (span.work.shapes != 0) {
+      out_ += R"(,"shapes":)";
+      AppendJsonString(out_, InternedName(span.work.shapes));
+      out_ += R"(,"flops":)";
+      AppendInteger(out_, span.work.flops);
+      out_ += R"(,"bytes":)";
+      AppendInteger(out_, span.work.bytes);
+    }
     if (span.pushed >= 0) {
       out_ += R"(,"wait_us":)";
       AppendMicroseconds(out_, span.begin - span.pushed);
@@ -31557,6 +31867,10 @@ class PerfettoTrace {
     event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
   }
 
+  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
+    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
+  }
+
   void WriteSlices() {
     int thread = -1;
     Sequence sequence{0};
@@ -31573,9 +31887,12 @@ class PerfettoTrace {
           if (span.adopted || is_task || span.completed >= 0 ||
               span.kind == InvocationKind::kCustomOperator)
             Annotate(event, "id", span.id);
-          if (span.node != 0)
-            event.Message(4,
-                          ProtoMessage().Text(10, "node").Text(6, Utf8(InternedName(span.node))));
+          if (span.node != 0) AnnotateName(event, "node", span.node);
+          if (span.work.shapes != 0) {
+            AnnotateName(event, "shapes", span.work.shapes);
+            Annotate(event, "flops", span.work.flops);
+            Annotate(event, "bytes", span.work.bytes);
+          }
           if (is_task) event.Fixed(48, span.id);
           Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
         },
@@ -31775,27 +32092,34 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   session_.store(session_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   stopped_ = 0;
   start_ = Instant::Now();
-  // Release: a thread that has seen the sink by other means than this pointer finds it made.
-  g_span_sink.store(this, std::memory_order_release);
+  memory_ = options.memory;
+  shapes_.store(options.shapes, std::memory_order_relaxed);
+  Install(true);
+}
+
+OPKIT_INLINE void Recorder::Install(bool on) {
+  // Release: a thread that has seen a sink by other means than these pointers finds it made.
+  g_span_sink.store(on ? this : nullptr, std::memory_order_release);
+  g_memory_sink.store(on && memory_ ? this : nullptr, std::memory_order_release);
 }
 
 OPKIT_INLINE void Recorder::Stop() {
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0) return;
-  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  Install(false);
   stopped_ = Ticks();
 }
 
 OPKIT_INLINE void Recorder::Pause() {
   MutexLock lock(mutex_);
-  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  Install(false);
 }
 
 OPKIT_INLINE void Recorder::Resume() {
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0)
     Throw(ErrorCode::kFailedPrecondition, "Profiler::Resume: no session; call Profiler::Start");
-  g_span_sink.store(this, std::memory_order_release);
+  Install(true);
 }
 
 OPKIT_INLINE bool Recorder::TakeChunk() {
@@ -31857,6 +32181,36 @@ OPKIT_INLINE void Recorder::Close() noexcept {
     thread->Close(session_.load(std::memory_order_relaxed), now);
 }
 
+OPKIT_INLINE void Recorder::EndSpan() noexcept {
+  const uint64_t now = Ticks();
+  if (ThreadProfile* thread = t_profile) thread->End(now);
+}
+OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
+  ThreadProfile* thread = t_profile;
+  if (!thread) return;
+  const uint32_t session = session_.load(std::memory_order_relaxed);
+  ProfileRecord record;
+  record.id = thread->open_id(session);
+  if (record.id == 0) return;
+  record.begin = work.flops;
+  record.end = work.bytes;
+  record.name = work.shapes;
+  record.type = ProfileRecord::Type::kWork;
+  thread->Add(session, record);
+}
+OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
+                                    int64_t live) noexcept {
+  const Invocation inside = CurrentInvocation();
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.end = static_cast<uint64_t>(live);
+  record.id = inside.id;
+  record.parent = static_cast<uint64_t>(bytes);
+  record.name = InternName(allocator.name());
+  record.type = ProfileRecord::Type::kMemory;
+  Add(record);
+}
+
 OPKIT_INLINE void Recorder::Add(const ProfileRecord& record) noexcept {
   if (ThreadProfile* thread = OfThread())
     thread->Add(session_.load(std::memory_order_relaxed), record);
@@ -31899,6 +32253,7 @@ OPKIT_INLINE void Recorder::Sort(Profile& profile) {
   const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
   std::stable_sort(profile.counters.begin(), profile.counters.end(), by_time);
   std::stable_sort(profile.markers.begin(), profile.markers.end(), by_time);
+  std::stable_sort(profile.allocations.begin(), profile.allocations.end(), by_time);
 }
 
 OPKIT_INLINE Profile Recorder::Read() {
@@ -31922,6 +32277,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     SpanNames names = {};
     int64_t pushed = -1, completed = -1;
     int pusher = -1;
+    SpanWork work = {};
   };
   std::vector<Known> known;
   for (ThreadProfile* thread : threads_) {
@@ -31960,6 +32316,13 @@ OPKIT_INLINE Profile Recorder::Read() {
                              .pushed = begin,
                              .pusher = index});
             break;
+          case ProfileRecord::Type::kWork:
+            known.push_back({.id = record.id, .work = {record.name, record.begin, record.end}});
+            break;
+          case ProfileRecord::Type::kMemory:
+            profile.allocations.push_back({begin, record.id, static_cast<int64_t>(record.parent),
+                                           static_cast<int64_t>(record.end), record.name, index});
+            break;
           case ProfileRecord::Type::kCounter:
             profile.counters.push_back({begin, record.name, std::bit_cast<double>(record.end)});
             break;
@@ -31993,8 +32356,15 @@ OPKIT_INLINE Profile Recorder::Read() {
           span.pusher = fact->pusher;
         }
         if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
+        if (!span.adopted && fact->work.shapes != 0) span.work = fact->work;
       }
     }
+  std::map<uint32_t, uint32_t> counters;  // by allocator
+  for (const ProfileAllocation& one : profile.allocations) {
+    uint32_t& counter = counters[one.allocator];
+    if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
+    profile.counters.push_back({one.time, counter, static_cast<double>(one.live)});
+  }
   Sort(profile);
   return profile;
 }
@@ -32003,7 +32373,7 @@ OPKIT_INLINE Profile Recorder::Read() {
 // exist here.
 OPKIT_INLINE void Recorder::ResetAfterFork() {
   mutex_.ResetAfterFork();
-  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  Install(false);
   stopped_ = 1;
   threads_.clear();
   if (ThreadProfile* mine = t_profile) {

@@ -57,7 +57,7 @@ TEST_CASE("indices outside, and of other types, are refused") {
           Invoke("Gather", {Counting({0, 2}), List({0})});
         }).message() == "Gather: index 0 is outside an axis of extent 0");
   CHECK(Refused("Gather", {{3}, {DType::kFloat32, {1}}}) ==
-        "indices must be int64 or int32, found float32");
+        "input 1 'indices' is float32[1], expected one of [int64, int32]");
   CHECK(Contains(Refused("Gather", {SymbolicShape(Shape{}), {DType::kInt64, {1}}}),
                  "axis 0 is outside a tensor of rank 0"));
   CHECK(Contains(Refused("GatherElements", {{3}, {DType::kInt64, {1, 1}}}),

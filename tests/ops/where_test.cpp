@@ -35,7 +35,7 @@ TEST_CASE("types are said where they differ") {
                  "float64[], expected dtype float32"));
   CHECK(ErrorOf([&] {
           Invoke("Where", {x, x, x});
-        }).message() == "Where: input 0 is float32[], expected one of [bool]");
+        }).message() == "input 0 'condition' is float32[], expected one of [bool]");
 }
 
 TEST_CASE("it keeps what its schema claims") {

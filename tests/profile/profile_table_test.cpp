@@ -95,6 +95,59 @@ TEST_CASE("rows by node tell nodes of one type apart") {
   CHECK(ToString(table).find("Add (first)") != std::string::npos);
 }
 
+TEST_CASE("rows by shape, with rates, against what the machine can do") {
+  Profile profile;
+  profile.threads = {{1, "main"}};
+  profile.spans = {Span("MatMul", 0, 100), Span("MatMul", 200, 300), Span("MatMul", 400, 600)};
+  const uint32_t small = InternName("float32[2, 2]"), large = InternName("float32[8, 8]");
+  profile.spans[0].work = profile.spans[1].work = {small, 1000, 100};
+  profile.spans[2].work = {large, 8000, 400};
+  ProfileTableOptions options;
+  options.by_shape = true;
+  options.peak = {80e9, 10e9};
+  const ProfileTable table = MakeProfileTable(profile, options);
+  REQUIRE(table.rows.size() == 2);
+  CHECK(table.rows[0].shapes == "float32[2, 2]");
+  CHECK(table.rows[0].flops == 2000);
+  CHECK(table.rows[0].bytes == 200);
+  CHECK(table.rows[0].of_peak == doctest::Approx(2000 / 80e9 / 200e-9));
+  CHECK(table.rows[1].of_peak == doctest::Approx(8000 / 80e9 / 200e-9));
+  const std::string text = ToString(table);
+  CHECK(text.find("GFLOP/s  GB/s  of peak\n") != std::string::npos);
+  CHECK(text.find("MatMul float32[8, 8]  operator") != std::string::npos);
+  CHECK(text.find("       40     2      50%\n") != std::string::npos);
+  CHECK(MakeProfileTable(profile).rows.size() == 1);
+  CHECK(nlohmann::json::parse(ToJson(table))["rows"][1]["flops"] == 8000);
+}
+
+TEST_CASE("domains hold the time spent in them, memory what was allocated and where") {
+  Profile profile;
+  profile.threads = {{1, "main"}};
+  profile.spans = {Span("Outer", 0, 100), Span("scope", 10, 40)};
+  profile.spans[0].id = 7;
+  profile.spans[1].kind = InvocationKind::kUserCode;
+  const uint32_t cpu = InternName("cpu");
+  profile.allocations = {{5, 7, 64, 64, cpu, 0}, {6, 0, 32, 96, cpu, 0}, {9, 7, -64, 32, cpu, 0}};
+  const ProfileTable table = MakeProfileTable(profile);
+  REQUIRE(table.domains.size() == 2);
+  CHECK(table.domains[0].domain == "operator");
+  CHECK(table.domains[0].self == 70);
+  CHECK(table.domains[1].domain == "user");
+  CHECK(table.domains[1].self == 30);
+  REQUIRE(table.memory.size() == 1);
+  CHECK(table.memory[0].allocator == "cpu");
+  CHECK(table.memory[0].allocations == 2);
+  CHECK(table.memory[0].allocated == 96);
+  CHECK(table.memory[0].peak == 96);
+  CHECK(table.memory[0].live == 32);
+  CHECK(Row(table, "Outer").allocated == 64);
+  CHECK(ToString(table).find("\nmemory  allocations  allocated  peak  live\ncpu               2  "
+                             "       96    96    32\n") != std::string::npos);
+  const auto json = nlohmann::json::parse(ToJson(table));
+  CHECK(json["memory"][0]["peak"] == 96);
+  CHECK(json["domains"][0]["self_ns"] == 70);
+}
+
 TEST_CASE("text and JSON hold the rows") {
   Profile profile = Runs();
   profile.dropped = 3;

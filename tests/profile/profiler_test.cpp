@@ -12,6 +12,8 @@
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/engine/engine.hpp"
 #include "opkit/op/function_op.hpp"
+#include "opkit/op/invoke.hpp"
+#include "opkit/op/registration.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace profiler_test {
@@ -55,6 +57,97 @@ TEST_CASE("an operator's span has its name, its node and its parent") {
   CHECK(leaf.begin <= leaf.end);
   CHECK(leaf.end <= root.end);
   CHECK(root.end <= profile.duration);
+}
+
+// y = x1 + x2 in memory of its own.
+class ProfiledAddOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    float* y = Output(0, Input(0).shape(), DType::kFloat32)->mutable_data<float>();
+    for (int64_t i = 0; i < Input(0).numel(); ++i)
+      y[i] = Input(0).data<float>()[i] + Input(1).data<float>()[i];
+    return true;
+  }
+};
+OPERATOR_SCHEMA(ProfiledAdd)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .IdenticalTypeAndShapeOfInput(0)
+    .PointwiseCost(1);
+REGISTER_CPU_OPERATOR(ProfiledAdd, ProfiledAddOp);
+
+TEST_CASE("shapes and what a schema counts are known where they are asked for") {
+  const Tensor x = Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+  for (const bool shapes : {false, true}) {
+    {
+      const Session session({.shapes = shapes});
+      Invoke("ProfiledAdd", {x, x});
+    }
+    const auto adds = Named(Profiler::Read(), "ProfiledAdd");
+    REQUIRE(adds.size() == 1);
+    const SpanWork& work = adds[0].work;
+    CHECK(InternedName(work.shapes) == (shapes ? "float32[2, 3], float32[2, 3]" : ""));
+    CHECK(work.flops == (shapes ? 6 : 0));
+    CHECK(work.bytes == (shapes ? 3 * 6 * sizeof(float) : 0));
+  }
+}
+
+TEST_CASE("the work of an operator is its own, not that of one inside it") {
+  Workspace ws;
+  const Tensor x = Tensor::From<float>({1}, {1});
+  BodyOpCPU outer(OperatorDef("Body").Name("root"), &ws, [&](BodyOpCPU&) {
+    Invoke("ProfiledAdd", {x, x});
+    return true;
+  });
+  {
+    const Session session({.shapes = true});
+    outer.Run();
+  }
+  const Profile profile = Profiler::Read();
+  CHECK(Named(profile, "Body")[0].work.shapes == 0);  // no registry has made it
+  CHECK(Named(profile, "ProfiledAdd")[0].work.flops == 1);
+  CHECK(Named(profile, "ProfiledAdd")[0].end <= Named(profile, "Body")[0].end);
+}
+
+TEST_CASE("allocations are known with the operator that they happened in") {
+  const Tensor x = Tensor::From<float>({4}, {1, 2, 3, 4});
+  uint64_t outside = 0;
+  {
+    const Session session({.memory = true});
+    const std::vector<Tensor> y = Invoke("ProfiledAdd", {x, x});
+    const ProfileScope scope("mine");
+    outside = CurrentInvocation().id;
+    Tensor mine({3}, DType::kInt8);
+    static_cast<void>(mine.raw_mutable_data());
+  }
+  const Tensor after({3}, DType::kInt8);
+  const Profile profile = Profiler::Read();
+  const uint64_t add = Named(profile, "ProfiledAdd")[0].id;
+  const auto of = [&](uint64_t invocation) {
+    std::vector<int64_t> bytes;
+    for (const ProfileAllocation& one : profile.allocations)
+      if (one.invocation == invocation && InternedName(one.allocator) == "cpu")
+        bytes.push_back(one.bytes);
+    return bytes;
+  };
+  CHECK(of(add) == std::vector<int64_t>{16});
+  CHECK(of(outside) == std::vector<int64_t>{3, -3});
+  int64_t sum = 0;
+  for (const ProfileAllocation& one : profile.allocations) sum += one.bytes;
+  CHECK(profile.allocations.back().live - profile.allocations.front().live +
+            profile.allocations.front().bytes ==
+        sum);
+  const auto is_memory = [](const ProfileCounter& counter) {
+    return InternedName(counter.name) == "memory of cpu";
+  };
+  CHECK(std::ranges::count_if(profile.counters, is_memory) ==
+        static_cast<int64_t>(profile.allocations.size()));
+  {
+    const Session session;
+    Invoke("ProfiledAdd", {x, x});
+  }
+  CHECK(Profiler::Read().allocations.empty());
 }
 
 TEST_CASE("an operator that throws ends its span") {

@@ -33,12 +33,12 @@ class Text {
   Text(bool b) : Text(b ? "true" : "false") {}
   Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
   template <class T>
-  requires std::is_integral_v<T> Text(T integer)
-      : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
+    requires std::is_integral_v<T>
+  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
     value_.integer = static_cast<int64_t>(integer);
   }
   template <class T>
-  requires requires(const T& value) { std::string_view(ToString(value)); }
+    requires requires(const T& value) { std::string_view(ToString(value)); }
   Text(const T& value) : kind_(Kind::kObject) {
     value_.object = &value;
     append_ = [](std::string& out, const void* object) {
@@ -95,12 +95,11 @@ OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>
-requires((std::is_class_v<T> ||
-          std::is_enum_v<T>)&&!std::is_convertible_v<const T&, std::string_view> &&
-         requires(const T& value) {
-           std::string_view(ToString(value));
-         }) std::basic_ostream<Char, Traits>
-&operator<<(std::basic_ostream<Char, Traits>& out, const T& value) {
+  requires((std::is_class_v<T> || std::is_enum_v<T>) &&
+           !std::is_convertible_v<const T&, std::string_view> &&
+           requires(const T& value) { std::string_view(ToString(value)); })
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& out,
+                                             const T& value) {
   return out << ToString(value);
 }
 

@@ -38,6 +38,20 @@ class Allocator {
   std::atomic<int64_t> live_{0}, peak_{0};
 };
 
+// Receives every change of what allocators have given out. A sink lives as long as the process.
+class MemorySink {
+ public:
+  // `bytes` more, less where negative, so that `live` are in use.
+  virtual void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept = 0;
+
+ protected:
+  ~MemorySink() = default;
+};
+
+namespace detail {
+inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
+}  // namespace detail
+
 class CPUAllocator final : public Allocator {
  public:
   const char* name() const override { return "cpu"; }

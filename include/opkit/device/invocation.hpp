@@ -49,6 +49,14 @@ struct SpanNames {
   uint32_t node = 0;
 };
 
+// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", and
+// the cost that its schema tells.
+struct SpanWork {
+  uint32_t shapes = 0;
+  uint64_t flops = 0;
+  uint64_t bytes = 0;
+};
+
 // Receives the spans of all threads. A sink lives as long as the process.
 class SpanSink {
  public:
@@ -59,6 +67,12 @@ class SpanSink {
                     bool adopted) noexcept = 0;
   // The span that began last on this thread ends.
   virtual void Close() noexcept = 0;
+  // Whether EndSpan and Describe are to be called for operators.
+  virtual bool WantsWork() const noexcept { return false; }
+  // The span that began last on this thread has ended, though it closes later.
+  virtual void EndSpan() noexcept {}
+  // It did this work.
+  virtual void Describe(const SpanWork&) noexcept {}
   // The event of an operator's run has ended, which may be long after its span on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
   // `task` was handed to an engine by this thread.

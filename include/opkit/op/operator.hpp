@@ -36,6 +36,8 @@ class Operator : public OperatorBase {
     if (RunsDirectly()) [[likely]] {
       InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
       RunDirectly();
+      if (invocation.is_recorded()) [[unlikely]]
+        DescribeSpan();
       return true;
     }
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
@@ -110,6 +112,8 @@ class Operator : public OperatorBase {
     } catch (...) {
       Fail(by_event);
     }
+    if (invocation.is_recorded()) [[unlikely]]
+      DescribeSpan();
     observers.Succeeded();
     return true;
   }

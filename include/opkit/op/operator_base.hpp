@@ -62,6 +62,13 @@ class ScratchMemory {
 };
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
+// What a run of an operator has worked on, which its schema tells: schemas are none of this
+// header's.
+struct WorkOfRun {
+  const OpSchema* schema = nullptr;
+  SpanWork (*tell)(const OpSchema& schema, const OperatorBase& op) = nullptr;
+};
+
 class OperatorIdentity final : public FailureContext {
  public:
   explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
@@ -69,6 +76,7 @@ class OperatorIdentity final : public FailureContext {
   OperatorDef def;
   std::string file;
   int line = 0;
+  WorkOfRun work;
 };
 
 // Refuses the arguments that the schema of the operator that this thread constructs does not
@@ -220,6 +228,9 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   const Blob& InputBlob(int i) const { return *Bound(inputs_, i, "input"); }
   std::vector<Shape> InputTensorShapes() const;
+  // Dtypes and shapes as they are now; unknown for one that is left out or no tensor.
+  std::vector<TensorInfo> InputTypes() const { return TypesOf(inputs_); }
+  std::vector<TensorInfo> OutputTypes() const { return TypesOf(outputs_); }
 
   // The output as the last run, or an earlier call in this one, left it: for operators that resize
   // it themselves.
@@ -339,7 +350,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache& inference() { return inference_; }
 
   // The registry says where the kernel was registered.
-  void SetRegistration(const char* file, int line);
+  void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
   // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
@@ -368,6 +379,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // identity; any other exception becomes the Error's cause.
   [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
   [[noreturn]] OPKIT_COLD static void ReturnedFalse();
+
+  // Tells the profile of the run's work, if it wants to know.
+  OPKIT_COLD void DescribeSpan() const noexcept;
 
   // Moves the tensors that replace outputs of this run to their blobs.
   void PublishOutputs() {
@@ -427,6 +441,7 @@ class OperatorBase : public Observable<OperatorBase> {
                                   Device device);
   OPKIT_COLD void MakeEvent();
   OPKIT_COLD void InternNames() const;
+  OPKIT_COLD static std::vector<TensorInfo> TypesOf(const std::vector<Blob*>& blobs);
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const;

@@ -64,7 +64,7 @@ template <class T, class Value>
 concept DefaultFor =
     std::is_convertible_v<T, Value> &&
     !(std::is_floating_point_v<T> && std::is_integral_v<Value>)&&std::is_same_v<T, bool> ==
-    std::is_same_v<Value, bool>;
+        std::is_same_v<Value, bool>;
 
 }  // namespace detail
 
@@ -301,9 +301,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
   [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_typed_op_) = ::opkit::detail::MakeTypedOp( \
       #name, __FILE__, __LINE__,                                                                   \
-      []<class... OpkitTypes>(                                                                     \
-          std::type_identity<OpkitTypes>...) constexpr->decltype(&name<OpkitTypes...>) {           \
-        return &name<OpkitTypes...>;                                                               \
-      })
+      []<class... OpkitTypes>(std::type_identity<OpkitTypes>...) constexpr                         \
+      -> decltype(&name<OpkitTypes...>) { return &name<OpkitTypes...>; })
 
 #endif  // OPKIT_OP_TYPED_OPERATOR_HPP_

@@ -82,7 +82,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Cast)
     .Arg<int64_t>("saturate", "of the 8-bit floating-point types, which are not built", 1)
     .PointwiseCost(1)
     .TensorInferenceFunction([](InferenceContext& c) {
-      ExpectDType(c, 0, PlainTypes::DTypes());
       const DType to = detail::CastTarget(c.Arg<int64_t>("to", 0));
       c.SetOutput(0, to, c.input_shape(0));
       c.SetInput(0, DType::kUndefined, c.output(0).shape);

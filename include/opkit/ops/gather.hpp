@@ -25,15 +25,7 @@ void ForIndices(const Tensor& indices, int64_t extent, std::string_view op, F f)
   });
 }
 
-// Error (kTypeMismatch) if the dtype of input i is known and not one of indices.
-inline void CheckIndices(const InferenceContext& c, int i) {
-  const DType dtype = c.input_dtype(i);
-  if (dtype != DType::kInt64 && dtype != DType::kInt32 && dtype != DType::kUndefined)
-    Throw(ErrorCode::kTypeMismatch, "indices must be int64 or int32, found ", dtype);
-}
-
 inline void InferGather(InferenceContext& c) {
-  CheckIndices(c, 1);
   const SymbolicShape &data = c.input_shape(0), &indices = c.input_shape(1);
   SymbolicShape shape;
   if (data.has_rank()) {
@@ -49,7 +41,6 @@ inline void InferGather(InferenceContext& c) {
 }
 
 inline void InferGatherElements(InferenceContext& c) {
-  CheckIndices(c, 1);
   const SymbolicShape &data = c.input_shape(0), &indices = c.input_shape(1);
   if (data.has_rank() && indices.has_rank()) {
     auto fail = [&](const char* what) {

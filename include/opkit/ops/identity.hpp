@@ -155,9 +155,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Dropout)
     .Stateful()
     .PointwiseCost(1)
     .TensorInferenceFunction([](InferenceContext& c) {
-      ExpectDType(c, 0, FloatTypes::DTypes());
-      if (c.HasInput(1)) ExpectDType(c, 1, FloatTypes::DTypes());
-      if (c.HasInput(2)) ExpectDType(c, 2, {DType::kBool});
       for (int i = 1; i < c.num_inputs(); ++i) {
         if (!c.HasInput(i) || !c.input_shape(i).is_known()) continue;
         if (const Shape shape = c.input_shape(i).ToShape(); shape.numel() != 1)

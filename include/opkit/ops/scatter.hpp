@@ -17,8 +17,6 @@ inline void InferScatterND(InferenceContext& c) {
     Throw(ErrorCode::kInvalidArgument, "ScatterND: data ", ToString(data), ", indices ",
           ToString(indices), ", updates ", ToString(updates), ": expected ", expected);
   };
-  if (c.input_dtype(1) != DType::kInt64 && c.input_dtype(1) != DType::kUndefined)
-    Throw(ErrorCode::kTypeMismatch, "ScatterND: indices must be int64, found ", c.input_dtype(1));
   if (c.input_dtype(2) != c.input_dtype(0) && c.input_dtype(2) != DType::kUndefined &&
       c.input_dtype(0) != DType::kUndefined)
     Throw(ErrorCode::kTypeMismatch, "ScatterND: updates are ", c.input_dtype(2),

@@ -64,7 +64,6 @@ class TopKOp final : public StandardOperator {
 namespace detail {
 
 inline void InferTopK(InferenceContext& c) {
-  ExpectDType(c, 0, NumericTypes::DTypes());
   const std::optional<Dims> k = KnownIntegerList(c, 1, "K of TopK");
   if (k && (k->size() != 1 || (*k)[0] < 0))
     Throw(ErrorCode::kInvalidArgument, "TopK: K is ", ToString(*k),

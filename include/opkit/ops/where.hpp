@@ -55,7 +55,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Where)
       return inputs;
     })
     .TensorInferenceFunction([](InferenceContext& c) {
-      ExpectDType(c, 0, {DType::kBool});
       const DType dtype = ExpectSameDType(c, 1);
       c.SetOutput(0, dtype, detail::BroadcastInputs(c, 3));
     });

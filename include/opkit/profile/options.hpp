@@ -13,6 +13,11 @@ struct ProfileOptions {
   // the place of the oldest of its thread where `ring`.
   int64_t max_bytes = int64_t{1} << 30;
   bool ring = false;
+  // Dtypes and shapes of operators' inputs, and the operations and bytes that their schemas count.
+  // They are found when the operator's span has ended: what is around it grows by a microsecond.
+  bool shapes = false;
+  // Each allocation and release of tensors' memory, with the operator that it happened in.
+  bool memory = false;
 };
 
 }  // namespace opkit

@@ -29,6 +29,17 @@ struct ProfileSpan {
   uint32_t node = 0;
   uint32_t custom = 0;
   bool adopted = false;  // a part, on this thread, of an invocation that began elsewhere
+  SpanWork work;         // with ProfileOptions::shapes; shapes 0: not known
+};
+
+// An allocation, or a release, of tensors' memory.
+struct ProfileAllocation {
+  int64_t time = 0;
+  uint64_t invocation = 0;  // that it happened in; 0 for none
+  int64_t bytes = 0;        // negative for a release
+  int64_t live = 0;         // bytes of the allocator afterwards
+  uint32_t allocator = 0;   // its interned name
+  int thread = 0;
 };
 
 struct ProfileCounter {
@@ -53,10 +64,12 @@ struct Profile {
   std::vector<ProfileThread> threads;
   // By thread, then by begin; a span that encloses others comes before them.
   std::vector<ProfileSpan> spans;
-  std::vector<ProfileCounter> counters;  // by time
-  std::vector<ProfileMarker> markers;    // by time
-  int64_t duration = 0;                  // ns from Start to Stop, or to now
-  int64_t dropped = 0;                   // records that found no room, or gave theirs to later ones
+  // By time; the live bytes of an allocator are a counter "memory of cpu".
+  std::vector<ProfileCounter> counters;
+  std::vector<ProfileMarker> markers;          // by time
+  std::vector<ProfileAllocation> allocations;  // by time, with ProfileOptions::memory
+  int64_t duration = 0;                        // ns from Start to Stop, or to now
+  int64_t dropped = 0;  // records that found no room, or gave theirs to later ones
 };
 
 // What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,

@@ -2,6 +2,7 @@
 #ifndef OPKIT_PROFILE_PROFILE_TABLE_HPP_
 #define OPKIT_PROFILE_PROFILE_TABLE_HPP_
 
+#include "opkit/profile/machine_rates.hpp"
 #include "opkit/profile/profile.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -9,31 +10,58 @@ namespace opkit::inline OPKIT_ABI {
 struct ProfileTableOptions {
   enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
   Sort sort = Sort::kTotal;
-  bool by_node = false;  // a row for each node instead of one for each type of operator
+  bool by_node = false;   // a row for each node instead of one for each type of operator
+  bool by_shape = false;  // and for each dtypes and shapes of inputs, with ProfileOptions::shapes
+  MachineRates peak =
+      {};  // what rates are compared with: MachinePeak() of opkit/profile/machine_peak.hpp
 };
 
 // Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside
-// it on its thread.
+// it on its thread: of a custom operator, its author's own code.
 struct ProfileTableRow {
   std::string name;
-  std::string node;  // empty unless by_node
+  std::string node;    // empty unless by_node
+  std::string shapes;  // empty unless by_shape
   std::string domain;
   int64_t count = 0;
   int64_t total = 0, self = 0, min = 0, max = 0;
   double mean = 0;
-  int64_t p50 = 0, p90 = 0,
-          p99 = 0;  // the smallest times that this part of the runs does not exceed
+  // The smallest times that this part of the runs does not exceed.
+  int64_t p50 = 0, p90 = 0, p99 = 0;
+  // Of all runs, as their schemas count (ProfileOptions::shapes).
+  uint64_t flops = 0, bytes = 0;
+  // Their rate as a share of what the machine could do at most with these flops and bytes
+  // (roofline: Williams, Waterman, Patterson 2009); 0 where that is not known.
+  double of_peak = 0;
+  int64_t allocated = 0;  // bytes, in the operator itself (ProfileOptions::memory)
+};
+
+// The time spent in a domain (DomainOf) itself.
+struct ProfileDomainRow {
+  std::string domain;
+  int64_t count = 0, self = 0;
+};
+
+// What an allocator gave out, in bytes.
+struct ProfileMemoryRow {
+  std::string allocator;
+  int64_t allocations = 0;
+  int64_t allocated = 0;       // of all of them
+  int64_t peak = 0, live = 0;  // at any time; at the end
 };
 
 struct ProfileTable {
   std::vector<ProfileTableRow> rows;
+  std::vector<ProfileDomainRow> domains;
+  std::vector<ProfileMemoryRow> memory;
   int64_t duration = 0;
   int64_t dropped = 0;
 };
 
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
 std::string ToString(const ProfileTable& table);
-// {"duration_ns": …, "dropped": …, "rows": [{"name": …, "count": …, "total_ns": …, …}]}
+// {"duration_ns": …, "dropped": …, "rows": [{"name": …, "count": …, "total_ns": …, …}],
+//  "domains": […], "memory": […]}
 std::string ToJson(const ProfileTable& table);
 
 }  // namespace opkit

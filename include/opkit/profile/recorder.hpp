@@ -8,15 +8,28 @@
 #include <string>
 #include <vector>
 
+#include "opkit/core/allocator.hpp"
 #include "opkit/profile/options.hpp"
 #include "opkit/profile/profile.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One of these for each span that has ended, each completion, push, counter and marker.
+// One of these for each span that has ended, each completion, push, counter and marker. The work of
+// a span has its flops in `begin`, its bytes in `end` and its shapes in `name`; a change of an
+// allocator's memory its bytes in `parent` and what lives after it in `end`.
 struct ProfileRecord {
-  enum class Type : uint8_t { kSpan, kAdopted, kCompleted, kPushed, kCounter, kMarker, kFrame };
+  enum class Type : uint8_t {
+    kSpan,
+    kAdopted,
+    kCompleted,
+    kPushed,
+    kCounter,
+    kMarker,
+    kFrame,
+    kWork,
+    kMemory
+  };
 
   uint64_t begin = 0;  // ticks; the only time of what is no span
   uint64_t end = 0;    // ticks; of a counter the bits of its value
@@ -58,8 +71,19 @@ class ThreadProfile {
     if (session_ != session) return;
     if (depth_ >= kMaxDepth) [[unlikely]]
       return CountDropped();
-    open_[depth_].end = now;
+    open_[depth_].end = ended_at_ == depth_ ? ended_ : now;
+    ended_at_ = -1;
     Append(open_[depth_]);
+  }
+  // The span that began last has ended, though it closes later.
+  void End(uint64_t now) {
+    ended_at_ = depth_ - 1;
+    ended_ = now;
+  }
+  // The id of the span that began last; 0 where none of this session is open.
+  uint64_t open_id(uint32_t session) const {
+    return session_ == session && depth_ > earlier_ && depth_ <= kMaxDepth ? open_[depth_ - 1].id
+                                                                           : 0;
   }
   void Add(uint32_t session, const ProfileRecord& record) {
     if (session_ != session) [[unlikely]]
@@ -100,8 +124,10 @@ class ThreadProfile {
   ProfileChunk* chunk_ = nullptr;
   uint32_t count_ = ProfileChunk::kRecords;
   uint32_t session_ = 0;
-  int depth_ = 0;    // of the spans that are open on the thread
-  int earlier_ = 0;  // how many of them began in earlier sessions
+  int depth_ = 0;      // of the spans that are open on the thread
+  int earlier_ = 0;    // how many of them began in earlier sessions
+  int ended_at_ = -1;  // the depth of the span that has ended at ended_ and is open; -1 for none
+  uint64_t ended_ = 0;
   std::atomic<int64_t> dropped_{0};
   ProfileRecord open_[kMaxDepth + 1];  // the last for those that are too deep
 
@@ -112,7 +138,7 @@ class ThreadProfile {
 };
 
 // The process has one, which is never destroyed: scopes that are open while it ends still use it.
-class Recorder final : public SpanSink {
+class Recorder final : public SpanSink, public MemorySink {
  public:
   static Recorder& Get();
 
@@ -128,9 +154,13 @@ class Recorder final : public SpanSink {
 
   void Open(Invocation& now, SpanNames names, const Device* device, bool adopted) noexcept override;
   void Close() noexcept override;
+  bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
+  void EndSpan() noexcept override;
+  void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
   void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
+  void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // A chunk's place in the bound on memory. False where there is none.
   bool TakeChunk();
@@ -148,6 +178,8 @@ class Recorder final : public SpanSink {
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
   static void Sort(Profile& profile);
   void ResetAfterFork();
+  // Lets the threads record, or not.
+  void Install(bool on);
 
   Mutex mutex_;  // guards what follows, but for the atomics
   std::vector<ThreadProfile*> threads_;
@@ -155,6 +187,8 @@ class Recorder final : public SpanSink {
   Instant start_ = origin_;
   uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
   bool ring_ = false;
+  bool memory_ = false;
+  std::atomic<bool> shapes_{false};  // relaxed, as the two below
   // Relaxed, both: a thread that sees a new session late still writes to the one before.
   std::atomic<uint32_t> session_{0};
   std::atomic<int64_t> chunks_left_{0};

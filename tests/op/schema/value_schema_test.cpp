@@ -57,7 +57,7 @@ TEST_CASE("a value allows what it declares, anything where it declares nothing")
 }
 
 TEST_CASE("an input of another dtype is refused before the operator runs") {
-  const std::string why = "input 0 'x' is int32[1], expected dtype one of [float32, int64]";
+  const std::string why = "input 0 'x' is int32[1], expected one of [float32, int64]";
   const Error invoked = ErrorOf([] { Invoke("ValueCount", {Tensor::From<int32_t>({1}, {1})}); });
   CHECK(invoked.code() == ErrorCode::kTypeMismatch);
   CHECK(Contains(invoked.what(), why));
@@ -74,7 +74,7 @@ TEST_CASE("an output has the dtype that is declared, without an inference functi
   CHECK(Contains(error.what(), "float32[]"));
   CHECK(Contains(error.what(), "where its inference says float64"));
   CHECK(Contains(ErrorOf([] { Compile(GraphOf("ValueWrongRule", DType::kBool)); }).what(),
-                 "output 0 'y' is bool[N], expected dtype one of [int32, int64]"));
+                 "output 0 'y' is bool[N], expected one of [int32, int64]"));
 }
 
 }  // namespace value_schema_test

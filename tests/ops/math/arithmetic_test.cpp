@@ -126,7 +126,7 @@ TEST_CASE("what cannot be broadcast is said with both shapes and the node") {
   CHECK(Contains(ErrorOf([&] {
                    Invoke("Add", {Tensor::Scalar(true), Tensor::Scalar(true)});
                  }).message(),
-                 "Add: input 0 is bool[], expected one of [float32"));
+                 "input 0 'A' is bool[], expected one of [float32"));
 }
 
 TEST_CASE("symbols that both inputs have are kept") {

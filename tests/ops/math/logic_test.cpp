@@ -73,7 +73,7 @@ TEST_CASE("inputs are broadcast, the output is bool also where little is known")
 TEST_CASE("types that they do not have are refused") {
   CHECK(ErrorOf([&] {
           Invoke("And", {Tensor::Scalar(1.f), Tensor::Scalar(1.f)});
-        }).message() == "And: input 0 is float32[], expected one of [bool]");
+        }).message() == "input 0 'A' is float32[], expected one of [bool]");
   CHECK(ErrorOf([&] {
           Invoke("Less", {Tensor::Scalar(true), Tensor::Scalar(true)});
         }).code() == ErrorCode::kTypeMismatch);

@@ -86,7 +86,8 @@ TEST_CASE("What cannot be multiplied is refused with both shapes") {
   CHECK(Contains(Refused("MatMul", {F(Shape{}), F({4, 5})}), "input 0 is a scalar"));
   CHECK(Contains(Refused("MatMul", {F({2, 2, 3}), F({5, 3, 2})}), "cannot be broadcast together"));
   CHECK(Contains(Refused("MatMul", {F({2, 3}), {DType::kFloat64, Shape{3, 2}}}), "float64"));
-  CHECK(Contains(Refused("MatMul", {{DType::kBool, Shape{2, 3}}, F({3, 2})}), "input 0 is bool"));
+  CHECK(
+      Contains(Refused("MatMul", {{DType::kBool, Shape{2, 3}}, F({3, 2})}), "input 0 'A' is bool"));
 }
 
 TEST_CASE("Gemm scales, transposes and adds") {

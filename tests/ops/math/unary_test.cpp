@@ -88,7 +88,7 @@ TEST_CASE("symbols are handed on, and types that it does not have are refused") 
   const Error error = ErrorOf([&] { schema.InferOutputs(def, {TensorInfo(DType::kInt64, {2})}); });
   CHECK(error.code() == ErrorCode::kTypeMismatch);
   CHECK(error.message() ==
-        "Exp: input 0 is int64[2], expected one of [float32, float64, float16, bfloat16]");
+        "input 0 'X' is int64[2], expected one of [float32, float64, float16, bfloat16]");
 }
 
 TEST_CASE("they keep what their schemas claim, gradients too") {

@@ -103,7 +103,7 @@ TEST_CASE("the output's shape is broadcast from all inputs, and none can be left
   CHECK(out[0].shape == SymbolicShape{Sym("N"), 4});
   CHECK(out[0].dtype == DType::kFloat32);
   CHECK(ErrorOf([&] { Invoke("Sum", {Tensor::Scalar(1)}); }).message() ==
-        "Sum: input 0 is int32[], expected one of [float32, float64, float16, bfloat16]");
+        "input 0 'data_0' is int32[], expected one of [float32, float64, float16, bfloat16]");
   CHECK(ErrorOf([&] {
           schema.InferOutputs(OperatorDef("Sum", {"a", ""}, {"y"}), {a, TensorInfo()});
         }).message() == "Sum: input 1 has no name; none of its inputs can be left out");

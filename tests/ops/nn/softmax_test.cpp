@@ -59,7 +59,7 @@ TEST_CASE("A type that is not computed is refused, and no result of an earlier r
   const auto op = CreateOperator(OperatorDef("Softmax", {"x"}, {"y"}), &ws);
   CHECK(op->Run());
   *ws.GetTensor("x") = Tensor::From<int32_t>({3}, {1, 2, 3});
-  CHECK(Contains(ErrorOf([&] { op->Run(); }).what(), "input 0 is int32[3]"));
+  CHECK(Contains(ErrorOf([&] { op->Run(); }).what(), "input 0 'input' is int32[3]"));
 }
 
 TEST_CASE("Empty tensors stay empty, and the half types are computed wider") {
@@ -78,7 +78,7 @@ TEST_CASE("Softmax keeps the shape, and refuses an axis that is not there") {
   CHECK(Refused("Softmax", {F({2, 3})}, {{"axis", 2}}) ==
         "Softmax: axis 2 is outside a tensor of rank 2, expected -2 to 1");
   CHECK(Contains(Refused("LogSoftmax", {F(Shape{})}), "LogSoftmax: axis -1"));
-  CHECK(Contains(Refused("Softmax", {{DType::kInt32, Shape{2}}}), "input 0 is int32[2]"));
+  CHECK(Contains(Refused("Softmax", {{DType::kInt32, Shape{2}}}), "input 0 'input' is int32[2]"));
 }
 
 TEST_CASE("Softmax and LogSoftmax hold what they claim") {

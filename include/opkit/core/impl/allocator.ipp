@@ -6,6 +6,13 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
+  if (MemorySink* sink = g_memory_sink.load(std::memory_order_acquire)) [[unlikely]]
+    sink->Changed(allocator, bytes, live);
+}
+}  // namespace detail
+
 OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
   if (bytes <= 0) return nullptr;
   void* data = DoAllocateOn(index, bytes);
@@ -17,13 +24,15 @@ OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
   int64_t peak = peak_.load(std::memory_order_relaxed);
   while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
   }
+  detail::TellMemorySink(*this, bytes, live);
   return data;
 }
 
 OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
   if (!data) return;
-  live_.fetch_sub(bytes, std::memory_order_relaxed);
+  const int64_t live = live_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
   DoDeallocate(data, bytes);
+  detail::TellMemorySink(*this, -bytes, live);
 }
 
 namespace detail {

@@ -4,7 +4,6 @@
 #define OPKIT_OP_CHECK_CHECK_CASES_HPP_
 
 #include <algorithm>
-#include <iterator>
 
 #include "opkit/base/index.hpp"
 #include "opkit/op/check/check_data.hpp"
@@ -169,9 +168,8 @@ inline std::vector<CheckCase> MakeCases(const OpSchema& schema, const OperatorDe
   for (const Shape& shape : shapes) out.push_back(MakeCase(schema, def, {shape}, dtype, seed++));
   if (!schema.has_inference() || !options.shapes.empty()) return out;
   std::vector<CheckCase> accepted;
-  std::ranges::copy_if(out, std::back_inserter(accepted), [&](const CheckCase& one) {
-    return InferenceAccepts(schema, def, one.inputs);
-  });
+  for (const CheckCase& one : out)
+    if (InferenceAccepts(schema, def, one.inputs)) accepted.push_back(one);
   if (!accepted.empty()) return accepted;
   std::vector<DType> dtypes;
   for (size_t i = 0; i < def.inputs().size(); ++i) dtypes.push_back(InputDType(schema, i, dtype));

@@ -124,6 +124,17 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
         "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
 }
 
+// What a profile is told of a run.
+inline SpanWork TellWork(const OpSchema& schema, const OperatorBase& op) {
+  const std::vector<TensorInfo> inputs = op.InputTypes();
+  std::string shapes;
+  for (const TensorInfo& input : inputs)
+    shapes += StrCat(&input == inputs.data() ? "" : ", ",
+                     input.dtype == DType::kUndefined ? "-" : ToString(input));
+  const OpCost cost = schema.Cost(op.def(), inputs, op.OutputTypes());
+  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written};
+}
+
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
@@ -136,7 +147,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line);
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &TellWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     uint64_t mutated = 0;
     for (const int input : schema.MutatedInputs(def))

@@ -88,9 +88,8 @@ struct OpRegistry::State {
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
-      return std::any_of(
-          kernels.begin(), kernels.end(),
-          [=](const Kernel& kernel) { return kernel.device == device; });
+      return std::any_of(kernels.begin(), kernels.end(),
+                         [=](const Kernel& kernel) { return kernel.device == device; });
     }
     void Add(std::string problem) {  // once, however many translation units see it
       if (std::find(problems.begin(), problems.end(), problem) == problems.end())

@@ -102,6 +102,13 @@ OPKIT_INLINE std::vector<Shape> OperatorBase::InputTensorShapes() const {
     shapes.push_back(HasInput(i) && InputIsType<Tensor>(i) ? Input<Tensor>(i).shape() : Shape{0});
   return shapes;
 }
+OPKIT_INLINE std::vector<TensorInfo> OperatorBase::TypesOf(const std::vector<Blob*>& blobs) {
+  std::vector<TensorInfo> types;
+  for (const Blob* blob : blobs)
+    types.push_back(blob && blob->IsType<Tensor>() ? TensorInfo::Of(blob->Get<Tensor>())
+                                                   : TensorInfo());
+  return types;
+}
 OPKIT_INLINE Tensor* OperatorBase::OutputTensorCopyFrom(int i, const Tensor& source) {
   Tensor* out = Output(i, source.shape(), source.dtype());
   out->CopyFrom(source);
@@ -128,8 +135,21 @@ OPKIT_INLINE void OperatorBase::InternNames() const {
   span_names_ = {InternName(def().type()), InternName(def().name())};
 }
 
-OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
+OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
+  SpanSink* const sink = detail::CurrentSpanSink();
+  const detail::WorkOfRun& work = identity_->work;
+  if (!sink || !sink->WantsWork() || !work.tell) return;
+  sink->EndSpan();
+  try {
+    sink->Describe(work.tell(*work.schema, *this));
+  } catch (...) {  // of the schema's cost; the run itself was right
+  }
+}
+
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line,
+                                                detail::WorkOfRun work) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
+  identity->work = work;
   identity->file = file;
   identity->line = line;
   identity_ = identity;

@@ -132,14 +132,13 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
 inline void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
                         const std::vector<TensorInfo>& infos) {
   for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
-    if (const std::vector<DType>& allowed = declared[i].dtypes; !declared[i].Allows(infos[i].dtype))
+    if (!declared[i].Allows(infos[i].dtype))
       Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
-            ", expected dtype ",
-            allowed.size() == 1 ? ToString(allowed[0]) : StrCat("one of ", allowed));
+            ", expected one of ", declared[i].dtypes);
 }
 inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
-  return std::ranges::any_of(
-      values, [](const ValueSchema& value) { return !value.dtypes.empty(); });
+  return std::ranges::any_of(values,
+                             [](const ValueSchema& value) { return !value.dtypes.empty(); });
 }
 inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
                       const std::vector<TensorInfo>& outputs) {

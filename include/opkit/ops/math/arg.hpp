@@ -48,7 +48,6 @@ class ArgOp final : public StandardOperator {
 namespace detail {
 
 inline void InferArg(InferenceContext& c) {
-  ExpectDType(c, 0, NumericTypes::DTypes());
   const SymbolicShape& x = c.input_shape(0);
   if (!x.has_rank()) return c.SetOutput(0, DType::kInt64, {});
   const int axis = NormalizeAxis(c.Arg<int64_t>("axis", 0), x.rank(), c.def().type());

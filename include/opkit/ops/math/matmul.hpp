@@ -75,12 +75,6 @@ inline SymbolicShape BatchOf(const SymbolicShape& shape) {
   return SymbolicShape(std::move(dims));
 }
 
-inline DType InferMatrixType(InferenceContext& c) {
-  for (int i = 0; i < c.num_inputs(); ++i)
-    if (c.HasInput(i)) ExpectDType(c, i, MatrixTypes::DTypes());
-  return ExpectSameDType(c);
-}
-
 [[noreturn]] inline void CannotMultiply(const InferenceContext& c, const SymbolicShape& a,
                                         const SymbolicShape& b, const Dim& inner_a,
                                         const Dim& inner_b) {
@@ -89,7 +83,7 @@ inline DType InferMatrixType(InferenceContext& c) {
 }
 
 inline void InferMatMul(InferenceContext& c) {
-  const DType dtype = InferMatrixType(c);
+  const DType dtype = ExpectSameDType(c);
   const SymbolicShape &a = c.input_shape(0), &b = c.input_shape(1);
   for (int i = 0; i < 2; ++i)
     if (c.input_shape(i).has_rank() && c.input_shape(i).rank() == 0)
@@ -105,7 +99,7 @@ inline void InferMatMul(InferenceContext& c) {
 }
 
 inline void InferGemm(InferenceContext& c) {
-  const DType dtype = InferMatrixType(c);
+  const DType dtype = ExpectSameDType(c);
   for (int i = 0; i < 2; ++i)
     if (c.input_shape(i).has_rank() && c.input_shape(i).rank() != 2)
       Throw(ErrorCode::kInvalidArgument, "Gemm: input ", i, " is ", ToString(c.input(i)),
@@ -315,7 +309,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MatMulGradient)
       return cost;
     })
     .TensorInferenceFunction([](InferenceContext& c) {
-      for (int i = 0; i < 3; ++i) ExpectDType(c, i, FloatTypes::DTypes());
       const int of = c.Arg<int64_t>("of", 0) != 0 ? 2 : 1;
       c.SetOutput(0, ExpectSameDType(c), c.input_shape(of));
     });

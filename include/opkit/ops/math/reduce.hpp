@@ -205,8 +205,7 @@ class ReduceGradient : public NodeGradient {
   }
 };
 
-inline void InferReduce(InferenceContext& c, const std::vector<DType>& dtypes) {
-  ExpectDType(c, 0, dtypes);
+inline void InferReduce(InferenceContext& c) {
   const DType dtype = c.input_dtype(0);
   const SymbolicShape& x = c.input_shape(0);
   const bool keep = c.Arg<int64_t>("keepdims", 1) != 0;
@@ -255,7 +254,7 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
       .CostInferenceFunction([flops](auto&, auto& inputs, auto& outputs) {
         return TrafficCost(flops * OpSchema::Elements(inputs[0]), {inputs[0]}, outputs);
       })
-      .TensorInferenceFunction([dtypes](InferenceContext& c) { InferReduce(c, dtypes); });
+      .TensorInferenceFunction([](InferenceContext& c) { InferReduce(c); });
 }
 
 }  // namespace detail
@@ -372,7 +371,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ReduceGradient)
       return TrafficCost(0, {inputs[2]}, outputs);
     })
     .TensorInferenceFunction([](InferenceContext& c) {
-      ExpectDType(c, 0, FloatTypes::DTypes());
       c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
       c.SetInput(2, c.input_dtype(0), {});
     });

@@ -69,7 +69,6 @@ void RunClip(const ElementRun& run) {
 // The output has the shape of X; only the slope is broadcast.
 inline void InferPRelu(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
-  ExpectDType(c, 0, NumericTypes::DTypes());
   const SymbolicShape &x = c.input_shape(0), &slope = c.input_shape(1);
   if (x.has_rank() && slope.has_rank() && !MayBroadcastTo(slope, x))
     Throw(ErrorCode::kInvalidArgument, "PRelu: the slope of shape ", ToString(slope),
@@ -78,7 +77,6 @@ inline void InferPRelu(InferenceContext& c) {
 }
 inline void InferClip(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
-  ExpectDType(c, 0, NumericTypes::DTypes());
   for (int i = 1; i < c.num_inputs(); ++i) {
     if (!c.HasInput(i) || !c.input_shape(i).is_known()) continue;
     if (const Shape shape = c.input_shape(i).ToShape(); shape.numel() != 1)

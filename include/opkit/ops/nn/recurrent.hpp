@@ -207,7 +207,6 @@ void InferRecurrent(InferenceContext& c) {
   DType dtype = DType::kUndefined;
   for (int i = 0; i < c.num_inputs(); ++i) {
     if (!c.HasInput(i) || i == In::kLengths) continue;
-    ExpectDType(c, i, FloatTypes::DTypes());
     if (dtype == DType::kUndefined) dtype = c.input_dtype(i);
   }
   const bool batch_first = c.Arg<int64_t>("layout", 0) != 0;

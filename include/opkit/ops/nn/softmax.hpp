@@ -64,7 +64,6 @@ class SoftmaxOp final : public SoftmaxOpBase {
 namespace detail {
 
 inline void InferSoftmax(InferenceContext& c) {
-  ExpectDType(c, 0, FloatTypes::DTypes());
   if (c.input_shape(0).has_rank())
     NormalizeAxis(c.Arg<int64_t>("axis", -1), c.input_shape(0).rank(), c.def().type());
   c.SetOutput(0, c.input_dtype(0), c.input_shape(0));

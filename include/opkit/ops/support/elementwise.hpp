@@ -270,8 +270,7 @@ inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flo
         .Output(0, "Y", "of the type and shape of X", dtypes)
         .AllowInplace({{0, 0}})
         .PointwiseCost(flops)
-        .TensorInferenceFunction([dtypes](InferenceContext& c) {
-          ExpectDType(c, 0, dtypes);
+        .TensorInferenceFunction([](InferenceContext& c) {
           c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
           c.SetInput(0, c.output(0).dtype, c.output(0).shape);
         });
@@ -300,9 +299,8 @@ inline void DescribeBinary(OpSchema& schema, const std::string& doc,
       .TestInputs([](DType dtype, uint64_t seed) {
         return MakeTestInputs(BroadcastTestShapes(seed), dtype, seed, 1, 5);
       })
-      .TensorInferenceFunction([dtypes](InferenceContext& c) {
+      .TensorInferenceFunction([](InferenceContext& c) {
         const DType dtype = ExpectSameDType(c);
-        ExpectDType(c, 0, dtypes);
         c.SetOutput(0, dtype, BroadcastInputs(c, 2));
       });
 }
@@ -313,9 +311,8 @@ inline void DescribePredicate(OpSchema& schema, const std::string& doc,
   const bool in_place = dtypes == std::vector<DType>{DType::kBool};
   schema.Output(0, "C", "of the shape that A and B are broadcast to", {DType::kBool})
       .AllowInplace([in_place](int, int) { return in_place; })
-      .TensorInferenceFunction([dtypes](InferenceContext& c) {
+      .TensorInferenceFunction([](InferenceContext& c) {
         ExpectSameDType(c);
-        ExpectDType(c, 0, dtypes);
         c.SetOutput(0, DType::kBool, BroadcastInputs(c, 2));
       });
 }

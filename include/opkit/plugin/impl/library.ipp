@@ -193,11 +193,9 @@ class LibraryLoader {
     RefuseDescription(image.name, StrCat(failed, ReasonOf(status)), {}, CodeOfStatus(status));
   }
   static bool HasMangledEntry(const SharedObject& object) {
-    return std::ranges::any_of(
-        object.ExportedFunctions(),
-        [](const std::string& function) {
-          return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
-        });
+    return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {
+      return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
+    });
   }
   // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {

@@ -73,6 +73,14 @@ class ChromeTrace {
       out_ += R"(,"device":)";
       AppendJsonString(out_, ToString(span.device));
     }
+    if (span.work.shapes != 0) {
+      out_ += R"(,"shapes":)";
+      AppendJsonString(out_, InternedName(span.work.shapes));
+      out_ += R"(,"flops":)";
+      AppendInteger(out_, span.work.flops);
+      out_ += R"(,"bytes":)";
+      AppendInteger(out_, span.work.bytes);
+    }
     if (span.pushed >= 0) {
       out_ += R"(,"wait_us":)";
       AppendMicroseconds(out_, span.begin - span.pushed);

@@ -139,6 +139,10 @@ class PerfettoTrace {
     event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
   }
 
+  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
+    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
+  }
+
   void WriteSlices() {
     int thread = -1;
     Sequence sequence{0};
@@ -155,9 +159,12 @@ class PerfettoTrace {
           if (span.adopted || is_task || span.completed >= 0 ||
               span.kind == InvocationKind::kCustomOperator)
             Annotate(event, "id", span.id);
-          if (span.node != 0)
-            event.Message(4,
-                          ProtoMessage().Text(10, "node").Text(6, Utf8(InternedName(span.node))));
+          if (span.node != 0) AnnotateName(event, "node", span.node);
+          if (span.work.shapes != 0) {
+            AnnotateName(event, "shapes", span.work.shapes);
+            Annotate(event, "flops", span.work.flops);
+            Annotate(event, "bytes", span.work.bytes);
+          }
           if (is_task) event.Fixed(48, span.id);
           Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
         },

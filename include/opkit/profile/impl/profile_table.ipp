@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <string_view>
+#include <tuple>
 
 #include "opkit/base/index.hpp"
 #include "opkit/profile/json_text.hpp"
@@ -34,30 +36,62 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     ProfileTableRow row;
     std::vector<int64_t> times;
   };
-  std::map<std::pair<std::string, std::string>, Sums> sums;
+  std::map<std::tuple<std::string, std::string, std::string>, Sums> sums;
   detail::PerName<Sums*> known;
   const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
     const uint32_t node_name = options.by_node ? span.node : 0;
-    Sums*& found = known.Of(span, node_name);
+    const uint32_t shapes_name = options.by_shape ? span.work.shapes : 0;
+    Sums*& found = known.Of(span, node_name, shapes_name);
     if (found) return *found;
-    const std::string name = DisplayName(span), node = InternedName(node_name);
-    found = &sums[{name, node}];
+    const std::string name = DisplayName(span), node = InternedName(node_name),
+                      shapes = InternedName(shapes_name);
+    found = &sums[{name, node, shapes}];
     found->row.name = name;
     found->row.node = node;
+    found->row.shapes = shapes;
     found->row.domain = DomainOf(span);
     return *found;
   };
+  std::map<std::string_view, ProfileDomainRow> domains;
+  std::map<uint64_t, Sums*> of_invocation;  // where allocations are to be told of
   detail::WalkSpans(
       profile,
       [&](const ProfileSpan& span) {
         // A part of a task is its run; parts of other invocations are in their own span.
         if (span.adopted && span.kind != InvocationKind::kTask) return;
-        sums_of(span).times.push_back((std::max)(span.end, span.completed) - span.begin);
+        Sums& sum = sums_of(span);
+        sum.times.push_back((std::max)(span.end, span.completed) - span.begin);
+        sum.row.flops += span.work.flops;
+        sum.row.bytes += span.work.bytes;
+        ++domains[DomainOf(span)].count;
+        if (!profile.allocations.empty()) of_invocation[span.id] = &sum;
       },
       [](const ProfileSpan&, int64_t, int64_t) {},
-      [&](const ProfileSpan& span, int64_t self) { sums_of(span).row.self += self; });
+      [&](const ProfileSpan& span, int64_t self) {
+        sums_of(span).row.self += self;
+        domains[DomainOf(span)].self += self;
+      });
 
   ProfileTable table;
+  std::map<uint32_t, ProfileMemoryRow> memory;
+  for (const ProfileAllocation& one : profile.allocations) {
+    ProfileMemoryRow& row = memory[one.allocator];
+    row.peak = (std::max)(row.peak, one.live);
+    row.live = one.live;
+    if (one.bytes <= 0) continue;
+    ++row.allocations;
+    row.allocated += one.bytes;
+    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
+      found->second->row.allocated += one.bytes;
+  }
+  for (auto& [name, row] : memory) {
+    row.allocator = InternedName(name);
+    table.memory.push_back(std::move(row));
+  }
+  for (auto& [name, row] : domains) {
+    row.domain = name;
+    table.domains.push_back(std::move(row));
+  }
   table.duration = profile.duration;
   table.dropped = profile.dropped;
   for (auto& [key, sum] : sums) {
@@ -65,6 +99,8 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     std::sort(sum.times.begin(), sum.times.end());
     row.count = static_cast<int64_t>(sum.times.size());
     for (int64_t time : sum.times) row.total += time;
+    row.of_peak = options.peak.ShareOf(static_cast<double>(row.flops),
+                                       static_cast<double>(row.bytes), row.total);
     if (row.count > 0) {
       row.min = sum.times.front();
       row.max = sum.times.back();
@@ -97,49 +133,132 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
   return table;
 }
 
-OPKIT_INLINE std::string ToString(const ProfileTable& table) {
-  std::vector<std::vector<std::string>> lines{{"name", "domain", "count", "total us", "self us",
-                                               "mean us", "min us", "p50 us", "p90 us", "p99 us",
-                                               "max us"}};
-  for (const ProfileTableRow& row : table.rows) {
-    const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
-    lines.push_back({row.node.empty() ? row.name : StrCat(row.name, " (", row.node, ")"),
-                     row.domain, StrCat(row.count), us(row.total), us(row.self),
-                     detail::Microseconds(row.mean), us(row.min), us(row.p50), us(row.p90),
-                     us(row.p99), us(row.max)});
-  }
+namespace detail {
+// Columns as wide as their widest entries; the first `texts` begin on the left.
+inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
     for (size_t i = 0; i < line.size(); ++i) widths[i] = (std::max)(widths[i], line[i].size());
-  std::string text;
+  std::string out;
   for (const auto& line : lines) {
     for (size_t i = 0; i < line.size(); ++i) {
       const std::string pad(widths[i] - line[i].size(), ' ');
-      const bool is_text = i < 2;
-      if (i > 0) text += "  ";
-      text += is_text ? line[i] + pad : pad + line[i];
+      if (i > 0) out += "  ";
+      out += i < texts ? line[i] + pad : pad + line[i];
     }
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+  }
+  return out;
+}
+// A number of so many per second from one per ns: "12.3"; "" for 0.
+inline std::string Rate(uint64_t amount, int64_t ns) {
+  if (amount == 0 || ns <= 0) return {};
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", static_cast<double>(amount) / static_cast<double>(ns));
+  return text;
+}
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const ProfileTable& table) {
+  const auto any = [&](auto member) {
+    return std::any_of(table.rows.begin(), table.rows.end(),
+                       [&](const ProfileTableRow& row) { return row.*member != 0; });
+  };
+  const bool work = any(&ProfileTableRow::bytes), peak = any(&ProfileTableRow::of_peak),
+             memory = any(&ProfileTableRow::allocated);
+  std::vector<std::vector<std::string>> lines{{"name", "domain", "count", "total us", "self us",
+                                               "mean us", "min us", "p50 us", "p90 us", "p99 us",
+                                               "max us"}};
+  if (work) lines[0].insert(lines[0].end(), {"GFLOP/s", "GB/s"});
+  if (peak) lines[0].push_back("of peak");
+  if (memory) lines[0].push_back("allocated");
+  const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
+  for (const ProfileTableRow& row : table.rows) {
+    auto& line = lines.emplace_back(std::vector<std::string>{
+        StrCat(row.name, row.node.empty() ? "" : StrCat(" (", row.node, ")"),
+               row.shapes.empty() ? "" : " " + row.shapes),
+        row.domain, StrCat(row.count), us(row.total), us(row.self), detail::Microseconds(row.mean),
+        us(row.min), us(row.p50), us(row.p90), us(row.p99), us(row.max)});
+    if (work)
+      line.insert(line.end(),
+                  {detail::Rate(row.flops, row.total), detail::Rate(row.bytes, row.total)});
+    if (peak)
+      line.push_back(row.of_peak == 0 ? std::string()
+                                      : StrCat(static_cast<int64_t>(row.of_peak * 100 + 0.5), "%"));
+    if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
+  }
+  std::string text = detail::AlignColumns(lines, 2);
+  if (table.domains.size() > 1) {
+    lines = {{"domain", "count", "self us"}};
+    for (const ProfileDomainRow& row : table.domains)
+      lines.push_back({row.domain, StrCat(row.count), us(row.self)});
+    text += '\n' + detail::AlignColumns(lines, 1);
+  }
+  if (!table.memory.empty()) {
+    lines = {{"memory", "allocations", "allocated", "peak", "live"}};
+    for (const ProfileMemoryRow& row : table.memory)
+      lines.push_back({row.allocator, StrCat(row.allocations), StrCat(row.allocated),
+                       StrCat(row.peak), StrCat(row.live)});
+    text += '\n' + detail::AlignColumns(lines, 1);
   }
   if (table.dropped > 0) text += StrCat(table.dropped, " records found no room\n");
   return text;
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
-  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped,
-                           ", \"rows\": [");
+  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped);
+  const auto begin_list = [&](const char* name) { out += StrCat(", \"", name, "\": ["); };
+  const auto begin_row = [&](bool first, const char* key, const std::string& value) {
+    out += first ? "\n{\"" : ",\n{\"";
+    out += StrCat(key, "\": ");
+    detail::AppendJsonString(out, value);
+  };
+  const auto text = [&](const char* key, const std::string& value) {
+    out += StrCat(", \"", key, "\": ");
+    detail::AppendJsonString(out, value);
+  };
+  const auto number = [&](const char* key, auto value) {
+    out += StrCat(", \"", key, "\": ", value);
+  };
+  begin_list("rows");
   for (const ProfileTableRow& row : table.rows) {
-    out += &row == table.rows.data() ? "\n{\"name\": " : ",\n{\"name\": ";
-    detail::AppendJsonString(out, row.name);
-    out += ", \"node\": ";
-    detail::AppendJsonString(out, row.node);
-    out += ", \"domain\": ";
-    detail::AppendJsonString(out, row.domain);
-    out += StrCat(", \"count\": ", row.count, ", \"total_ns\": ", row.total,
-                  ", \"self_ns\": ", row.self, ", \"mean_ns\": ", row.mean);
-    out += StrCat(", \"min_ns\": ", row.min, ", \"p50_ns\": ", row.p50, ", \"p90_ns\": ", row.p90,
-                  ", \"p99_ns\": ", row.p99, ", \"max_ns\": ", row.max, "}");
+    begin_row(&row == table.rows.data(), "name", row.name);
+    text("node", row.node);
+    text("shapes", row.shapes);
+    text("domain", row.domain);
+    number("count", row.count);
+    number("total_ns", row.total);
+    number("self_ns", row.self);
+    number("mean_ns", row.mean);
+    number("min_ns", row.min);
+    number("p50_ns", row.p50);
+    number("p90_ns", row.p90);
+    number("p99_ns", row.p99);
+    number("max_ns", row.max);
+    number("flops", row.flops);
+    number("bytes", row.bytes);
+    number("of_peak", row.of_peak);
+    number("allocated", row.allocated);
+    out += '}';
+  }
+  out += "\n]";
+  begin_list("domains");
+  for (const ProfileDomainRow& row : table.domains) {
+    begin_row(&row == table.domains.data(), "domain", row.domain);
+    number("count", row.count);
+    number("self_ns", row.self);
+    out += '}';
+  }
+  out += "\n]";
+  begin_list("memory");
+  for (const ProfileMemoryRow& row : table.memory) {
+    begin_row(&row == table.memory.data(), "allocator", row.allocator);
+    number("allocations", row.allocations);
+    number("allocated", row.allocated);
+    number("peak", row.peak);
+    number("live", row.live);
+    out += '}';
   }
   return out + "\n]}\n";
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <span>
 
 #include "opkit/profile/recorder.hpp"
@@ -93,27 +94,34 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   session_.store(session_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   stopped_ = 0;
   start_ = Instant::Now();
-  // Release: a thread that has seen the sink by other means than this pointer finds it made.
-  g_span_sink.store(this, std::memory_order_release);
+  memory_ = options.memory;
+  shapes_.store(options.shapes, std::memory_order_relaxed);
+  Install(true);
+}
+
+OPKIT_INLINE void Recorder::Install(bool on) {
+  // Release: a thread that has seen a sink by other means than these pointers finds it made.
+  g_span_sink.store(on ? this : nullptr, std::memory_order_release);
+  g_memory_sink.store(on && memory_ ? this : nullptr, std::memory_order_release);
 }
 
 OPKIT_INLINE void Recorder::Stop() {
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0) return;
-  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  Install(false);
   stopped_ = Ticks();
 }
 
 OPKIT_INLINE void Recorder::Pause() {
   MutexLock lock(mutex_);
-  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  Install(false);
 }
 
 OPKIT_INLINE void Recorder::Resume() {
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0)
     Throw(ErrorCode::kFailedPrecondition, "Profiler::Resume: no session; call Profiler::Start");
-  g_span_sink.store(this, std::memory_order_release);
+  Install(true);
 }
 
 OPKIT_INLINE bool Recorder::TakeChunk() {
@@ -175,6 +183,36 @@ OPKIT_INLINE void Recorder::Close() noexcept {
     thread->Close(session_.load(std::memory_order_relaxed), now);
 }
 
+OPKIT_INLINE void Recorder::EndSpan() noexcept {
+  const uint64_t now = Ticks();
+  if (ThreadProfile* thread = t_profile) thread->End(now);
+}
+OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
+  ThreadProfile* thread = t_profile;
+  if (!thread) return;
+  const uint32_t session = session_.load(std::memory_order_relaxed);
+  ProfileRecord record;
+  record.id = thread->open_id(session);
+  if (record.id == 0) return;
+  record.begin = work.flops;
+  record.end = work.bytes;
+  record.name = work.shapes;
+  record.type = ProfileRecord::Type::kWork;
+  thread->Add(session, record);
+}
+OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
+                                    int64_t live) noexcept {
+  const Invocation inside = CurrentInvocation();
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.end = static_cast<uint64_t>(live);
+  record.id = inside.id;
+  record.parent = static_cast<uint64_t>(bytes);
+  record.name = InternName(allocator.name());
+  record.type = ProfileRecord::Type::kMemory;
+  Add(record);
+}
+
 OPKIT_INLINE void Recorder::Add(const ProfileRecord& record) noexcept {
   if (ThreadProfile* thread = OfThread())
     thread->Add(session_.load(std::memory_order_relaxed), record);
@@ -217,6 +255,7 @@ OPKIT_INLINE void Recorder::Sort(Profile& profile) {
   const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
   std::stable_sort(profile.counters.begin(), profile.counters.end(), by_time);
   std::stable_sort(profile.markers.begin(), profile.markers.end(), by_time);
+  std::stable_sort(profile.allocations.begin(), profile.allocations.end(), by_time);
 }
 
 OPKIT_INLINE Profile Recorder::Read() {
@@ -240,6 +279,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     SpanNames names = {};
     int64_t pushed = -1, completed = -1;
     int pusher = -1;
+    SpanWork work = {};
   };
   std::vector<Known> known;
   for (ThreadProfile* thread : threads_) {
@@ -278,6 +318,13 @@ OPKIT_INLINE Profile Recorder::Read() {
                              .pushed = begin,
                              .pusher = index});
             break;
+          case ProfileRecord::Type::kWork:
+            known.push_back({.id = record.id, .work = {record.name, record.begin, record.end}});
+            break;
+          case ProfileRecord::Type::kMemory:
+            profile.allocations.push_back({begin, record.id, static_cast<int64_t>(record.parent),
+                                           static_cast<int64_t>(record.end), record.name, index});
+            break;
           case ProfileRecord::Type::kCounter:
             profile.counters.push_back({begin, record.name, std::bit_cast<double>(record.end)});
             break;
@@ -311,8 +358,15 @@ OPKIT_INLINE Profile Recorder::Read() {
           span.pusher = fact->pusher;
         }
         if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
+        if (!span.adopted && fact->work.shapes != 0) span.work = fact->work;
       }
     }
+  std::map<uint32_t, uint32_t> counters;  // by allocator
+  for (const ProfileAllocation& one : profile.allocations) {
+    uint32_t& counter = counters[one.allocator];
+    if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
+    profile.counters.push_back({one.time, counter, static_cast<double>(one.live)});
+  }
   Sort(profile);
   return profile;
 }
@@ -321,7 +375,7 @@ OPKIT_INLINE Profile Recorder::Read() {
 // exist here.
 OPKIT_INLINE void Recorder::ResetAfterFork() {
   mutex_.ResetAfterFork();
-  g_span_sink.store(nullptr, std::memory_order_relaxed);
+  Install(false);
   stopped_ = 1;
   threads_.clear();
   if (ThreadProfile* mine = t_profile) {

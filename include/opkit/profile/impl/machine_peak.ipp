@@ -1,0 +1,103 @@
+// The loops of MachinePeak.
+#ifndef OPKIT_PROFILE_IMPL_MACHINE_PEAK_IPP_
+#define OPKIT_PROFILE_IMPL_MACHINE_PEAK_IPP_
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "opkit/base/error.hpp"
+#include "opkit/base/platform.hpp"
+#include "opkit/profile/machine_peak.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+#if defined(__x86_64__)
+#define OPKIT_PEAK_TARGET(name) __attribute__((target(name)))
+#else
+#define OPKIT_PEAK_TARGET(name)
+#endif
+
+// Enough chains for two units with a latency of four or five cycles, and few enough for sixteen
+// registers. Returns the operations of a step.
+#define OPKIT_PEAK_LOOP(name, bytes, features)                                   \
+  OPKIT_PEAK_TARGET(features) inline double name(int64_t steps, float* result) { \
+    typedef float Vector __attribute__((vector_size(bytes)));                    \
+    constexpr int kChains = 10;                                                  \
+    Vector sums[kChains] = {}, scale = {}, add = {};                             \
+    scale += 0.999f;                                                             \
+    add += 0.001f;                                                               \
+    for (int64_t step = 0; step < steps; ++step)                                 \
+      for (Vector & sum : sums) sum = sum * scale + add;                         \
+    for (const Vector& sum : sums) *result += sum[0];                            \
+    return static_cast<double>(steps) * kChains * (bytes / 4) * 2;               \
+  }
+OPKIT_PEAK_LOOP(MultiplyAddPlain, 16, "sse2")
+#if defined(__x86_64__)
+OPKIT_PEAK_LOOP(MultiplyAddAvx2, 32, "avx2,fma")
+OPKIT_PEAK_LOOP(MultiplyAddAvx512, 64, "avx512f")
+#endif
+#undef OPKIT_PEAK_LOOP
+#undef OPKIT_PEAK_TARGET
+
+inline auto MultiplyAddOfMachine() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return &MultiplyAddAvx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &MultiplyAddAvx2;
+#endif
+  return &MultiplyAddPlain;
+}
+
+// The largest rate of `amount(...)` in rounds of work(): amounts per second.
+template <class Work>
+double LargestRate(int rounds, Work work) {
+  double largest = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const int64_t begin = MonotonicNs();
+    const double amount = work();
+    const double rate = amount * 1e9 / static_cast<double>(MonotonicNs() - begin);
+    if (rate > largest) largest = rate;
+  }
+  return largest;
+}
+
+inline MachineRates PeakOfThread() {
+  constexpr int64_t kSteps = 200'000;
+  constexpr int64_t kFloats = int64_t{8} << 20;  // 32 MiB each
+  MachineRates rates;
+  float sink = 0;
+  const auto multiply_add = MultiplyAddOfMachine();
+  rates.flops = LargestRate(20, [&] { return multiply_add(kSteps, &sink); });
+  const std::unique_ptr<float[]> a(new float[kFloats]), b(new float[kFloats]),
+      c(new float[kFloats]);
+  for (int64_t i = 0; i < kFloats; ++i) a[i] = 0, b[i] = 1, c[i] = 2;
+  rates.bytes = LargestRate(5, [&, x = a.get(), y = b.get(), z = c.get()] {
+    for (int64_t i = 0; i < kFloats; ++i) x[i] = y[i] + 3 * z[i];
+    asm volatile("" : : "r"(x), "r"(&sink) : "memory");
+    return 3.0 * sizeof(float) * kFloats;
+  });
+  return rates;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE MachineRates MachinePeak(int threads) {
+  if (threads < 1)
+    Throw(ErrorCode::kInvalidArgument, "MachinePeak of ", threads, " threads; expected 1 or more");
+  std::vector<MachineRates> rates(static_cast<size_t>(threads));
+  std::vector<std::thread> others;
+  for (MachineRates& of_thread : rates)
+    others.emplace_back([&of_thread] { of_thread = detail::PeakOfThread(); });
+  for (std::thread& other : others) other.join();
+  MachineRates sum;
+  for (const MachineRates& of_thread : rates) {
+    sum.flops += of_thread.flops;
+    sum.bytes += of_thread.bytes;
+  }
+  return sum;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_MACHINE_PEAK_IPP_

@@ -1,0 +1,29 @@
+// MachineRates: how fast a machine computes and moves bytes. MachinePeak (machine_peak.hpp)
+// measures it.
+#ifndef OPKIT_PROFILE_MACHINE_RATES_HPP_
+#define OPKIT_PROFILE_MACHINE_RATES_HPP_
+
+#include <cstdint>
+
+#include "opkit/config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Rates of some threads together.
+struct MachineRates {
+  double flops = 0;  // float32 operations per second; a multiply-add is two
+  double bytes = 0;  // to and from memory, per second
+
+  // `flops` operations and `bytes` bytes in `ns`, as a share of what this machine could do with
+  // them at most: the longer of the times that it needs for either (Williams, Waterman, Patterson:
+  // Roofline, 2009). 0 where the rates are not known.
+  double ShareOf(double its_flops, double its_bytes, int64_t ns) const {
+    if (flops <= 0 || bytes <= 0 || ns <= 0) return 0;
+    const double compute = its_flops / flops, traffic = its_bytes / bytes;
+    return (compute > traffic ? compute : traffic) / (static_cast<double>(ns) * 1e-9);
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_MACHINE_RATES_HPP_
