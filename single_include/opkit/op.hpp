@@ -12665,6 +12665,33 @@ OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
                                              const std::vector<Tensor>& inputs, Arguments args = {},
                                              InvokeOptions options = {});
 
+// The outputs of a call that goes on.
+class PendingOutputs {
+ public:
+  // Completes with the call, or fails with its Error.
+  const Event& event() const;
+  // Waits, and returns them; meanwhile the thread runs other work of the pool. Errors: those of
+  // Invoke; kFailedPrecondition for a second Get.
+  std::vector<Tensor> Get();
+
+ private:
+  friend PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
+                                    Arguments args, InvokeOptions options);
+  struct State;
+  explicit PendingOutputs(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+// Invoke on a thread of ThreadPool::Current(), under the invocation that is current here: a custom
+// operator's sub-operators run beside its own code. In a pool of one thread the call runs at once.
+// Errors, of this call: as CreateOperator.
+//
+//   PendingOutputs sum = InvokeAsync("Add", {x, y});
+//   …
+//   std::vector<Tensor> out = sum.Get();
+PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs, Arguments args = {},
+                           InvokeOptions options = {});
+
 }  // namespace opkit
 
 #endif  // OPKIT_OP_INVOKE_HPP_
@@ -15833,12 +15860,64 @@ OPKIT_INLINE void ResolvedOperator::Select() {
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }
 
-OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
-                                        Arguments args, InvokeOptions options) {
-  const std::vector<bool> present = detail::PresentInputs(inputs);
+namespace detail {
+inline ResolvedOperator Resolve(const std::string& op, const std::vector<Tensor>& inputs,
+                                Arguments args, InvokeOptions options) {
+  const std::vector<bool> present = PresentInputs(inputs);
   for (size_t i = 0; i < inputs.size() && !options.device; ++i)
     if (present[i]) options.device = inputs[i].device();
-  return ResolvedOperator(op, present, std::move(args), options)(std::span(inputs));
+  return ResolvedOperator(op, present, std::move(args), options);
+}
+}  // namespace detail
+
+OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
+                                        Arguments args, InvokeOptions options) {
+  return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
+}
+
+struct PendingOutputs::State {
+  State(ResolvedOperator resolved, std::vector<Tensor> tensors)
+      : op(std::move(resolved)), inputs(std::move(tensors)) {}
+
+  void Run() noexcept {
+    try {
+      outputs = op(std::span(inputs));
+      event.SetFinished();
+    } catch (...) {
+      event.SetFinishedWithException(std::current_exception());
+    }
+    done.CountDown();
+  }
+
+  ResolvedOperator op;
+  std::vector<Tensor> inputs, outputs;
+  Event event;
+  ThreadPool& pool = ThreadPool::Current();
+  Latch done{1};
+  bool taken = false;
+};
+
+OPKIT_INLINE PendingOutputs::PendingOutputs(std::shared_ptr<State> state)
+    : state_(std::move(state)) {}
+OPKIT_INLINE const Event& PendingOutputs::event() const { return state_->event; }
+OPKIT_INLINE std::vector<Tensor> PendingOutputs::Get() {
+  if (std::exchange(state_->taken, true))
+    Throw(ErrorCode::kFailedPrecondition, "PendingOutputs::Get: the outputs were taken already");
+  if (!state_->done.done()) state_->pool.Wait(state_->done);
+  state_->event.RethrowIfFailed();
+  return std::move(state_->outputs);
+}
+
+OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
+                                        Arguments args, InvokeOptions options) {
+  ResolvedOperator resolved = detail::Resolve(op, inputs, std::move(args), std::move(options));
+  auto state = std::make_shared<PendingOutputs::State>(std::move(resolved), std::move(inputs));
+  state->event.SetScheduled();
+  if (state->pool.threads() > 1)
+    state->pool.Submit([state] { state->Run(); });
+  else
+    state->Run();
+  return PendingOutputs(std::move(state));
 }
 
 }  // namespace opkit

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "opkit/device/cpu_stream.hpp"
+#include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/typed_operator.hpp"
 #include "support/allocations.hpp"
@@ -413,6 +414,22 @@ TEST_CASE("a call runs the best kernel for its inputs, another one when they cha
   CHECK(which(which_kernel({Tensor::From<float>({4}, {1, 2, 3, 4})})) == 1);
   CHECK(which(Invoke("WhichKernel", {Tensor::From<float>({4}, {1, 2, 3, 4})}, {},
                      {.engine = "reference"})) == 0);
+}
+
+TEST_CASE("a call goes on while its caller does, and ends with its outputs or its Error") {
+  for (const int threads : {1, 2}) {
+    opkit::ThreadPool pool(threads);
+    const opkit::PoolScope in_pool(pool);
+    opkit::PendingOutputs sum = opkit::InvokeAsync("InvokedAxpy", {kX, kY});
+    CHECK(sum.Get()[0].ToVector<float>() == std::vector<float>{11, 22});
+    CHECK(sum.event().IsFinished());
+    CHECK(ErrorOf([&] { sum.Get(); }).code() == ErrorCode::kFailedPrecondition);
+    opkit::PendingOutputs fails = opkit::InvokeAsync("InvokedAxpy", {kX, kY}, {{"alpha", -1.f}});
+    CHECK(Contains(ErrorOf([&] { fails.Get(); }).message(), "alpha must not be negative"));
+    CHECK(Contains(fails.event().ErrorMessage(), "alpha must not be negative"));
+    CHECK(ErrorOf([] { opkit::InvokeAsync("InvokedNothing", {kX}); }).code() ==
+          ErrorCode::kNotFound);
+  }
 }
 
 }  // namespace invoke_test

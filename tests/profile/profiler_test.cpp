@@ -11,6 +11,7 @@
 #include "op/body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/engine/engine.hpp"
+#include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/function_op.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/registration.hpp"
@@ -282,6 +283,31 @@ TEST_CASE("the operators that a custom operator invokes carry its name") {
   const auto outside = Named(profile, "A::B");
   REQUIRE(outside.size() == 1);
   CHECK(std::string(DomainOf(outside[0])) == "operator");
+}
+
+TEST_CASE("what a custom operator invokes asynchronously carries its name, beside its own code") {
+  const Tensor x = Tensor::From<float>({2}, {1, 2});
+  Workspace ws;
+  BodyOpCPU custom(OperatorDef("Body").Name("root"), &ws, [&](BodyOpCPU&) {
+    PendingOutputs sum = InvokeAsync("ProfiledAdd", {x, x});
+    { const ProfileScope scope("mine"); }
+    return sum.Get()[0].ToVector<float>() == std::vector<float>{2, 4};
+  });
+  custom.SetCustom();
+  ThreadPool pool(2);
+  const PoolScope in_pool(pool);
+  {
+    const Session session;
+    custom.Run();
+  }
+  const Profile profile = Profiler::Read();
+  const auto adds = Named(profile, "Body::ProfiledAdd"), bodies = Named(profile, "Body");
+  REQUIRE(adds.size() == 1);
+  REQUIRE(bodies.size() == 1);
+  CHECK(adds[0].parent == bodies[0].id);
+  CHECK(adds[0].begin >= bodies[0].begin);
+  CHECK(adds[0].end <= bodies[0].end);
+  CHECK(Named(profile, "Body::mine").size() == 1);
 }
 
 TEST_CASE("a thread that goes on with a custom operator's work runs its user code") {

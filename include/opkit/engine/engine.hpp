@@ -74,6 +74,29 @@ class Engine {
     PushClosure<false>(std::forward<F>(fn), reads, writes, options);
   }
 
+  // Runs an operator, under its type's name unless the options give one. One whose work goes on
+  // after it was issued is done with its event. The operator lives until then.
+  //
+  //   engine.Push(*op, {x}, {y});
+  template <class Op>
+    requires requires(Op& op) {
+      op.RunAsync();
+      op.HasAsyncPart();
+      op.event().exception();
+    }
+  void Push(Op& op, VarList reads, VarList writes, PushOptions options = {}) {
+    if (!*options.name) options.name = op.type().c_str();
+    if (!op.HasAsyncPart()) return Push([&op] { op.Run(); }, reads, writes, options);
+    PushAsync(
+        [&op](Completion done) {
+          op.RunAsync();
+          op.event().SetCallback([&op, done = std::move(done)]() mutable {
+            done.SetFinishedWithException(op.event().exception());
+          });
+        },
+        reads, writes, options);
+  }
+
   // Runs `fn(Completion)`; the operation is done when the handle says so. Not with a device.
   template <class F>
     requires std::is_invocable_v<std::decay_t<F>&, Completion>

@@ -92,6 +92,33 @@ OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
                                              const std::vector<Tensor>& inputs, Arguments args = {},
                                              InvokeOptions options = {});
 
+// The outputs of a call that goes on.
+class PendingOutputs {
+ public:
+  // Completes with the call, or fails with its Error.
+  const Event& event() const;
+  // Waits, and returns them; meanwhile the thread runs other work of the pool. Errors: those of
+  // Invoke; kFailedPrecondition for a second Get.
+  std::vector<Tensor> Get();
+
+ private:
+  friend PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
+                                    Arguments args, InvokeOptions options);
+  struct State;
+  explicit PendingOutputs(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+// Invoke on a thread of ThreadPool::Current(), under the invocation that is current here: a custom
+// operator's sub-operators run beside its own code. In a pool of one thread the call runs at once.
+// Errors, of this call: as CreateOperator.
+//
+//   PendingOutputs sum = InvokeAsync("Add", {x, y});
+//   …
+//   std::vector<Tensor> out = sum.Get();
+PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs, Arguments args = {},
+                           InvokeOptions options = {});
+
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS

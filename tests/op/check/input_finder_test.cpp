@@ -133,13 +133,14 @@ TEST_CASE("inputs are found one by one, however many there are") {
   const CheckReport report = CheckOperator("FoundCell");
   Expect(report, {});
   CHECK(report.runs > 20);
-  InputFinder finder(Schema("FoundCell"),
-                     OperatorDef("FoundCell", {"x", "h", "wx", "wh", "b"}, {"y"}), {});
+  const OperatorDef cell("FoundCell", {"x", "h", "wx", "wh", "b"}, {"y"});
+  InputFinder finder(Schema("FoundCell"), cell, {});
   const auto found = finder.FindMixed(1);
   REQUIRE(found.size() == 1);
   CHECK(opkit::detail::MakeCase(found[0], 1).Describe() ==
         "float32[2, 3], float32[2, 3], float32[3, 3], float32[3, 3], float32[3]");
-  InputFinder blind(Schema("FoundBlind"), OperatorDef("FoundBlind", {"a", "b"}, {"y"}), {});
+  const OperatorDef two("FoundBlind", {"a", "b"}, {"y"});
+  InputFinder blind(Schema("FoundBlind"), two, {});
   CHECK(blind.FindMixed(1).size() == 1);
 }
 

@@ -15,8 +15,8 @@ class InputFinder {
   using Shapes = std::vector<Shape>;
   using DTypes = std::vector<DType>;
 
-  // Tries these shapes: none for a few that most operators take, one for all inputs, or one for
-  // each.
+  // Both must outlive it. Tries these shapes: none for a few that most operators take, one for all
+  // inputs, or one for each.
   InputFinder(const OpSchema& schema, const OperatorDef& def, Shapes shapes);
   // All inputs alike, in every dtype that the operator claims or tells apart from others; where
   // there are no such, the first that FindMixed finds.
