@@ -1,0 +1,67 @@
+// Where the time goes inside custom operators, the program's own and a library's: their code and
+// the operators that they invoke are told apart, in the table and in the trace.
+//   ./profile libcompose.so            # examples/library/compose.cc, compiled as it says
+#include <cstdio>
+#include <opkit/opkit.hpp>
+
+using namespace opkit;
+
+// y = (x - mean) / |x - mean|, where the mean is its own code and the rest the toolkit's operators.
+REGISTER_OP(center)
+    .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
+                   OpResource& res) {
+      const OpTensor mean = res.temporary({1}, DType::kFloat32);
+      {
+        const OpScope scope = res.scope("mean");
+        float sum = 0;
+        for (int64_t i = 0; i < in[0].size(); ++i) sum += in[0].data<float>()[i];
+        *mean.data<float>() = sum / static_cast<float>(in[0].size());
+      }
+      const OpTensor centered = res.temporary({in[0].size()}, DType::kFloat32);
+      const OpTensor size = res.temporary({in[0].size()}, DType::kFloat32);
+      res.invoke("Sub", {in[0], mean}, {centered});
+      res.invoke("Abs", {centered}, {size});
+      res.invoke("Div", {centered, size}, {out[0]});
+    })
+    .setInput("x")
+    .setOutput("y")
+    .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; });
+
+Tensor Ramp(const Shape& shape) {
+  Tensor ramp(shape, DType::kFloat32);
+  for (int64_t i = 0; i < ramp.numel(); ++i)
+    ramp.mutable_data<float>()[i] = 0.01f * (i % 97) - 0.4f;
+  return ramp;
+}
+
+int main(int argc, char** argv) {
+  Library library;
+  if (argc > 1) library = Library::Load(argv[1]);
+  const Tensor x = Ramp({1000}), rows = Ramp({64, 32}), w = Ramp({32, 32}), b = Ramp({32});
+
+  Profiler::Start({.shapes = true, .memory = true});
+  for (int i = 0; i < 20; ++i) {
+    Invoke("center", {x});
+    if (library.is_loaded()) Invoke("residual_layer", {rows, w, b});
+  }
+  Profiler::Stop();
+  if (library.is_loaded()) library.Unload();  // what was recorded keeps its names
+
+  const ProfileTable table = Profiler::Table();
+  std::printf("%s", ToString(table).c_str());
+  Profiler::WriteChromeTrace("profile.json");  // for https://ui.perfetto.dev
+
+  const auto ran = [&](const char* name) {
+    for (const ProfileTableRow& row : table.rows)
+      if (row.name == name && row.domain == "Custom Operators" && row.count == 20) return true;
+    std::printf("%s is not there 20 times\n", name);
+    return false;
+  };
+  bool right = true;
+  for (const char* name : {"center", "center::mean", "center::Sub", "center::Abs", "center::Div"})
+    right &= ran(name);
+  if (argc > 1)
+    for (const char* name : {"residual_layer", "residual_layer::MatMul", "residual_layer::rectify"})
+      right &= ran(name);
+  return right ? 0 : 1;
+}
