@@ -8156,6 +8156,10 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
+// Throws (kTypeMismatch) where a dtype that is known is none of those that are declared.
+OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                            const std::vector<TensorInfo>& infos);
+
 }  // namespace detail
 
 // Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
@@ -13627,9 +13631,8 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
   if (values.size() <= Index(i)) values.resize(Index(i) + 1);
   values[Index(i)] = std::move(value);
 }
-// Throws where a dtype that is known is none of those that the schema declares.
-inline void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                        const std::vector<TensorInfo>& infos) {
+OPKIT_INLINE void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                              const std::vector<TensorInfo>& infos) {
   for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
     if (!declared[i].Allows(infos[i].dtype))
       Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],

@@ -5782,6 +5782,10 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
+// Throws (kTypeMismatch) where a dtype that is known is none of those that are declared.
+OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                            const std::vector<TensorInfo>& infos);
+
 }  // namespace detail
 
 // Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
@@ -18608,9 +18612,8 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
   if (values.size() <= Index(i)) values.resize(Index(i) + 1);
   values[Index(i)] = std::move(value);
 }
-// Throws where a dtype that is known is none of those that the schema declares.
-inline void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                        const std::vector<TensorInfo>& infos) {
+OPKIT_INLINE void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                              const std::vector<TensorInfo>& infos) {
   for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
     if (!declared[i].Allows(infos[i].dtype))
       Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
@@ -21186,10 +21189,13 @@ class FunctionViews {
       // If the functions are another backend of an operator that exists, the schema of that
       // operator says the shapes.
       const bool silent = node_.is_forward() && !infers_shapes;
-      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr)
+      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
         schema->Infer(context);
-      else
+      } else {
+        if (node_.is_forward()) CheckDTypes("input", node_.record->inputs, context.inputs());
         InferFunction(*node_.record, node_.attrs, node_.pass, context);
+        if (node_.is_forward()) CheckDTypes("output", node_.record->outputs, context.outputs());
+      }
       if (silent) return;
       for (int o = 0; o < context.num_outputs(); ++o)
         if (const SymbolicShape& shape = context.output(o).shape;

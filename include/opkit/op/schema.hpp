@@ -84,6 +84,10 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
+// Throws (kTypeMismatch) where a dtype that is known is none of those that are declared.
+OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                            const std::vector<TensorInfo>& infos);
+
 }  // namespace detail
 
 // Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during

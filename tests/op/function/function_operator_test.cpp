@@ -110,7 +110,22 @@ TEST_CASE("declared attributes, inputs and outputs are the schema's and those of
                  "FnDeclared has no argument 'facotr' (did you mean 'factor'?"));
   CHECK(Contains(ErrorOf([] { Invoke("FnDeclared", {Vector({2})}); }).message(),
                  "FnDeclared needs the argument 'name'"));
+  CHECK(Contains(ErrorOf([] {
+                   Invoke("FnDeclared", {Tensor::From<int64_t>({1}, {2})}, {{"name", "n"}});
+                 }).message(),
+                 "input 0 'x' is int64[1], expected one of [float32]"));
   OpRegistry::Global().Remove("FnDeclared");
+}
+
+TEST_CASE("an output of another dtype than declared is refused") {
+  FunctionOpBuilder("FnDeclaredOut", __FILE__, __LINE__)
+      .setForward([](const AttrMap&, OpIns, OpOuts, OpResource&) {})
+      .setInput("x")
+      .setOutput("y", "", {DType::kInt8})
+      .setInferShape(SameShape);  // the dtype is that of x
+  CHECK(Contains(ErrorOf([] { Invoke("FnDeclaredOut", {Vector({2})}); }).message(),
+                 "output 0 'y' is float32[1], expected one of [int8]"));
+  OpRegistry::Global().Remove("FnDeclaredOut");
 }
 
 TEST_CASE("an operator made of functions is like any other in the registry") {

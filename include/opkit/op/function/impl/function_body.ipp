@@ -9,6 +9,7 @@
 #include "opkit/op/abi/resource_state.hpp"
 #include "opkit/op/function/function_body.hpp"
 #include "opkit/op/function/function_calls.hpp"
+#include "opkit/op/schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -312,10 +313,13 @@ class FunctionViews {
       // If the functions are another backend of an operator that exists, the schema of that
       // operator says the shapes.
       const bool silent = node_.is_forward() && !infers_shapes;
-      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr)
+      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
         schema->Infer(context);
-      else
+      } else {
+        if (node_.is_forward()) CheckDTypes("input", node_.record->inputs, context.inputs());
         InferFunction(*node_.record, node_.attrs, node_.pass, context);
+        if (node_.is_forward()) CheckDTypes("output", node_.record->outputs, context.outputs());
+      }
       if (silent) return;
       for (int o = 0; o < context.num_outputs(); ++o)
         if (const SymbolicShape& shape = context.output(o).shape;
