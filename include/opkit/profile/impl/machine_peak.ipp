@@ -3,7 +3,6 @@
 #define OPKIT_PROFILE_IMPL_MACHINE_PEAK_IPP_
 
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "opkit/base/error.hpp"
@@ -80,20 +79,41 @@ inline MachineRates PeakOfThread() {
   return rates;
 }
 
+// Measures in a thread of its own, or in the caller's where none can be made.
+class PeakThread {
+ public:
+  void Start() { started_ = pthread_create(&thread_, nullptr, &Run, this) == 0; }
+  MachineRates Join() {
+    if (started_)
+      pthread_join(thread_, nullptr);
+    else
+      rates_ = PeakOfThread();
+    return rates_;
+  }
+
+ private:
+  static void* Run(void* self) {
+    static_cast<PeakThread*>(self)->rates_ = PeakOfThread();
+    return nullptr;
+  }
+
+  pthread_t thread_{};
+  bool started_ = false;
+  MachineRates rates_;
+};
+
 }  // namespace detail
 
 OPKIT_INLINE MachineRates MachinePeak(int threads) {
   if (threads < 1)
     Throw(ErrorCode::kInvalidArgument, "MachinePeak of ", threads, " threads; expected 1 or more");
-  std::vector<MachineRates> rates(static_cast<size_t>(threads));
-  std::vector<std::thread> others;
-  for (MachineRates& of_thread : rates)
-    others.emplace_back([&of_thread] { of_thread = detail::PeakOfThread(); });
-  for (std::thread& other : others) other.join();
+  std::vector<detail::PeakThread> all(static_cast<size_t>(threads));
+  for (detail::PeakThread& one : all) one.Start();
   MachineRates sum;
-  for (const MachineRates& of_thread : rates) {
-    sum.flops += of_thread.flops;
-    sum.bytes += of_thread.bytes;
+  for (detail::PeakThread& one : all) {
+    const MachineRates rates = one.Join();
+    sum.flops += rates.flops;
+    sum.bytes += rates.bytes;
   }
   return sum;
 }
