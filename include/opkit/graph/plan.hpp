@@ -25,7 +25,7 @@ class Plan {
 
   // Whether the shapes of all inputs are known, from the graph or the last run.
   bool has_shapes() const;
-  // The types of all values: for the shapes of the last run, or of the graph; before the first run
+  // The types of all values: for the newest shapes of a run, or of the graph; before the first run
   // of a graph that leaves some open, what holds for any: float32[N, 3].
   GraphTypes types() const;
   // The type of one. Error (kNotFound) that names the nearest value.

@@ -12,6 +12,7 @@
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/gradient/gradient_check.hpp"
 #include "opkit/op/invoke.hpp"
 #include "support/bench.hpp"
 #include "support/error_of.hpp"
@@ -147,6 +148,38 @@ REGISTER_OP(StateOfSpans)
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
+
+// y = 2 x, by an object that backward needs.
+class DoublesState : public StatefulOp {
+ public:
+  OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                   OpResource&) override {
+    factor_ = 2;
+    *outputs[0].data<float>() = factor_ * *inputs[0].data<float>();
+    return SUCCESS;
+  }
+  OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
+                    OpResource&) override {
+    *outputs[0].data<float>() = factor_ * *inputs[0].data<float>();
+    return SUCCESS;
+  }
+
+ private:
+  float factor_ = 0;
+};
+REGISTER_OP(StateDoubles)
+    .setCreateOpState([](const AttrMap&, std::unique_ptr<StatefulOp>* state) {
+      *state = std::make_unique<DoublesState>();
+    })
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+
+TEST_CASE("the gradient of an operator that leaves a state for it can be checked") {
+  const GradientCheckResult result =
+      CheckGradient(OperatorDef("StateDoubles", {"x"}, {"y"}), {Tensor::From<float>({1}, {3})});
+  CHECK_MESSAGE(result.ok(), ToString(result));
+  CHECK(result.elements_checked == 1);
+}
 
 Device g_state_device;
 int MakeCountedState(std::map<std::string, std::string> attrs, StatefulOp** state) {

@@ -118,6 +118,31 @@ class SumsGradient : public GradientMakerBase {
 };
 REGISTER_GRADIENT(CheckedSums, SumsGradient);
 
+// y = x^2, and the slope 2 x, which the gradient reads.
+class KeepsOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    double* y = Output(0, x.shape(), DType::kFloat64)->mutable_data<double>();
+    double* slope = Output(1, x.shape(), DType::kFloat64)->mutable_data<double>();
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const double value = x.data<double>()[i];
+      y[i] = value * value;
+      slope[i] = 2 * value;
+    }
+    return true;
+  }
+};
+OPERATOR_SCHEMA(CheckedKeeps).NumInputs(1).NumOutputs(2).IdenticalTypeAndShapeOfInput(0);
+REGISTER_CPU_OPERATOR(CheckedKeeps, KeepsOp);
+class KeepsGradient : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  Defs GetGradientDefs() override { return {OperatorDef("CheckedMul", {GO(0), O(1)}, {GI(0)})}; }
+};
+REGISTER_GRADIENT(CheckedKeeps, KeepsGradient);
+
 OPERATOR_SCHEMA(CheckedShape).NumInputs(1).NumOutputs(1).Arg("k", "");
 REGISTER_CPU_OPERATOR(CheckedShape, PointwiseOp<kMul>);
 class ShapeGradient : public GradientMakerBase {
@@ -291,6 +316,16 @@ TEST_CASE("an input that matters and gets no gradient is a note, unless it is as
   both.inputs = {0, 1};
   CHECK(CheckGradient(def, {a, b}, both).findings.size() == 1);
   CHECK(CheckGradient(OperatorDef("CheckedMul", {"a", "b"}, {"c"}), {a, b}).notes.empty());
+}
+
+TEST_CASE("an output that forward keeps for backward is no part of the loss") {
+  const Tensor x = Random({3}, DType::kFloat64, 1);
+  const GradientCheckResult result =
+      CheckGradient(OperatorDef("CheckedKeeps", {"x"}, {"y", "slope"}), {x});
+  CHECK_MESSAGE(result.ok(), ToString(result));
+  CHECK(result.elements_checked == 3);
+  CHECK(result.notes == std::vector<std::string>{"output 1 'slope', whose gradient the maker reads "
+                                                 "nowhere: none flows through it"});
 }
 
 TEST_CASE("an operator that keeps state is made anew for each run") {

@@ -60,7 +60,7 @@ struct CheckReport {
     std::string out =
         StrCat("operator ", report.op, ": ",
                report.ok() ? "nothing wrong" : StrCat(report.findings.size(), " wrong"), " in ",
-               report.runs, " runs");
+               report.runs, report.runs == 1 ? " run" : " runs");
     for (const std::string& finding : report.findings) out += "\n  " + finding;
     for (const std::string& note : report.notes) out += "\n  (not checked: " + note + ")";
     return out;

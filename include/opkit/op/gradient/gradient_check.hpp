@@ -26,7 +26,9 @@ struct GradientMismatch {
 
 struct GradientCheckResult {
   std::vector<std::string> findings;  // sentences; empty when the gradient is right
-  std::vector<std::string> notes;     // inputs that outputs depend on, but that have no gradient
+  // What was left out: inputs without a gradient that outputs depend on, outputs whose gradient is
+  // read nowhere.
+  std::vector<std::string> notes;
   std::vector<GradientMismatch> mismatches;
   int64_t elements_checked = 0;
   double largest_error = 0;  // relative, absolute below 1; of elements that were right

@@ -57,8 +57,8 @@ class GradientChecker {
       if (changed >= 0 && def_.inputs()[i] == def_.inputs()[Index(changed)])
         SetNumber(*tensor, element, value);
     }
-    if (!forward_ || OpRegistry::Global().GetSchema(def_.type()).is_stateful())
-      forward_ = CreateOperator(def_, &ws_);
+    if (forward_ && OpRegistry::Global().GetSchema(def_.type()).is_stateful()) forward_.reset();
+    if (!forward_) forward_ = CreateOperator(def_, &ws_);
     forward_->Run();
   }
   std::vector<Tensor> Outputs() const {
@@ -83,9 +83,28 @@ class GradientChecker {
       ws_.CreateTensor(g_output[o].dense)->CopyFrom(weights_[o]);
     }
     gradient_ = GetGradientForOp(def_, g_output, names);
+    for (size_t o = 0; o < outputs.size(); ++o)
+      if (weights_[o].initialized() && !IsRead(g_output[o].dense)) LeaveOut(o);
     for (const OperatorDef& op : gradient_.ops) CreateOperator(op, &ws_)->Run();
     for (const GradientValue& value : gradient_.g_input)
       analytic_.push_back(value.IsEmpty() ? Tensor() : Dense(value));
+  }
+  // Whether the gradient of some input depends on this one, of an output.
+  bool IsRead(const std::string& g_output) const {
+    const auto is_it = [&](const GradientValue& value) {
+      return value.dense == g_output || value.values == g_output;
+    };
+    return std::ranges::any_of(gradient_.g_input, is_it) ||
+           std::ranges::any_of(gradient_.ops, [&](const OperatorDef& op) {
+             return std::ranges::count(op.inputs(), g_output) > 0;
+           });
+  }
+  // An output that forward keeps for backward is no part of the loss.
+  void LeaveOut(size_t output) {
+    weights_[output] = Tensor();
+    result_.notes.push_back(StrCat("output ", output, " '", def_.outputs()[output],
+                                   "', whose gradient the maker reads nowhere: none flows through "
+                                   "it"));
   }
   // The gradient as float64, sparse slices added up; undefined dtype where a finding says why.
   Tensor Dense(const GradientValue& value) {
@@ -200,9 +219,10 @@ class GradientChecker {
     const std::vector<Tensor> below = Outputs();
     double sum = 0;
     for (size_t o = 0; o < weights_.size(); ++o) {
+      if (!weights_[o].initialized()) continue;
       if (above[o].shape() != weights_[o].shape() || below[o].shape() != weights_[o].shape())
         return 0;  // the input decides a shape
-      for (int64_t n = 0; n < weights_[o].numel() && weights_[o].initialized(); ++n)
+      for (int64_t n = 0; n < weights_[o].numel(); ++n)
         sum += GetNumber(weights_[o], n) * (GetNumber(above[o], n) - GetNumber(below[o], n));
     }
     return sum / (GetNumber(probe, 0) - GetNumber(probe, 1));
