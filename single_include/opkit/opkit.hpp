@@ -30159,7 +30159,7 @@ class LibraryLoader {
             " is a shared object, but exports no " OPKIT_LIBRARY_ENTRY
             ": it is not a library of operators. ",
             HasMangledEntry(*object) ? "One is there that is not extern \"C\""
-                                     : "Include opkit/plugin/author.hpp in it");
+                                     : "Include opkit/op.hpp in it");
     const size_t slash = path.rfind('/');
     return Load(std::move(object), reinterpret_cast<opkit_library_entry_function>(entry),
                 slash == std::string::npos ? path : path.substr(slash + 1), path, options);

@@ -173,7 +173,7 @@ TEST_CASE("a shared object that is no library of operators is refused") {
   CHECK(Refusal(PathOf("no_entry")).message() ==
         PathOf("no_entry") +
             " is a shared object, but exports no opkit_library_entry: it is not a library of "
-            "operators. Include opkit/plugin/author.hpp in it");
+            "operators. Include opkit/op.hpp in it");
   CHECK(Contains(Refusal(PathOf("mangled_entry")).message(),
                  "exports no opkit_library_entry: it is not a library of operators. One is there "
                  "that is not extern \"C\""));
