@@ -12679,8 +12679,9 @@ class PendingOutputs {
   std::vector<Tensor> Get();
 
  private:
-  friend PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
-                                    Arguments args, InvokeOptions options);
+  OPKIT_IMAGE_LOCAL friend PendingOutputs InvokeAsync(const std::string& op,
+                                                      std::vector<Tensor> inputs, Arguments args,
+                                                      InvokeOptions options);
   struct State;
   explicit PendingOutputs(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
@@ -12693,8 +12694,8 @@ class PendingOutputs {
 //   PendingOutputs sum = InvokeAsync("Add", {x, y});
 //   …
 //   std::vector<Tensor> out = sum.Get();
-PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs, Arguments args = {},
-                           InvokeOptions options = {});
+OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
+                                             Arguments args = {}, InvokeOptions options = {});
 
 }  // namespace opkit
 
@@ -15864,8 +15865,9 @@ OPKIT_INLINE void ResolvedOperator::Select() {
 }
 
 namespace detail {
-inline ResolvedOperator Resolve(const std::string& op, const std::vector<Tensor>& inputs,
-                                Arguments args, InvokeOptions options) {
+OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
+                                                  const std::vector<Tensor>& inputs, Arguments args,
+                                                  InvokeOptions options) {
   const std::vector<bool> present = PresentInputs(inputs);
   for (size_t i = 0; i < inputs.size() && !options.device; ++i)
     if (present[i]) options.device = inputs[i].device();

@@ -102,8 +102,9 @@ class PendingOutputs {
   std::vector<Tensor> Get();
 
  private:
-  friend PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
-                                    Arguments args, InvokeOptions options);
+  OPKIT_IMAGE_LOCAL friend PendingOutputs InvokeAsync(const std::string& op,
+                                                      std::vector<Tensor> inputs, Arguments args,
+                                                      InvokeOptions options);
   struct State;
   explicit PendingOutputs(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
@@ -116,8 +117,8 @@ class PendingOutputs {
 //   PendingOutputs sum = InvokeAsync("Add", {x, y});
 //   …
 //   std::vector<Tensor> out = sum.Get();
-PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs, Arguments args = {},
-                           InvokeOptions options = {});
+OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
+                                             Arguments args = {}, InvokeOptions options = {});
 
 }  // namespace opkit
 

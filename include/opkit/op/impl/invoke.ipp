@@ -135,8 +135,9 @@ OPKIT_INLINE void ResolvedOperator::Select() {
 }
 
 namespace detail {
-inline ResolvedOperator Resolve(const std::string& op, const std::vector<Tensor>& inputs,
-                                Arguments args, InvokeOptions options) {
+OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
+                                                  const std::vector<Tensor>& inputs, Arguments args,
+                                                  InvokeOptions options) {
   const std::vector<bool> present = PresentInputs(inputs);
   for (size_t i = 0; i < inputs.size() && !options.device; ++i)
     if (present[i]) options.device = inputs[i].device();
