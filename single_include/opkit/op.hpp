@@ -799,6 +799,9 @@ typedef struct opkit_value {
 
 typedef struct opkit_host opkit_host;
 
+/* Memory of 0 bytes. */
+#define OPKIT_NO_BYTES ((void*)64)
+
 /* One run of an operator. Tensors are read with opkit_input and opkit_output. */
 typedef struct opkit_call {
   uint64_t size;
@@ -810,7 +813,9 @@ typedef struct opkit_call {
   const opkit_tensor* inputs;
   uint64_t num_outputs;
   const opkit_tensor* outputs;
-  void* scratch; /* what scratch_bytes asked for, undefined at the start; null for 0 bytes */
+  /* What scratch_bytes asked for, undefined at the start: OPKIT_NO_BYTES for 0 bytes; null where
+   * the operator has no scratch_bytes. */
+  void* scratch;
   int64_t scratch_bytes;
   void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
   int32_t device_type;
@@ -3344,6 +3349,12 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   throw Error(CodeOfStatus(status), host->failure_text());
 }
 
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
+  Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
+        " has no scratch: declare it with setScratch(bytes), or with setScratch(f) where the bytes "
+        "depend on f(attrs, shapes)");
+}
+
 // A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
 template <class F>
 struct LoopBody {
@@ -3550,8 +3561,13 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // The memory declared by setScratch, undefined at the start of every run; null without.
-  void* scratch() const { return call_->scratch; }
+  // The memory declared by setScratch, undefined at the start of every run. Error
+  // (kFailedPrecondition) without setScratch.
+  void* scratch() const {
+    if (!call_->scratch) [[unlikely]]
+      detail::ThrowNoScratch(call_);
+    return call_->scratch;
+  }
   int64_t scratch_bytes() const { return call_->scratch_bytes; }
 
   Device device() const {
@@ -6050,16 +6066,19 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
     contents.owners.clear();
     std::vector<FunctionRecord> records;
     std::map<std::string_view, FunctionRecord> known;
+    std::string problems;
     for (const FunctionRecord& record : contents.records) {
       FunctionRecord& first = known[record->name];
       // A header's operator, registered by two units, is one.
       if (first && first->line == record->line && std::string_view(first->file) == record->file)
         continue;
       first = record;
-      if (!record->problem.empty()) return OpStatus::Failure(record->problem);
+      if (!record->problem.empty())
+        problems += StrCat(problems.empty() ? "" : "\n", record->problem);
       RecordFunctions::FillIn(*record);
       records.push_back(record);
     }
+    if (!problems.empty()) return OpStatus::Failure(problems);
     if (contents.add_registered) contents.add_registered(records);
     for (FunctionRecord& record : records)
       contents.ops.push_back(ExportOp(std::move(record), contents.owners));
@@ -7425,6 +7444,9 @@ using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view t
 LogHook SetLogHook(LogHook hook);
 
 namespace detail {
+
+// Hands a line to the log hook.
+void WriteLog(LogLevel level, std::string_view op, std::string_view text);
 
 // The reason why the function that this thread runs fails.
 struct HostError {
@@ -10582,9 +10604,13 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
+  const struct End {  // also where the author's function throws
+    ~End() {
+      delete g_export_threads.pool.exchange(nullptr);
+      g_export_threads.described = false;
+    }
+  } end;
   if (threads.finalize) threads.finalize();
-  delete threads.pool.exchange(nullptr);
-  threads.described = false;
 }
 // Runs this image's loops on the host's threads.
 struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
@@ -12890,6 +12916,9 @@ inline void LogToStderr(LogLevel level, std::string_view op, std::string_view te
                op.data(), static_cast<int>(text.size()), text.data());
 }
 inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
+  g_log_hook.load(std::memory_order_acquire)(level, op, text);
+}
 
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
@@ -13125,9 +13154,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
-    g_log_hook.load(std::memory_order_acquire)(
-        known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
-        text ? text : "");
+    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
+             text ? text : "");
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
@@ -14587,10 +14615,12 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   bool told = false;
   for (const std::string& line : error.context()) told |= line == described;
   if (!told) error.AddContext(described);
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i] && inputs_[i]->IsType<Tensor>())
-      error.AddContext(
-          StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i] || !inputs_[i]->IsType<Tensor>()) continue;
+    const std::string place = StrCat("input ", i), &name = inputs_[i]->name();
+    error.AddContext(StrCat("  ", place, name == place ? "" : StrCat(" '", name, "'"), ": ",
+                            inputs_[i]->Get<Tensor>()));
+  }
 }
 
 #ifdef OPKIT_COMPILED
@@ -15761,6 +15791,16 @@ OPKIT_INLINE std::vector<bool> PresentInputs(std::span<const Tensor> inputs) {
   return present;
 }
 
+// The schema's name of a value, where it has one that no other value of `def` has.
+template <class Values>
+std::string NameOfValue(const OperatorDef& def, const Values& declared, const char* kind,
+                        size_t i) {
+  const std::string& name = i < declared.size() ? declared[i].name : std::string();
+  const bool taken =
+      std::ranges::count(def.inputs(), name) + std::ranges::count(def.outputs(), name);
+  return name.empty() || taken ? StrCat(kind, i) : name;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_inputs,
@@ -15775,7 +15815,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
-    def_.Input(present[i] ? StrCat("input ", i) : std::string());
+    def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
+                          : std::string());
   int num_outputs = options.num_outputs;
   if (num_outputs < 0)
     num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
@@ -15785,7 +15826,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
           schema_->has_arity_function()
               ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
               : "");
-  for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
+  for (size_t i = 0; i < detail::Index(num_outputs); ++i)
+    def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   Place place = MakePlace();
   auto made = CreateOperator(def_, place.workspace.get());
   SetOperator(std::move(made), std::move(place));

@@ -7276,6 +7276,9 @@ typedef struct opkit_value {
 
 typedef struct opkit_host opkit_host;
 
+/* Memory of 0 bytes. */
+#define OPKIT_NO_BYTES ((void*)64)
+
 /* One run of an operator. Tensors are read with opkit_input and opkit_output. */
 typedef struct opkit_call {
   uint64_t size;
@@ -7287,7 +7290,9 @@ typedef struct opkit_call {
   const opkit_tensor* inputs;
   uint64_t num_outputs;
   const opkit_tensor* outputs;
-  void* scratch; /* what scratch_bytes asked for, undefined at the start; null for 0 bytes */
+  /* What scratch_bytes asked for, undefined at the start: OPKIT_NO_BYTES for 0 bytes; null where
+   * the operator has no scratch_bytes. */
+  void* scratch;
   int64_t scratch_bytes;
   void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
   int32_t device_type;
@@ -7963,6 +7968,12 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   throw Error(CodeOfStatus(status), host->failure_text());
 }
 
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
+  Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
+        " has no scratch: declare it with setScratch(bytes), or with setScratch(f) where the bytes "
+        "depend on f(attrs, shapes)");
+}
+
 // A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
 template <class F>
 struct LoopBody {
@@ -8169,8 +8180,13 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // The memory declared by setScratch, undefined at the start of every run; null without.
-  void* scratch() const { return call_->scratch; }
+  // The memory declared by setScratch, undefined at the start of every run. Error
+  // (kFailedPrecondition) without setScratch.
+  void* scratch() const {
+    if (!call_->scratch) [[unlikely]]
+      detail::ThrowNoScratch(call_);
+    return call_->scratch;
+  }
   int64_t scratch_bytes() const { return call_->scratch_bytes; }
 
   Device device() const {
@@ -8295,6 +8311,9 @@ using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view t
 LogHook SetLogHook(LogHook hook);
 
 namespace detail {
+
+// Hands a line to the log hook.
+void WriteLog(LogLevel level, std::string_view op, std::string_view text);
 
 // The reason why the function that this thread runs fails.
 struct HostError {
@@ -12263,6 +12282,14 @@ class Executor : public Observable<Executor> {
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
+  // The same with a map of tensors by name.
+  template <class Map>
+    requires requires { typename Map::mapped_type; }
+  NamedTensors Run(const Map& inputs, Timeout timeout = {}) {
+    std::vector<NamedTensor> named;
+    for (const auto& [name, tensor] : inputs) named.push_back({name, tensor});
+    return Run(named, timeout);
+  }
   // Runs with the bound tensors.
   void Run(Timeout timeout = {});
   // Starts a run with the bound tensors and returns. The event completes with it; outputs() are
@@ -12809,6 +12836,7 @@ struct LoadOptions {
 struct UnloadReport {
   bool unmapped = false;               // no code of it is left in the process
   std::vector<std::string> pinned_by;  // else the symbols of it that may hold it there
+  std::string finalize_failure = {};   // what its finalize threw; empty where it ended well
   friend std::string ToString(const UnloadReport& report);
 };
 
@@ -19602,10 +19630,12 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   bool told = false;
   for (const std::string& line : error.context()) told |= line == described;
   if (!told) error.AddContext(described);
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i] && inputs_[i]->IsType<Tensor>())
-      error.AddContext(
-          StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i] || !inputs_[i]->IsType<Tensor>()) continue;
+    const std::string place = StrCat("input ", i), &name = inputs_[i]->name();
+    error.AddContext(StrCat("  ", place, name == place ? "" : StrCat(" '", name, "'"), ": ",
+                            inputs_[i]->Get<Tensor>()));
+  }
 }
 
 #ifdef OPKIT_COMPILED
@@ -20248,6 +20278,9 @@ inline void LogToStderr(LogLevel level, std::string_view op, std::string_view te
                op.data(), static_cast<int>(text.size()), text.data());
 }
 inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
+  g_log_hook.load(std::memory_order_acquire)(level, op, text);
+}
 
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
@@ -20483,9 +20516,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
-    g_log_hook.load(std::memory_order_acquire)(
-        known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
-        text ? text : "");
+    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
+             text ? text : "");
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
@@ -21215,7 +21247,8 @@ class FunctionViews {
     for (const Tensor* input : inputs_)
       infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
     run.call.scratch_bytes = FunctionScratch(*node_.record, node_.pass, op_.def(), infos);
-    run.call.scratch = nullptr;
+    const FunctionOpRecord& record = *node_.record;
+    run.call.scratch = record.scratch || record.abi.scratch_bytes ? OPKIT_NO_BYTES : nullptr;
     inferred_ = op_.inference().version();
   }
 
@@ -22188,6 +22221,16 @@ OPKIT_INLINE std::vector<bool> PresentInputs(std::span<const Tensor> inputs) {
   return present;
 }
 
+// The schema's name of a value, where it has one that no other value of `def` has.
+template <class Values>
+std::string NameOfValue(const OperatorDef& def, const Values& declared, const char* kind,
+                        size_t i) {
+  const std::string& name = i < declared.size() ? declared[i].name : std::string();
+  const bool taken =
+      std::ranges::count(def.inputs(), name) + std::ranges::count(def.outputs(), name);
+  return name.empty() || taken ? StrCat(kind, i) : name;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_inputs,
@@ -22202,7 +22245,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
-    def_.Input(present[i] ? StrCat("input ", i) : std::string());
+    def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
+                          : std::string());
   int num_outputs = options.num_outputs;
   if (num_outputs < 0)
     num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
@@ -22212,7 +22256,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
           schema_->has_arity_function()
               ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
               : "");
-  for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
+  for (size_t i = 0; i < detail::Index(num_outputs); ++i)
+    def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   Place place = MakePlace();
   auto made = CreateOperator(def_, place.workspace.get());
   SetOperator(std::move(made), std::move(place));
@@ -24700,6 +24745,9 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
   const int threads = state.pool().threads();
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
                            threads == 1 ? " thread\n" : " threads\n");
+  for (const auto& [name, value] : graph.constants())
+    if (std::ranges::find(graph.outputs(), name) != graph.outputs().end())
+      out += StrCat("  known before any run: ", name, " ", ToString(TensorInfo::Of(value)), "\n");
   if (!found) {
     out += "  kernels and memory: with the first run, since shapes of inputs are open\n";
     for (const int node : state.view().order()) {
@@ -29650,11 +29698,13 @@ class Finalizers {
     self.pending_.push_back({&image, getpid()});
     Register();
   }
-  static void Call(const LibraryImage& image) {
+  // Returns why it failed; empty where it did not, or has been called before.
+  static std::string Call(const LibraryImage& image) {
     Finalizers& self = Global();
     const std::lock_guard lock(self.mutex_);
-    if (std::erase_if(self.pending_, [&](const Pending& one) { return one.image == &image; }))
-      Finalize(image);
+    if (!std::erase_if(self.pending_, [&](const Pending& one) { return one.image == &image; }))
+      return {};
+    return Finalize(image);
   }
   static void Register() {
     std::atexit([] { Global().CallAll(); });
@@ -29677,15 +29727,19 @@ class Finalizers {
     while (!pending_.empty()) {
       const Pending last = pending_.back();
       pending_.pop_back();
-      if (last.process == getpid()) Finalize(*last.image);
+      if (last.process != getpid()) continue;
+      if (const std::string why = Finalize(*last.image); !why.empty())
+        WriteLog(LogLevel::kError, last.image->name, StrCat("its finalize failed: ", why));
     }
   }
-  static void Finalize(const LibraryImage& image) {
-    if (!image.library->finalize) return;
+  // The function answers nothing: what it throws is what it has told the host.
+  static std::string Finalize(const LibraryImage& image) {
+    if (!image.library->finalize) return {};
     const bool had_table = std::exchange(t_has_library_table, true);
-    HostErrorScope message;
+    const HostErrorScope message;
     CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
     t_has_library_table = had_table;
+    return CurrentHostError().text;
   }
 
   std::recursive_mutex mutex_;  // held while a finalizer runs, which may call exit()
@@ -30078,7 +30132,28 @@ struct LibraryTable {
   }
 };
 
-// The operators of a library's description. Every problem is an Error that names it; nothing is
+// Gathers the faults of several operators, so that an author sees them all at once.
+class Faults {
+ public:
+  template <class Check>
+  void Try(Check check) {
+    try {
+      check();
+    } catch (const Error& fault) {
+      if (text_.empty()) code_ = fault.code();
+      text_ += StrCat(text_.empty() ? "" : "\n", fault.message());
+    }
+  }
+  void ThrowIfAny() const {
+    if (!text_.empty()) throw Error(code_, text_);
+  }
+
+ private:
+  ErrorCode code_{};
+  std::string text_;
+};
+
+// The operators of a library's description. Their faults are an Error that names them; nothing is
 // registered yet.
 inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                                                const std::string& name) {
@@ -30107,10 +30182,13 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
     refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
   std::vector<FunctionRecord> records;
   std::set<std::string> names;
-  for (uint64_t i = 0; i < library.num_ops; ++i) {
-    if (!library.ops[i]) refuse(StrCat("has a null pointer for operator ", i));
-    records.push_back(ImportOp(*library.ops[i], i, name));
-  }
+  Faults faults;
+  for (uint64_t i = 0; i < library.num_ops; ++i)
+    faults.Try([&] {
+      if (!library.ops[i]) refuse(StrCat("has a null pointer for operator ", i));
+      records.push_back(ImportOp(*library.ops[i], i, name));
+    });
+  faults.ThrowIfAny();
   const auto add = [&](const std::string& op) {
     if (!names.insert(op).second)
       refuse(StrCat("has two operators named ", op), "remove or rename one",
@@ -30224,12 +30302,15 @@ class LibraryLoader {
     }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
-    Finalizers::Call(*image);
+    UnloadReport report;
+    report.finalize_failure = Finalizers::Call(*image);
     IntrusivePtr<SharedObject> object = std::move(image->object);
     image = LibraryImagePtr();
-    if (!object) return {};
+    if (!object) return report;
     CloseReport closed = SharedObject::Close(object);
-    return {closed.unmapped, std::move(closed.pinned_by)};
+    report.unmapped = closed.unmapped;
+    report.pinned_by = std::move(closed.pinned_by);
+    return report;
   }
 
  private:
@@ -30290,13 +30371,18 @@ class LibraryLoader {
     const LibraryImage& image = *loaded.image;
     FunctionOpHost::Enable();
     try {
+      Faults faults;
       for (size_t i = 0; i < loaded.records.size(); ++i) {
         FunctionOpRecord& record = *loaded.records[i];
         BindRecord(record, loaded.image, loaded.op(i));
         record.in_use = loaded.in_use;
         ++loaded.idle_count;
+        faults.Try([&] { CheckComplete(image, record); });
+      }
+      faults.ThrowIfAny();
+      for (size_t i = 0; i < loaded.records.size(); ++i) {
+        FunctionOpRecord& record = *loaded.records[i];
         const bool exists = Exists(record.name);
-        CheckComplete(image, record);
         CheckGradientIsFree(image, record, exists);
         loaded.owns.push_back(!exists);
         RegisterOp(loaded, i);
@@ -30428,11 +30514,15 @@ class LibraryLoader {
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const UnloadReport& report) {
-  if (report.unmapped) return "unmapped";
-  if (report.pinned_by.empty()) return "still mapped, by another part of the program";
-  return StrCat("still mapped, pinned by its symbols ", report.pinned_by,
-                "; compile it with -fno-gnu-unique, and without thread_local objects that have "
-                "destructors");
+  std::string text = "unmapped";
+  if (!report.unmapped) text = "still mapped, by another part of the program";
+  if (!report.pinned_by.empty())
+    text = StrCat("still mapped, pinned by its symbols ", report.pinned_by,
+                  "; compile it with -fno-gnu-unique, and without thread_local objects that have "
+                  "destructors");
+  if (!report.finalize_failure.empty())
+    text += StrCat("; its finalize failed: ", report.finalize_failure);
+  return text;
 }
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
@@ -30499,9 +30589,13 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
+  const struct End {  // also where the author's function throws
+    ~End() {
+      delete g_export_threads.pool.exchange(nullptr);
+      g_export_threads.described = false;
+    }
+  } end;
   if (threads.finalize) threads.finalize();
-  delete threads.pool.exchange(nullptr);
-  threads.described = false;
 }
 // Runs this image's loops on the host's threads.
 struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -89,6 +90,8 @@ TEST_CASE("a run computes the graph's outputs and gives them by name") {
   CHECK(FloatsOf(out.at("Y")) == Floats{8, 0, 24});
   CHECK(out.size() == 1);
   CHECK(Contains(ErrorOf([&] { out.at("Z"); }).what(), "there is no output 'Z'"));
+  const std::map<std::string, Tensor> inputs{{"X", Vector({1, 1, 1})}};
+  CHECK(FloatsOf(exec.Run(inputs).at("Y")) == Floats{8, 8, 8});
 }
 
 TEST_CASE("what a run returns is found by name and by position, and taken apart in a loop") {

@@ -202,6 +202,16 @@ TEST_CASE("a plan without known shapes says what holds for any") {
   CHECK(ToString(plan.type("Y")) == "float32[1, 3]");
 }
 
+TEST_CASE("a plan says what Compile has computed") {
+  Graph g;
+  g.AddConstant("C", Ones());
+  g.AddNode(OperatorDef("Relu").Input("C").Output("Y"));
+  g.AddOutput("Y");
+  const std::string text = Compile(g).Describe();
+  CHECK(Contains(text, "plan of 0 nodes"));
+  CHECK(Contains(text, "\n  known before any run: Y float32["));
+}
+
 TEST_CASE("with open shapes, backends that nobody has are reported before anything runs") {
   const auto graph = [](OperatorDef def) {
     Graph g;

@@ -139,6 +139,15 @@ TEST_CASE("a default-constructed tensor leaves an optional input out") {
                  "leaves out input 0 'x', which is not optional"));
 }
 
+TEST_CASE("an Error names the values of a call as the schema does") {
+  const std::string what =
+      ErrorOf([] {
+        Invoke("InvokedAxpy", {Of({1}, {-1}), Of({1}, {1})}, {{"alpha", -1.f}});
+      }).what();
+  CHECK(Contains(what, "input 0 'x': float32[1]"));
+  CHECK(Contains(what, "input 1 'y': float32[1]"));
+}
+
 TEST_CASE("unknown names are errors that name the nearest") {
   CHECK(Contains(ErrorOf([] {
                    Invoke("InvokedAxpi", {kX, kY});

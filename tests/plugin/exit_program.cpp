@@ -68,6 +68,16 @@ const std::map<std::string, std::function<void()>> kEnds{
        setenv("OPKIT_TEST_EXIT_IN_FINALIZE", "1", 1);
        LoadAndRun().Unload();
      }},
+    {"the finalizer throws at unload",
+     [] {
+       setenv("OPKIT_TEST_THROW_IN_FINALIZE", "1", 1);
+       Say(LoadAndRun().Unload().finalize_failure);
+     }},
+    {"the finalizer throws at exit",
+     [] {
+       setenv("OPKIT_TEST_THROW_IN_FINALIZE", "1", 1);
+       LoadAndRun();
+     }},
     {"quick_exit",
      [] {
        LoadAndRun();

@@ -471,6 +471,35 @@ TEST_CASE("a destroy or finalize that throws harms nobody") {
         }).message() == kAccepted);
 }
 
+TEST_CASE("what finalize throws is in the report of unloading") {
+  Description description;
+  description.library.finalize = [] { throw std::runtime_error("the log cannot be written"); };
+  g_description = &description;
+  const UnloadReport report = Library::LoadEntry(&Describe, "made").Unload();
+  CHECK(report.finalize_failure == "it threw across the ABI: the log cannot be written");
+  CHECK(Contains(ToString(report), "; its finalize failed: it threw across the ABI: the log"));
+  description.library.finalize = [] {};
+  CHECK(Library::LoadEntry(&Describe, "made").Unload().finalize_failure.empty());
+}
+
+TEST_CASE("the faults of several operators are told at once") {
+  CHECK(MessageAfter([](Description& d) {
+          d.op.num_kernels = 0;
+          d.other.name = "Bad Other";
+        }) ==
+        "library made has operator BadOp without a kernel; give it a forward function: "
+        "REGISTER_OP(…).setForward(f), or setCreateOpState(f)\n"
+        "library made has an operator whose name holds the character 32; use letters, digits, _ . "
+        "-");
+  CHECK(MessageAfter([](Description& d) { d.library.abi_minor = 1; }) ==
+        "library made has operator BadOp without parseAttrs: nothing says how many inputs and "
+        "outputs a node has; add .setParseAttrs(f), or declare them by .setInput(name) and "
+        ".setOutput(name)\n"
+        "library made has operator BadOther without parseAttrs: nothing says how many inputs and "
+        "outputs a node has; add .setParseAttrs(f), or declare them by .setInput(name) and "
+        ".setOutput(name)");
+}
+
 TEST_CASE("finalize is called once: when it is unloaded, or when it cannot be registered") {
   static int finalized;
   static int initialized;

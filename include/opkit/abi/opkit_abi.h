@@ -191,6 +191,9 @@ typedef struct opkit_value {
 
 typedef struct opkit_host opkit_host;
 
+/* Memory of 0 bytes. */
+#define OPKIT_NO_BYTES ((void*)64)
+
 /* One run of an operator. Tensors are read with opkit_input and opkit_output. */
 typedef struct opkit_call {
   uint64_t size;
@@ -202,7 +205,9 @@ typedef struct opkit_call {
   const opkit_tensor* inputs;
   uint64_t num_outputs;
   const opkit_tensor* outputs;
-  void* scratch; /* what scratch_bytes asked for, undefined at the start; null for 0 bytes */
+  /* What scratch_bytes asked for, undefined at the start: OPKIT_NO_BYTES for 0 bytes; null where
+   * the operator has no scratch_bytes. */
+  void* scratch;
   int64_t scratch_bytes;
   void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
   int32_t device_type;

@@ -69,6 +69,14 @@ class Executor : public Observable<Executor> {
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
+  // The same with a map of tensors by name.
+  template <class Map>
+    requires requires { typename Map::mapped_type; }
+  NamedTensors Run(const Map& inputs, Timeout timeout = {}) {
+    std::vector<NamedTensor> named;
+    for (const auto& [name, tensor] : inputs) named.push_back({name, tensor});
+    return Run(named, timeout);
+  }
   // Runs with the bound tensors.
   void Run(Timeout timeout = {});
   // Starts a run with the bound tensors and returns. The event completes with it; outputs() are

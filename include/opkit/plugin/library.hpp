@@ -22,6 +22,7 @@ struct LoadOptions {
 struct UnloadReport {
   bool unmapped = false;               // no code of it is left in the process
   std::vector<std::string> pinned_by;  // else the symbols of it that may hold it there
+  std::string finalize_failure = {};   // what its finalize threw; empty where it ended well
   friend std::string ToString(const UnloadReport& report);
 };
 

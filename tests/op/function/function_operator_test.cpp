@@ -52,6 +52,24 @@ REGISTER_OP(FnDouble)
 
 }  // namespace
 
+TEST_CASE("scratch that nobody declared is an Error, and that of 0 bytes is none") {
+  const auto forward = [](const AttrMap&, OpIns, OpOuts out, OpResource& res) {
+    out[0].data<float>()[0] = res.scratch() ? static_cast<float>(res.scratch_bytes()) : -1;
+  };
+  LOCAL_OP(FnScratchNone).setForward(forward).setParseAttrs(OneToOne).setInferShape(SameShape);
+  LOCAL_OP(FnScratchEmpty)
+      .setForward(forward)
+      .setParseAttrs(OneToOne)
+      .setInferShape(SameShape)
+      .setScratch([](const AttrMap&, const ShapeVectors& in) { return 4 * (in[0][0] - 1); });
+  CHECK(
+      ErrorOf([&] { Invoke("FnScratchNone", {Tensor::From<float>({1}, {0})}); })
+          .message()
+          .starts_with("operator FnScratchNone has no scratch: declare it with setScratch(bytes)"));
+  CHECK(Invoke("FnScratchEmpty", {Tensor::From<float>({1}, {0})})[0].data<float>()[0] == 0);
+  CHECK(Invoke("FnScratchEmpty", {Tensor::From<float>({3}, {0, 0, 0})})[0].data<float>()[0] == 8);
+}
+
 TEST_CASE("a function makes outputs whose shape the data decides, but not on a CPU stream") {
   const auto forward = [](const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
     CHECK_FALSE(out[0].has_value());

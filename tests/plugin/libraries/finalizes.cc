@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <opkit/plugin/author.hpp>
+#include <stdexcept>
 #include <thread>
 
 namespace {
@@ -36,6 +37,7 @@ void Finalize() {
   }
   Say("is finalized");
   if (std::getenv("OPKIT_TEST_EXIT_IN_FINALIZE")) std::exit(0);
+  if (std::getenv("OPKIT_TEST_THROW_IN_FINALIZE")) throw std::runtime_error("no room for the log");
 }
 OPKIT_LIBRARY_FINALIZE(Finalize);
 

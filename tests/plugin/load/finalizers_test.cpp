@@ -52,6 +52,16 @@ TEST_CASE("a finalizer that calls exit does not wait for itself") {
   CHECK(Ending("the finalizer exits") == kFinalized + kProgram);
 }
 
+TEST_CASE("what a finalizer throws is told by Unload, and logged where the program ends") {
+  CHECK(Ending("the finalizer throws at unload") ==
+        "first is finalized\nfirst is destroyed\nno room for the log\n" + kProgram);
+  CHECK(Ending("the finalizer throws at exit") ==
+        "first is finalized\n"
+        "opkit error: libfinalizes.so: its finalize failed: no room for the log\n"
+        "first is destroyed\n" +
+            kProgram);
+}
+
 TEST_CASE("quick_exit finalizes nothing") { CHECK(Ending("quick_exit").empty()); }
 
 }  // namespace finalizers_test

@@ -16,6 +16,9 @@ LogHook SetLogHook(LogHook hook);
 
 namespace detail {
 
+// Hands a line to the log hook.
+void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+
 // The reason why the function that this thread runs fails.
 struct HostError {
   std::string text;              // given by the operator

@@ -85,6 +85,12 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   throw Error(CodeOfStatus(status), host->failure_text());
 }
 
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
+  Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
+        " has no scratch: declare it with setScratch(bytes), or with setScratch(f) where the bytes "
+        "depend on f(attrs, shapes)");
+}
+
 // A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
 template <class F>
 struct LoopBody {
@@ -291,8 +297,13 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // The memory declared by setScratch, undefined at the start of every run; null without.
-  void* scratch() const { return call_->scratch; }
+  // The memory declared by setScratch, undefined at the start of every run. Error
+  // (kFailedPrecondition) without setScratch.
+  void* scratch() const {
+    if (!call_->scratch) [[unlikely]]
+      detail::ThrowNoScratch(call_);
+    return call_->scratch;
+  }
   int64_t scratch_bytes() const { return call_->scratch_bytes; }
 
   Device device() const {

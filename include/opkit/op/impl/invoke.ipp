@@ -31,6 +31,16 @@ OPKIT_INLINE std::vector<bool> PresentInputs(std::span<const Tensor> inputs) {
   return present;
 }
 
+// The schema's name of a value, where it has one that no other value of `def` has.
+template <class Values>
+std::string NameOfValue(const OperatorDef& def, const Values& declared, const char* kind,
+                        size_t i) {
+  const std::string& name = i < declared.size() ? declared[i].name : std::string();
+  const bool taken =
+      std::ranges::count(def.inputs(), name) + std::ranges::count(def.outputs(), name);
+  return name.empty() || taken ? StrCat(kind, i) : name;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_inputs,
@@ -45,7 +55,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
-    def_.Input(present[i] ? StrCat("input ", i) : std::string());
+    def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
+                          : std::string());
   int num_outputs = options.num_outputs;
   if (num_outputs < 0)
     num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
@@ -55,7 +66,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
           schema_->has_arity_function()
               ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
               : "");
-  for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
+  for (size_t i = 0; i < detail::Index(num_outputs); ++i)
+    def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   Place place = MakePlace();
   auto made = CreateOperator(def_, place.workspace.get());
   SetOperator(std::move(made), std::move(place));

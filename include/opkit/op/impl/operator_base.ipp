@@ -342,10 +342,12 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   bool told = false;
   for (const std::string& line : error.context()) told |= line == described;
   if (!told) error.AddContext(described);
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i] && inputs_[i]->IsType<Tensor>())
-      error.AddContext(
-          StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i] || !inputs_[i]->IsType<Tensor>()) continue;
+    const std::string place = StrCat("input ", i), &name = inputs_[i]->name();
+    error.AddContext(StrCat("  ", place, name == place ? "" : StrCat(" '", name, "'"), ": ",
+                            inputs_[i]->Get<Tensor>()));
+  }
 }
 
 #ifdef OPKIT_COMPILED

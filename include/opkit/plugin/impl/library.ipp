@@ -20,7 +20,28 @@ struct LibraryTable {
   }
 };
 
-// The operators of a library's description. Every problem is an Error that names it; nothing is
+// Gathers the faults of several operators, so that an author sees them all at once.
+class Faults {
+ public:
+  template <class Check>
+  void Try(Check check) {
+    try {
+      check();
+    } catch (const Error& fault) {
+      if (text_.empty()) code_ = fault.code();
+      text_ += StrCat(text_.empty() ? "" : "\n", fault.message());
+    }
+  }
+  void ThrowIfAny() const {
+    if (!text_.empty()) throw Error(code_, text_);
+  }
+
+ private:
+  ErrorCode code_{};
+  std::string text_;
+};
+
+// The operators of a library's description. Their faults are an Error that names them; nothing is
 // registered yet.
 inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                                                const std::string& name) {
@@ -49,10 +70,13 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
     refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
   std::vector<FunctionRecord> records;
   std::set<std::string> names;
-  for (uint64_t i = 0; i < library.num_ops; ++i) {
-    if (!library.ops[i]) refuse(StrCat("has a null pointer for operator ", i));
-    records.push_back(ImportOp(*library.ops[i], i, name));
-  }
+  Faults faults;
+  for (uint64_t i = 0; i < library.num_ops; ++i)
+    faults.Try([&] {
+      if (!library.ops[i]) refuse(StrCat("has a null pointer for operator ", i));
+      records.push_back(ImportOp(*library.ops[i], i, name));
+    });
+  faults.ThrowIfAny();
   const auto add = [&](const std::string& op) {
     if (!names.insert(op).second)
       refuse(StrCat("has two operators named ", op), "remove or rename one",
@@ -166,12 +190,15 @@ class LibraryLoader {
     }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
-    Finalizers::Call(*image);
+    UnloadReport report;
+    report.finalize_failure = Finalizers::Call(*image);
     IntrusivePtr<SharedObject> object = std::move(image->object);
     image = LibraryImagePtr();
-    if (!object) return {};
+    if (!object) return report;
     CloseReport closed = SharedObject::Close(object);
-    return {closed.unmapped, std::move(closed.pinned_by)};
+    report.unmapped = closed.unmapped;
+    report.pinned_by = std::move(closed.pinned_by);
+    return report;
   }
 
  private:
@@ -232,13 +259,18 @@ class LibraryLoader {
     const LibraryImage& image = *loaded.image;
     FunctionOpHost::Enable();
     try {
+      Faults faults;
       for (size_t i = 0; i < loaded.records.size(); ++i) {
         FunctionOpRecord& record = *loaded.records[i];
         BindRecord(record, loaded.image, loaded.op(i));
         record.in_use = loaded.in_use;
         ++loaded.idle_count;
+        faults.Try([&] { CheckComplete(image, record); });
+      }
+      faults.ThrowIfAny();
+      for (size_t i = 0; i < loaded.records.size(); ++i) {
+        FunctionOpRecord& record = *loaded.records[i];
         const bool exists = Exists(record.name);
-        CheckComplete(image, record);
         CheckGradientIsFree(image, record, exists);
         loaded.owns.push_back(!exists);
         RegisterOp(loaded, i);
@@ -370,11 +402,15 @@ class LibraryLoader {
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const UnloadReport& report) {
-  if (report.unmapped) return "unmapped";
-  if (report.pinned_by.empty()) return "still mapped, by another part of the program";
-  return StrCat("still mapped, pinned by its symbols ", report.pinned_by,
-                "; compile it with -fno-gnu-unique, and without thread_local objects that have "
-                "destructors");
+  std::string text = "unmapped";
+  if (!report.unmapped) text = "still mapped, by another part of the program";
+  if (!report.pinned_by.empty())
+    text = StrCat("still mapped, pinned by its symbols ", report.pinned_by,
+                  "; compile it with -fno-gnu-unique, and without thread_local objects that have "
+                  "destructors");
+  if (!report.finalize_failure.empty())
+    text += StrCat("; its finalize failed: ", report.finalize_failure);
+  return text;
 }
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {

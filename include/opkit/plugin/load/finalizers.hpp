@@ -34,11 +34,13 @@ class Finalizers {
     self.pending_.push_back({&image, getpid()});
     Register();
   }
-  static void Call(const LibraryImage& image) {
+  // Returns why it failed; empty where it did not, or has been called before.
+  static std::string Call(const LibraryImage& image) {
     Finalizers& self = Global();
     const std::lock_guard lock(self.mutex_);
-    if (std::erase_if(self.pending_, [&](const Pending& one) { return one.image == &image; }))
-      Finalize(image);
+    if (!std::erase_if(self.pending_, [&](const Pending& one) { return one.image == &image; }))
+      return {};
+    return Finalize(image);
   }
   static void Register() {
     std::atexit([] { Global().CallAll(); });
@@ -61,15 +63,19 @@ class Finalizers {
     while (!pending_.empty()) {
       const Pending last = pending_.back();
       pending_.pop_back();
-      if (last.process == getpid()) Finalize(*last.image);
+      if (last.process != getpid()) continue;
+      if (const std::string why = Finalize(*last.image); !why.empty())
+        WriteLog(LogLevel::kError, last.image->name, StrCat("its finalize failed: ", why));
     }
   }
-  static void Finalize(const LibraryImage& image) {
-    if (!image.library->finalize) return;
+  // The function answers nothing: what it throws is what it has told the host.
+  static std::string Finalize(const LibraryImage& image) {
+    if (!image.library->finalize) return {};
     const bool had_table = std::exchange(t_has_library_table, true);
-    HostErrorScope message;
+    const HostErrorScope message;
     CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
     t_has_library_table = had_table;
+    return CurrentHostError().text;
   }
 
   std::recursive_mutex mutex_;  // held while a finalizer runs, which may call exit()

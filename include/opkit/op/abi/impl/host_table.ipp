@@ -19,6 +19,9 @@ inline void LogToStderr(LogLevel level, std::string_view op, std::string_view te
                op.data(), static_cast<int>(text.size()), text.data());
 }
 inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
+  g_log_hook.load(std::memory_order_acquire)(level, op, text);
+}
 
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
@@ -254,9 +257,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
-    g_log_hook.load(std::memory_order_acquire)(
-        known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
-        text ? text : "");
+    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
+             text ? text : "");
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));

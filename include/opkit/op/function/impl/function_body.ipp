@@ -338,7 +338,8 @@ class FunctionViews {
     for (const Tensor* input : inputs_)
       infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
     run.call.scratch_bytes = FunctionScratch(*node_.record, node_.pass, op_.def(), infos);
-    run.call.scratch = nullptr;
+    const FunctionOpRecord& record = *node_.record;
+    run.call.scratch = record.scratch || record.abi.scratch_bytes ? OPKIT_NO_BYTES : nullptr;
     inferred_ = op_.inference().version();
   }
 

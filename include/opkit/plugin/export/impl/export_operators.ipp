@@ -40,9 +40,13 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
+  const struct End {  // also where the author's function throws
+    ~End() {
+      delete g_export_threads.pool.exchange(nullptr);
+      g_export_threads.described = false;
+    }
+  } end;
   if (threads.finalize) threads.finalize();
-  delete threads.pool.exchange(nullptr);
-  threads.described = false;
 }
 // Runs this image's loops on the host's threads.
 struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {

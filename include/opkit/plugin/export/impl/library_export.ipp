@@ -239,16 +239,19 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
     contents.owners.clear();
     std::vector<FunctionRecord> records;
     std::map<std::string_view, FunctionRecord> known;
+    std::string problems;
     for (const FunctionRecord& record : contents.records) {
       FunctionRecord& first = known[record->name];
       // A header's operator, registered by two units, is one.
       if (first && first->line == record->line && std::string_view(first->file) == record->file)
         continue;
       first = record;
-      if (!record->problem.empty()) return OpStatus::Failure(record->problem);
+      if (!record->problem.empty())
+        problems += StrCat(problems.empty() ? "" : "\n", record->problem);
       RecordFunctions::FillIn(*record);
       records.push_back(record);
     }
+    if (!problems.empty()) return OpStatus::Failure(problems);
     if (contents.add_registered) contents.add_registered(records);
     for (FunctionRecord& record : records)
       contents.ops.push_back(ExportOp(std::move(record), contents.owners));
