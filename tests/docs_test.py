@@ -23,7 +23,8 @@ failed = []
 checked = 0
 INCLUDES = ["opkit/opkit.hpp", "opkit/op/check.hpp"]
 unit = [f"#include <{header}>" for header in INCLUDES] + ["using namespace opkit;"]
-library_unit = ["#include <opkit/op.hpp>", "#include <thread>", "using namespace opkit;"]
+library_unit = ["#include <opkit/op.hpp>", "#include <algorithm>", "#include <thread>",
+                "using namespace opkit;"]
 fence = re.compile(r"(?:<!-- (.+?) -->\n)?```(\w*)\n(.*?)```", re.S)
 pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
 for page in pages:
