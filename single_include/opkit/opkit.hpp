@@ -4974,6 +4974,7 @@ struct ProfileSpan {
   uint32_t node = 0;
   uint32_t custom = 0;
   bool adopted = false;  // a part, on this thread, of an invocation that began elsewhere
+  bool open = false;     // it had not ended when the profile was read: `end` is that time
   SpanWork work;         // with ProfileOptions::shapes; shapes 0: not known
 };
 
@@ -5152,7 +5153,8 @@ class Profiler {
   // Begins a session and forgets the one before. Errors: kFailedPrecondition while one runs;
   // kInvalidArgument.
   static void Start(const ProfileOptions& options = {});
-  // Ends the session. Spans that are open then are recorded when they end. Nothing where none runs.
+  // Ends the session. Spans that are open then last until the Stop in what is read before they end.
+  // Nothing where none runs.
   static void Stop();
   // Nothing is recorded from Pause to Resume. Resume: Error (kFailedPrecondition) without a
   // session.
@@ -5160,7 +5162,7 @@ class Profiler {
   static void Resume();
   static bool IsRunning();
 
-  // What the session has recorded until now.
+  // What the session has recorded until now, with the spans that are open, of all threads.
   static Profile Read();
   static ProfileTable Table(const ProfileTableOptions& options = {});
   // Errors: kFailedPrecondition where the file cannot be written; nothing that was recorded is
@@ -18088,6 +18090,53 @@ struct ProfileRecord {
 };
 static_assert(sizeof(ProfileRecord) == 48);
 
+// The record of a span that is open, in words that a reader may copy while the thread writes. Each
+// is stored and loaded whole: a load of what narrower stores have just written would wait for them.
+class OpenRecord {
+ public:
+  // Its thread only, both. The times are those of the begin, and 0.
+  void Set(const ProfileRecord& record) {
+    id_.store(0, std::memory_order_relaxed);
+    // Release: a reader that sees one of these sees the 0 before it as well.
+    parent_.store(record.parent, std::memory_order_release);
+    names_.store(record.name | uint64_t{record.node} << 32, std::memory_order_release);
+    what_.store(record.custom | uint64_t{static_cast<uint8_t>(record.type)} << 32 |
+                    uint64_t{static_cast<uint8_t>(record.kind)} << 40 |
+                    uint64_t{static_cast<uint8_t>(record.device_type)} << 48 |
+                    uint64_t{static_cast<uint8_t>(record.device_index)} << 56,
+                std::memory_order_release);
+    begin_.store(Ticks(), std::memory_order_release);
+    id_.store(record.id, std::memory_order_release);
+  }
+  void CopyTo(ProfileRecord& record, uint64_t end) const { CopyWords(record, id_, end); }
+  uint64_t id() const { return id_.load(std::memory_order_relaxed); }
+
+  // Any thread: false where the span has made room for another meanwhile.
+  bool Peek(ProfileRecord& record) const {
+    // Acquire: what is loaded below is of this id or of a later one, and then so is the id.
+    const uint64_t id = id_.load(std::memory_order_acquire);
+    CopyWords(record, id, 0);
+    return id != 0 && id_.load(std::memory_order_relaxed) == id;
+  }
+
+ private:
+  void CopyWords(ProfileRecord& record, uint64_t id, uint64_t end) const {
+    // Acquire: for Peek.
+    const uint64_t words[] = {begin_.load(std::memory_order_acquire),
+                              end,
+                              id,
+                              parent_.load(std::memory_order_acquire),
+                              names_.load(std::memory_order_acquire),
+                              what_.load(std::memory_order_acquire)};
+    static_assert(sizeof words == sizeof record && std::endian::native == std::endian::little);
+    std::memcpy(static_cast<void*>(&record), words, sizeof words);
+  }
+
+  std::atomic<uint64_t> begin_{0}, id_{0}, parent_{0};
+  std::atomic<uint64_t> names_{0};  // the name and the node
+  std::atomic<uint64_t> what_{0};   // custom, type, kind, device
+};
+
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
   // Release by the owning thread, with the reader's acquire: the records before it are written.
@@ -18102,38 +18151,46 @@ class ThreadProfile {
 
   ThreadProfile();
 
-  // The record of a new span, to be filled.
-  ProfileRecord& Open(uint32_t session) {
+  // A span begins now.
+  void Open(uint32_t session, const ProfileRecord& record) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    return open_[(std::min)(depth_++, kMaxDepth)];
+    const int depth = this->depth();
+    open_[(std::min)(depth, kMaxDepth)].Set(record);
+    SetDepth(depth + 1);
   }
   void Close(uint32_t session, uint64_t now) {
-    if (--depth_ < earlier_) [[unlikely]] {
-      earlier_ = depth_;  // it began in an earlier session
-      return;
-    }
+    const int depth = this->depth() - 1;
+    SetDepth(depth);
+    if (depth < earlier()) [[unlikely]]
+      return SetEarlier(depth);  // it began in an earlier session
     if (session_ != session) return;
-    if (depth_ >= kMaxDepth) [[unlikely]]
+    if (depth >= kMaxDepth) [[unlikely]]
       return CountDropped();
-    open_[depth_].end = ended_at_ == depth_ ? ended_ : now;
+    if (ProfileRecord* record = NewRecord()) [[likely]] {
+      open_[depth].CopyTo(*record, ended_at_ == depth ? ended_ : now);
+      Publish();
+    }
     ended_at_ = -1;
-    Append(open_[depth_]);
   }
   // The span that began last has ended, though it closes later.
   void End(uint64_t now) {
-    ended_at_ = depth_ - 1;
+    ended_at_ = depth() - 1;
     ended_ = now;
   }
   // The id of the span that began last; 0 where none of this session is open.
   uint64_t open_id(uint32_t session) const {
-    return session_ == session && depth_ > earlier_ && depth_ <= kMaxDepth ? open_[depth_ - 1].id
-                                                                           : 0;
+    return session_ == session && depth() > earlier() && depth() <= kMaxDepth
+               ? open_[depth() - 1].id()
+               : 0;
   }
   void Add(uint32_t session, const ProfileRecord& record) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    Append(record);
+    ProfileRecord* const room = NewRecord();
+    if (!room) return;
+    *room = record;
+    Publish();
   }
   // The recorder deletes it at the next Start.
   void SetExited() {
@@ -18153,12 +18210,18 @@ class ThreadProfile {
  private:
   friend class Recorder;
 
-  void Append(const ProfileRecord& record) {
+  // Room for one record, or null, which is counted; Publish when it is filled.
+  ProfileRecord* NewRecord() {
     if (count_ == ProfileChunk::kRecords) [[unlikely]]
-      if (!NextChunk()) return CountDropped();
-    chunk_->records[count_++] = record;
-    chunk_->count.store(count_, std::memory_order_release);
+      if (!NextChunk()) return CountDropped(), nullptr;
+    return &chunk_->records[count_++];
   }
+  void Publish() { chunk_->count.store(count_, std::memory_order_release); }
+  // Relaxed: only this thread writes it, and a reader makes sure of every record itself.
+  int depth() const { return depth_.load(std::memory_order_relaxed); }
+  void SetDepth(int depth) { depth_.store(depth, std::memory_order_relaxed); }
+  int earlier() const { return earlier_.load(std::memory_order_relaxed); }
+  void SetEarlier(int depth) { earlier_.store(depth, std::memory_order_relaxed); }
   // Relaxed: a statistic that one thread writes.
   void CountDropped(int64_t records = 1) {
     dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
@@ -18169,12 +18232,12 @@ class ThreadProfile {
   ProfileChunk* chunk_ = nullptr;
   uint32_t count_ = ProfileChunk::kRecords;
   uint32_t session_ = 0;
-  int depth_ = 0;      // of the spans that are open on the thread
-  int earlier_ = 0;    // how many of them began in earlier sessions
+  std::atomic<int> depth_{0};    // of the spans that are open on the thread
+  std::atomic<int> earlier_{0};  // how many of them began in earlier sessions; relaxed, as depth_
   int ended_at_ = -1;  // the depth of the span that has ended at ended_ and is open; -1 for none
   uint64_t ended_ = 0;
   std::atomic<int64_t> dropped_{0};
-  ProfileRecord open_[kMaxDepth + 1];  // the last for those that are too deep
+  OpenRecord open_[kMaxDepth + 1];  // the last for those that are too deep
 
   Mutex mutex_;
   std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
@@ -31833,6 +31896,7 @@ class ChromeTrace {
       out_ += R"(,"wait_us":)";
       AppendMicroseconds(out_, span.begin - span.pushed);
     }
+    if (span.open) out_ += R"(,"open":true)";
     out_ += '}';
     const bool is_task = span.pushed >= 0 && span.pusher >= 0;
     if (is_task) Flow(span, "flow_in");
@@ -32228,7 +32292,7 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   chunk_ = nullptr;
   count_ = ProfileChunk::kRecords;
   session_ = session;
-  earlier_ = depth_;
+  SetEarlier(depth());
   dropped_.store(0, std::memory_order_relaxed);
 }
 
@@ -32365,7 +32429,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   if (!thread) return;
   if (now.kind == InvocationKind::kCustomOperator && !adopted)
     now.custom = CustomPath(now.custom, names.name);
-  ProfileRecord& record = thread->Open(session_.load(std::memory_order_relaxed));
+  ProfileRecord record;
   record.id = now.id;
   record.parent = now.parent;
   record.name = names.name;
@@ -32376,7 +32440,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   const Device place = device ? *device : Device{};
   record.device_type = static_cast<int8_t>(place.type);
   record.device_index = static_cast<int8_t>(place.index);
-  record.begin = Ticks();
+  thread->Open(session_.load(std::memory_order_relaxed), record);
 }
 
 OPKIT_INLINE void Recorder::Close() noexcept {
@@ -32484,33 +32548,46 @@ OPKIT_INLINE Profile Recorder::Read() {
     SpanWork work = {};
   };
   std::vector<Known> known;
+  const auto add_span = [&](const ProfileRecord& record, int thread) -> ProfileSpan& {
+    ProfileSpan& span = profile.spans.emplace_back();
+    span.id = record.id;
+    span.parent = record.parent;
+    span.begin = time(record.begin);
+    span.end = time(record.end);
+    span.thread = thread;
+    span.kind = record.kind;
+    span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
+    span.name = record.name;
+    span.node = record.node;
+    span.custom = record.custom;
+    span.adopted = record.type == ProfileRecord::Type::kAdopted;
+    return span;
+  };
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
     if (thread->session_ != session) continue;
     const int index = static_cast<int>(profile.threads.size());
     profile.threads.push_back(thread->thread_);
     profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
+    std::vector<ProfileRecord> open;  // before the chunks: none is missed that closes meanwhile
+    for (int i = thread->earlier(); i < (std::min)(thread->depth(), ThreadProfile::kMaxDepth); ++i)
+      if (ProfileRecord& record = open.emplace_back(); !thread->open_[i].Peek(record))
+        open.pop_back();
+    uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
       for (const ProfileRecord& record : std::span(chunk->records, count)) {
         const int64_t begin = time(record.begin);
         switch (record.type) {
           case ProfileRecord::Type::kSpan:
-          case ProfileRecord::Type::kAdopted: {
-            ProfileSpan& span = profile.spans.emplace_back();
-            span.id = record.id;
-            span.parent = record.parent;
-            span.begin = begin;
-            span.end = time(record.end);
-            span.thread = index;
-            span.kind = record.kind;
-            span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
-            span.name = record.name;
-            span.node = record.node;
-            span.custom = record.custom;
-            span.adopted = record.type == ProfileRecord::Type::kAdopted;
+          case ProfileRecord::Type::kAdopted:
+            add_span(record, index);
+            last = (std::max)(last, record.end);
+            if (!open.empty()) [[unlikely]]
+              std::erase_if(open, [&](const ProfileRecord& one) {
+                return one.id == record.id && one.begin == record.begin;
+              });
             break;
-          }
           case ProfileRecord::Type::kCompleted:
             known.push_back({.id = record.id, .completed = begin});
             break;
@@ -32537,6 +32614,11 @@ OPKIT_INLINE Profile Recorder::Read() {
             break;
         }
       }
+    }
+    for (const ProfileRecord& record : open) last = (std::max)(last, record.begin);
+    for (ProfileRecord& record : open) {
+      record.end = last;
+      add_span(record, index).open = true;
     }
   }
   bool any_adopted = false;

@@ -196,6 +196,67 @@ TEST_CASE("a span that is open at Stop is recorded when it ends") {
   CHECK(Named(profile, "closed").empty());
 }
 
+TEST_CASE("what is open on any thread is read with the time until now") {
+  Profiler::Start();
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    const ProfileScope outer("hangs");
+    const ProfileScope inner("in here");
+    step = 1;
+    step.notify_all();
+    step.wait(1);
+  });
+  step.wait(0);
+  const auto check = [](const Profile& profile, bool open) {
+    const auto outer = Named(profile, "hangs"), inner = Named(profile, "in here");
+    REQUIRE(outer.size() == 1);
+    REQUIRE(inner.size() == 1);
+    CHECK(outer[0].open == open);
+    CHECK(inner[0].open == open);
+    CHECK(inner[0].parent == outer[0].id);
+    CHECK(inner[0].begin >= outer[0].begin);
+    CHECK(inner[0].end <= outer[0].end);
+    CHECK(inner[0].thread == outer[0].thread);
+  };
+  check(Profiler::Read(), true);
+  Profiler::Stop();
+  const Profile stopped = Profiler::Read();
+  check(stopped, true);
+  CHECK(Named(stopped, "hangs")[0].end == stopped.duration);
+  step = 2;
+  step.notify_all();
+  other.join();
+  check(Profiler::Read(), false);
+}
+
+TEST_CASE("spans are read whole while their threads begin and end them") {
+  Profiler::Start();
+  std::atomic<bool> stop{false};
+  std::atomic<int> rounds{0};
+  std::thread busy([&] {
+    while (!stop) {
+      const ProfileScope a("even");
+      const ProfileScope b("odd");
+      ++rounds;
+    }
+  });
+  while (rounds == 0) std::this_thread::yield();
+  for (int i = 0; i < 200; ++i) {
+    const Profile profile = Profiler::Read();
+    for (const ProfileSpan& span : profile.spans) {
+      if (!span.open) continue;
+      const std::string name = DisplayName(span);
+      CHECK((name == "even" || name == "odd"));
+      CHECK(span.begin <= span.end);
+      CHECK((span.parent != 0) == (name == "odd"));
+    }
+    if (profile.spans.size() > 200'000) Profiler::Stop(), Profiler::Start();
+  }
+  stop = true;
+  busy.join();
+  Profiler::Stop();
+}
+
 TEST_CASE("nothing is recorded between Pause and Resume") {
   const Session session;
   { const ProfileScope scope("one"); }

@@ -29,6 +29,7 @@ struct ProfileSpan {
   uint32_t node = 0;
   uint32_t custom = 0;
   bool adopted = false;  // a part, on this thread, of an invocation that began elsewhere
+  bool open = false;     // it had not ended when the profile was read: `end` is that time
   SpanWork work;         // with ProfileOptions::shapes; shapes 0: not known
 };
 

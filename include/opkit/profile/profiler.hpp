@@ -23,7 +23,8 @@ class Profiler {
   // Begins a session and forgets the one before. Errors: kFailedPrecondition while one runs;
   // kInvalidArgument.
   static void Start(const ProfileOptions& options = {});
-  // Ends the session. Spans that are open then are recorded when they end. Nothing where none runs.
+  // Ends the session. Spans that are open then last until the Stop in what is read before they end.
+  // Nothing where none runs.
   static void Stop();
   // Nothing is recorded from Pause to Resume. Resume: Error (kFailedPrecondition) without a
   // session.
@@ -31,7 +32,7 @@ class Profiler {
   static void Resume();
   static bool IsRunning();
 
-  // What the session has recorded until now.
+  // What the session has recorded until now, with the spans that are open, of all threads.
   static Profile Read();
   static ProfileTable Table(const ProfileTableOptions& options = {});
   // Errors: kFailedPrecondition where the file cannot be written; nothing that was recorded is

@@ -4,6 +4,8 @@
 #define OPKIT_PROFILE_RECORDER_HPP_
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +45,53 @@ struct ProfileRecord {
 };
 static_assert(sizeof(ProfileRecord) == 48);
 
+// The record of a span that is open, in words that a reader may copy while the thread writes. Each
+// is stored and loaded whole: a load of what narrower stores have just written would wait for them.
+class OpenRecord {
+ public:
+  // Its thread only, both. The times are those of the begin, and 0.
+  void Set(const ProfileRecord& record) {
+    id_.store(0, std::memory_order_relaxed);
+    // Release: a reader that sees one of these sees the 0 before it as well.
+    parent_.store(record.parent, std::memory_order_release);
+    names_.store(record.name | uint64_t{record.node} << 32, std::memory_order_release);
+    what_.store(record.custom | uint64_t{static_cast<uint8_t>(record.type)} << 32 |
+                    uint64_t{static_cast<uint8_t>(record.kind)} << 40 |
+                    uint64_t{static_cast<uint8_t>(record.device_type)} << 48 |
+                    uint64_t{static_cast<uint8_t>(record.device_index)} << 56,
+                std::memory_order_release);
+    begin_.store(Ticks(), std::memory_order_release);
+    id_.store(record.id, std::memory_order_release);
+  }
+  void CopyTo(ProfileRecord& record, uint64_t end) const { CopyWords(record, id_, end); }
+  uint64_t id() const { return id_.load(std::memory_order_relaxed); }
+
+  // Any thread: false where the span has made room for another meanwhile.
+  bool Peek(ProfileRecord& record) const {
+    // Acquire: what is loaded below is of this id or of a later one, and then so is the id.
+    const uint64_t id = id_.load(std::memory_order_acquire);
+    CopyWords(record, id, 0);
+    return id != 0 && id_.load(std::memory_order_relaxed) == id;
+  }
+
+ private:
+  void CopyWords(ProfileRecord& record, uint64_t id, uint64_t end) const {
+    // Acquire: for Peek.
+    const uint64_t words[] = {begin_.load(std::memory_order_acquire),
+                              end,
+                              id,
+                              parent_.load(std::memory_order_acquire),
+                              names_.load(std::memory_order_acquire),
+                              what_.load(std::memory_order_acquire)};
+    static_assert(sizeof words == sizeof record && std::endian::native == std::endian::little);
+    std::memcpy(static_cast<void*>(&record), words, sizeof words);
+  }
+
+  std::atomic<uint64_t> begin_{0}, id_{0}, parent_{0};
+  std::atomic<uint64_t> names_{0};  // the name and the node
+  std::atomic<uint64_t> what_{0};   // custom, type, kind, device
+};
+
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
   // Release by the owning thread, with the reader's acquire: the records before it are written.
@@ -57,38 +106,46 @@ class ThreadProfile {
 
   ThreadProfile();
 
-  // The record of a new span, to be filled.
-  ProfileRecord& Open(uint32_t session) {
+  // A span begins now.
+  void Open(uint32_t session, const ProfileRecord& record) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    return open_[(std::min)(depth_++, kMaxDepth)];
+    const int depth = this->depth();
+    open_[(std::min)(depth, kMaxDepth)].Set(record);
+    SetDepth(depth + 1);
   }
   void Close(uint32_t session, uint64_t now) {
-    if (--depth_ < earlier_) [[unlikely]] {
-      earlier_ = depth_;  // it began in an earlier session
-      return;
-    }
+    const int depth = this->depth() - 1;
+    SetDepth(depth);
+    if (depth < earlier()) [[unlikely]]
+      return SetEarlier(depth);  // it began in an earlier session
     if (session_ != session) return;
-    if (depth_ >= kMaxDepth) [[unlikely]]
+    if (depth >= kMaxDepth) [[unlikely]]
       return CountDropped();
-    open_[depth_].end = ended_at_ == depth_ ? ended_ : now;
+    if (ProfileRecord* record = NewRecord()) [[likely]] {
+      open_[depth].CopyTo(*record, ended_at_ == depth ? ended_ : now);
+      Publish();
+    }
     ended_at_ = -1;
-    Append(open_[depth_]);
   }
   // The span that began last has ended, though it closes later.
   void End(uint64_t now) {
-    ended_at_ = depth_ - 1;
+    ended_at_ = depth() - 1;
     ended_ = now;
   }
   // The id of the span that began last; 0 where none of this session is open.
   uint64_t open_id(uint32_t session) const {
-    return session_ == session && depth_ > earlier_ && depth_ <= kMaxDepth ? open_[depth_ - 1].id
-                                                                           : 0;
+    return session_ == session && depth() > earlier() && depth() <= kMaxDepth
+               ? open_[depth() - 1].id()
+               : 0;
   }
   void Add(uint32_t session, const ProfileRecord& record) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    Append(record);
+    ProfileRecord* const room = NewRecord();
+    if (!room) return;
+    *room = record;
+    Publish();
   }
   // The recorder deletes it at the next Start.
   void SetExited() {
@@ -108,12 +165,18 @@ class ThreadProfile {
  private:
   friend class Recorder;
 
-  void Append(const ProfileRecord& record) {
+  // Room for one record, or null, which is counted; Publish when it is filled.
+  ProfileRecord* NewRecord() {
     if (count_ == ProfileChunk::kRecords) [[unlikely]]
-      if (!NextChunk()) return CountDropped();
-    chunk_->records[count_++] = record;
-    chunk_->count.store(count_, std::memory_order_release);
+      if (!NextChunk()) return CountDropped(), nullptr;
+    return &chunk_->records[count_++];
   }
+  void Publish() { chunk_->count.store(count_, std::memory_order_release); }
+  // Relaxed: only this thread writes it, and a reader makes sure of every record itself.
+  int depth() const { return depth_.load(std::memory_order_relaxed); }
+  void SetDepth(int depth) { depth_.store(depth, std::memory_order_relaxed); }
+  int earlier() const { return earlier_.load(std::memory_order_relaxed); }
+  void SetEarlier(int depth) { earlier_.store(depth, std::memory_order_relaxed); }
   // Relaxed: a statistic that one thread writes.
   void CountDropped(int64_t records = 1) {
     dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
@@ -124,12 +187,12 @@ class ThreadProfile {
   ProfileChunk* chunk_ = nullptr;
   uint32_t count_ = ProfileChunk::kRecords;
   uint32_t session_ = 0;
-  int depth_ = 0;      // of the spans that are open on the thread
-  int earlier_ = 0;    // how many of them began in earlier sessions
+  std::atomic<int> depth_{0};    // of the spans that are open on the thread
+  std::atomic<int> earlier_{0};  // how many of them began in earlier sessions; relaxed, as depth_
   int ended_at_ = -1;  // the depth of the span that has ended at ended_ and is open; -1 for none
   uint64_t ended_ = 0;
   std::atomic<int64_t> dropped_{0};
-  ProfileRecord open_[kMaxDepth + 1];  // the last for those that are too deep
+  OpenRecord open_[kMaxDepth + 1];  // the last for those that are too deep
 
   Mutex mutex_;
   std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first

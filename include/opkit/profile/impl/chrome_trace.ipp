@@ -85,6 +85,7 @@ class ChromeTrace {
       out_ += R"(,"wait_us":)";
       AppendMicroseconds(out_, span.begin - span.pushed);
     }
+    if (span.open) out_ += R"(,"open":true)";
     out_ += '}';
     const bool is_task = span.pushed >= 0 && span.pusher >= 0;
     if (is_task) Flow(span, "flow_in");

@@ -26,7 +26,7 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   chunk_ = nullptr;
   count_ = ProfileChunk::kRecords;
   session_ = session;
-  earlier_ = depth_;
+  SetEarlier(depth());
   dropped_.store(0, std::memory_order_relaxed);
 }
 
@@ -163,7 +163,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   if (!thread) return;
   if (now.kind == InvocationKind::kCustomOperator && !adopted)
     now.custom = CustomPath(now.custom, names.name);
-  ProfileRecord& record = thread->Open(session_.load(std::memory_order_relaxed));
+  ProfileRecord record;
   record.id = now.id;
   record.parent = now.parent;
   record.name = names.name;
@@ -174,7 +174,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   const Device place = device ? *device : Device{};
   record.device_type = static_cast<int8_t>(place.type);
   record.device_index = static_cast<int8_t>(place.index);
-  record.begin = Ticks();
+  thread->Open(session_.load(std::memory_order_relaxed), record);
 }
 
 OPKIT_INLINE void Recorder::Close() noexcept {
@@ -282,33 +282,46 @@ OPKIT_INLINE Profile Recorder::Read() {
     SpanWork work = {};
   };
   std::vector<Known> known;
+  const auto add_span = [&](const ProfileRecord& record, int thread) -> ProfileSpan& {
+    ProfileSpan& span = profile.spans.emplace_back();
+    span.id = record.id;
+    span.parent = record.parent;
+    span.begin = time(record.begin);
+    span.end = time(record.end);
+    span.thread = thread;
+    span.kind = record.kind;
+    span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
+    span.name = record.name;
+    span.node = record.node;
+    span.custom = record.custom;
+    span.adopted = record.type == ProfileRecord::Type::kAdopted;
+    return span;
+  };
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
     if (thread->session_ != session) continue;
     const int index = static_cast<int>(profile.threads.size());
     profile.threads.push_back(thread->thread_);
     profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
+    std::vector<ProfileRecord> open;  // before the chunks: none is missed that closes meanwhile
+    for (int i = thread->earlier(); i < (std::min)(thread->depth(), ThreadProfile::kMaxDepth); ++i)
+      if (ProfileRecord& record = open.emplace_back(); !thread->open_[i].Peek(record))
+        open.pop_back();
+    uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
       for (const ProfileRecord& record : std::span(chunk->records, count)) {
         const int64_t begin = time(record.begin);
         switch (record.type) {
           case ProfileRecord::Type::kSpan:
-          case ProfileRecord::Type::kAdopted: {
-            ProfileSpan& span = profile.spans.emplace_back();
-            span.id = record.id;
-            span.parent = record.parent;
-            span.begin = begin;
-            span.end = time(record.end);
-            span.thread = index;
-            span.kind = record.kind;
-            span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
-            span.name = record.name;
-            span.node = record.node;
-            span.custom = record.custom;
-            span.adopted = record.type == ProfileRecord::Type::kAdopted;
+          case ProfileRecord::Type::kAdopted:
+            add_span(record, index);
+            last = (std::max)(last, record.end);
+            if (!open.empty()) [[unlikely]]
+              std::erase_if(open, [&](const ProfileRecord& one) {
+                return one.id == record.id && one.begin == record.begin;
+              });
             break;
-          }
           case ProfileRecord::Type::kCompleted:
             known.push_back({.id = record.id, .completed = begin});
             break;
@@ -335,6 +348,11 @@ OPKIT_INLINE Profile Recorder::Read() {
             break;
         }
       }
+    }
+    for (const ProfileRecord& record : open) last = (std::max)(last, record.begin);
+    for (ProfileRecord& record : open) {
+      record.end = last;
+      add_span(record, index).open = true;
     }
   }
   bool any_adopted = false;
