@@ -53,6 +53,7 @@
 #include "opkit/graph/print/memory_csv.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 #include "opkit/graph/print/print.hpp"
+#include "opkit/graph/run_profile.hpp"
 #include "opkit/graph/simple_net.hpp"
 #include "opkit/graph/subgraph.hpp"
 

@@ -9182,6 +9182,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   InvocationKind invocation_kind() const { return invocation_kind_; }
+  // What a profile calls a node: its name, or that of its first output.
+  static const std::string& NodeName(const OperatorDef& def);
   // What a profile calls its runs.
   SpanNames span_names() const {
     if (span_names_.name == 0) [[unlikely]]
@@ -11398,9 +11400,6 @@ class OpImport {
       Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
                     "…"),
              StrCat(kLongestName, " are the most"));
-    if (name.find("::") != std::string_view::npos)
-      Refuse(StrCat("has an operator named \"", name, "\""),
-             "\"::\" is for parts of operators; name it otherwise");
     for (const char c : name)
       if (static_cast<unsigned char>(c) <= ' ' || c == 127)
         Refuse(StrCat("has an operator whose name holds the character ",
@@ -14405,7 +14404,13 @@ OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage ow
   scratch_.Plan(bytes, size, std::move(owner));
 }
 OPKIT_INLINE void OperatorBase::InternNames() const {
-  span_names_ = {InternName(def().type()), InternName(def().name())};
+  span_names_ = {InternName(def().type()),
+                 InternName(net_position_ >= 0 ? NodeName(def()) : def().name())};
+}
+OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
+  const auto named = [](const std::string& output) { return !output.empty(); };
+  const auto output = std::find_if(def.outputs().begin(), def.outputs().end(), named);
+  return def.name().empty() && output != def.outputs().end() ? *output : def.name();
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {

@@ -6826,6 +6826,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   InvocationKind invocation_kind() const { return invocation_kind_; }
+  // What a profile calls a node: its name, or that of its first output.
+  static const std::string& NodeName(const OperatorDef& def);
   // What a profile calls its runs.
   SpanNames span_names() const {
     if (span_names_.name == 0) [[unlikely]]
@@ -12631,6 +12633,50 @@ std::string PrintGraph(const Graph& before, const Graph& after);
 
 #endif  // OPKIT_GRAPH_PRINT_PRINT_HPP_
 
+// ---- opkit/graph/run_profile.hpp
+// ProfileOfRun: when each node of a plan ran in a recorded run, how long it waited after the nodes
+// before it, and which chain of nodes the run's time was made of.
+#ifndef OPKIT_GRAPH_RUN_PROFILE_HPP_
+#define OPKIT_GRAPH_RUN_PROFILE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// All times are ns since the profile's session began.
+struct NodeTime {
+  int node = 0;       // of Plan::graph()
+  std::string name;   // "Conv (conv1)": its type, and its name or that of its first output
+  int64_t ready = 0;  // when the last of the nodes before it ended, or the run began
+  int64_t begin = 0;
+  int64_t end = 0;  // when its event completed, where that was later
+  int thread = 0;   // index in Profile::threads
+};
+
+struct RunProfile {
+  int64_t begin = 0;
+  int64_t end = 0;
+  std::vector<NodeTime> nodes;  // by begin
+  // The node that ended last, the one among those before it that ended last, and so on to one that
+  // waits for none; in the order of the run, places in `nodes`. No order of the same work by the
+  // same nodes is faster than their times together (critical path: Kelley and Walker 1959).
+  std::vector<int> critical_path;
+};
+
+// The last run of the plan, by any executor, in a profile. Errors: kNotFound where the profile has
+// no whole run of it; kFailedPrecondition unless plan.has_shapes().
+//
+//   Profiler::Start();
+//   executor.Run();
+//   Profiler::Stop();
+//   std::puts(ToString(ProfileOfRun(executor.plan(), Profiler::Read())).c_str());
+RunProfile ProfileOfRun(const Plan& plan, const Profile& profile);
+
+// The run's times, and the nodes of its critical path with their waits.
+std::string ToString(const RunProfile& run);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_RUN_PROFILE_HPP_
+
 // ---- opkit/graph/net_benchmark.hpp
 // NetBenchmark: how long each node of a net takes and at which rates it computes and moves bytes,
 // as rows and as a table to read (like the log of Caffe2's TEST_Benchmark).
@@ -17756,6 +17802,43 @@ void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
 
 #endif  // OPKIT_PROFILE_NESTING_HPP_
 
+// ---- opkit/profile/text_columns.hpp
+// Columns of text, for the tables of profiles.
+#ifndef OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+#define OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::string Microseconds(double ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", ns / 1000);
+  return text;
+}
+
+// Columns as wide as their widest entries; the first `texts` begin on the left.
+inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
+  std::vector<size_t> widths(lines[0].size());
+  for (const auto& line : lines)
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = (std::max)(widths[i], line[i].size());
+  std::string out;
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      const std::string pad(widths[i] - line[i].size(), ' ');
+      if (i > 0) out += "  ";
+      out += i < texts ? line[i] + pad : pad + line[i];
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+
 // ---- opkit/profile/impl/profile_table.ipp
 // Sums, percentiles and text of a profile's table.
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
@@ -17769,13 +17852,6 @@ inline int64_t Percentile(const std::vector<int64_t>& times, int percent) {
   const size_t rank = (times.size() * Index(percent) + 99) / 100;
   return times[rank == 0 ? 0 : rank - 1];
 }
-
-inline std::string Microseconds(double ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", ns / 1000);
-  return text;
-}
-
 }  // namespace detail
 
 OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
@@ -17882,23 +17958,6 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
 }
 
 namespace detail {
-// Columns as wide as their widest entries; the first `texts` begin on the left.
-inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
-  std::vector<size_t> widths(lines[0].size());
-  for (const auto& line : lines)
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = (std::max)(widths[i], line[i].size());
-  std::string out;
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) {
-      const std::string pad(widths[i] - line[i].size(), ' ');
-      if (i > 0) out += "  ";
-      out += i < texts ? line[i] + pad : pad + line[i];
-    }
-    out.erase(out.find_last_not_of(' ') + 1);
-    out += '\n';
-  }
-  return out;
-}
 // A number of so many per second from one per ns: "12.3"; "" for 0.
 inline std::string Rate(uint64_t amount, int64_t ns) {
   if (amount == 0 || ns <= 0) return {};
@@ -19483,7 +19542,13 @@ OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage ow
   scratch_.Plan(bytes, size, std::move(owner));
 }
 OPKIT_INLINE void OperatorBase::InternNames() const {
-  span_names_ = {InternName(def().type()), InternName(def().name())};
+  span_names_ = {InternName(def().type()),
+                 InternName(net_position_ >= 0 ? NodeName(def()) : def().name())};
+}
+OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
+  const auto named = [](const std::string& output) { return !output.empty(); };
+  const auto output = std::find_if(def.outputs().begin(), def.outputs().end(), named);
+  return def.name().empty() && output != def.outputs().end() ? *output : def.name();
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
@@ -24750,6 +24815,15 @@ class PlanState final : public RefCounted {
     MutexLock lock(mutex_);
     return specializations_.latest();
   }
+  // The same. Error (kFailedPrecondition) in place of null.
+  IntrusivePtr<Specialization> GetLatest() const {
+    auto latest = Latest();
+    if (!latest)
+      Throw(ErrorCode::kFailedPrecondition,
+            "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
+            "every input a shape");
+    return latest;
+  }
 
  private:
   // Whether steps run one after the other in their order.
@@ -24781,15 +24855,6 @@ class PlanState final : public RefCounted {
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-inline IntrusivePtr<Specialization> LatestOf(const PlanState& state) {
-  auto latest = state.Latest();
-  if (!latest)
-    Throw(ErrorCode::kFailedPrecondition,
-          "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
-          "every input a shape");
-  return latest;
-}
 
 inline std::string PassedOver(const std::string& list) {
   std::string out = list.empty() ? "" : "\n    passed over:";
@@ -24854,7 +24919,7 @@ OPKIT_INLINE const Graph& Plan::graph() const { return state_->graph(); }
 OPKIT_INLINE const GraphView& Plan::view() const { return state_->view(); }
 OPKIT_INLINE int Plan::threads() const { return state_->pool().threads(); }
 OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->Latest()); }
-OPKIT_INLINE MemorySummary Plan::memory() const { return detail::LatestOf(*state_)->memory(); }
+OPKIT_INLINE MemorySummary Plan::memory() const { return state_->GetLatest()->memory(); }
 OPKIT_INLINE GraphTypes Plan::types() const {
   const auto latest = state_->Latest();
   return latest ? latest->types() : *state_->types_for_any();
@@ -24865,7 +24930,7 @@ OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   graph().node(node);  // throws for a node that there is not
-  return detail::LatestOf(*state_)->choice(node);
+  return state_->GetLatest()->choice(node);
 }
 
 OPKIT_INLINE std::string Plan::Describe() const {
@@ -28772,6 +28837,131 @@ OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
+
+// ---- opkit/graph/impl/run_profile.ipp
+// Finds a plan's nodes in a profile.
+#ifndef OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
+#define OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The steps of a schedule in one run of a profile.
+class RecordedRun {
+ public:
+  RecordedRun(const Graph& graph, const Schedule& schedule)
+      : graph_(graph), schedule_(schedule), spans_(Index(schedule.size())) {}
+
+  // False where a step of it was not recorded, or it is a run of another plan. Steps with one type
+  // and name are told apart by their order.
+  bool Find(const std::vector<const ProfileSpan*>& inside) {
+    if (inside.size() != spans_.size()) return false;
+    std::multimap<std::pair<uint32_t, uint32_t>, int> steps;
+    for (int step = 0; step < schedule_.size(); ++step) {
+      const OperatorDef& def = graph_.node(schedule_.original_of(step));
+      steps.emplace(std::pair(InternName(def.type()), InternName(OperatorBase::NodeName(def))),
+                    step);
+    }
+    for (const ProfileSpan* span : inside) {
+      const auto step = steps.find({span->name, span->node});
+      if (step == steps.end()) return false;
+      spans_[Index(step->second)] = span;
+      steps.erase(step);
+    }
+    return true;
+  }
+
+  RunProfile Read(const ProfileSpan& whole) const {
+    RunProfile run{whole.begin, (std::max)(whole.end, whole.completed), {}, {}};
+    const size_t count = spans_.size();
+    std::vector<int> last(count, -1);  // the step before it that ended last
+    std::vector<int64_t> ready(count, run.begin);
+    for (int step = 0; step < schedule_.size(); ++step)
+      for (const int entry : EntriesOf(schedule_, step)) {
+        const auto target = Index(Schedule::TargetOf(entry));
+        const ProfileSpan& span = *spans_[Index(step)];
+        const int64_t free = Schedule::IsEarly(entry) ? span.end : EndOf(span);
+        if (last[target] >= 0 && free <= ready[target]) continue;
+        ready[target] = free;
+        last[target] = step;
+      }
+    std::vector<int> order(count), place(count);
+    for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return spans_[Index(a)]->begin < spans_[Index(b)]->begin;
+    });
+    int at = -1;
+    for (const int step : order) {
+      const ProfileSpan& span = *spans_[Index(step)];
+      place[Index(step)] = static_cast<int>(run.nodes.size());
+      run.nodes.push_back({schedule_.original_of(step),
+                           StrCat(InternedName(span.name), " (", InternedName(span.node), ")"),
+                           ready[Index(step)], span.begin, EndOf(span), span.thread});
+      if (at < 0 || EndOf(span) > EndOf(*spans_[Index(at)])) at = step;
+    }
+    for (; at >= 0; at = last[Index(at)]) run.critical_path.push_back(place[Index(at)]);
+    std::reverse(run.critical_path.begin(), run.critical_path.end());
+    return run;
+  }
+
+ private:
+  static int64_t EndOf(const ProfileSpan& span) { return (std::max)(span.end, span.completed); }
+
+  const Graph& graph_;
+  const Schedule& schedule_;
+  std::vector<const ProfileSpan*> spans_;  // of the steps
+};
+
+}  // namespace detail
+
+OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
+  const auto specialization = plan.state()->GetLatest();
+  std::map<uint64_t, std::vector<const ProfileSpan*>> inside;  // operators, by the id of their run
+  std::vector<const ProfileSpan*> runs;
+  for (const ProfileSpan& span : profile.spans)
+    if (span.kind == InvocationKind::kRun && !span.adopted && !span.open) runs.push_back(&span);
+  std::sort(runs.begin(), runs.end(),
+            [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
+  for (const ProfileSpan* run : runs) inside[run->id];
+  for (const ProfileSpan& span : profile.spans) {
+    const auto run = inside.find(span.parent);
+    const bool is_operator =
+        span.kind == InvocationKind::kOperator || span.kind == InvocationKind::kCustomOperator;
+    if (run != inside.end() && is_operator && !span.adopted) run->second.push_back(&span);
+  }
+  for (const ProfileSpan* run : runs) {
+    std::vector<const ProfileSpan*>& spans = inside[run->id];
+    std::sort(spans.begin(), spans.end(),
+              [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
+    detail::RecordedRun recorded(plan.graph(), specialization->schedule());
+    if (recorded.Find(spans)) return recorded.Read(*run);
+  }
+  Throw(ErrorCode::kNotFound, "the profile has ", runs.size(),
+        " runs, but none that has all of the ", plan.graph().num_nodes(),
+        " nodes of this plan: record a run of it whole, between Profiler::Start and Stop");
+}
+
+OPKIT_INLINE std::string ToString(const RunProfile& run) {
+  int64_t work = 0, path = 0, waits = 0;
+  for (const NodeTime& node : run.nodes) work += node.end - node.begin;
+  const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
+  std::vector<std::vector<std::string>> lines{{"critical path", "ready us", "wait us", "run us"}};
+  for (const int place : run.critical_path) {
+    const NodeTime& node = run.nodes[detail::Index(place)];
+    path += node.end - node.begin;
+    waits += node.begin - node.ready;
+    lines.push_back({node.name, us(node.ready - run.begin), us(node.begin - node.ready),
+                     us(node.end - node.begin)});
+  }
+  return StrCat("run of ", us(run.end - run.begin), " us: ", run.nodes.size(), " nodes, ", us(work),
+                " us; critical path of ", run.critical_path.size(), " nodes, ", us(path),
+                " us, and ", us(waits), " us of waits\n") +
+         detail::AlignColumns(lines, 1);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
 
 // ---- opkit/graph/impl/net_benchmark.ipp
 // NetBenchmark's definitions: the sums by operator, and the table.
@@ -32877,9 +33067,6 @@ class OpImport {
       Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
                     "…"),
              StrCat(kLongestName, " are the most"));
-    if (name.find("::") != std::string_view::npos)
-      Refuse(StrCat("has an operator named \"", name, "\""),
-             "\"::\" is for parts of operators; name it otherwise");
     for (const char c : name)
       if (static_cast<unsigned char>(c) <= ' ' || c == 127)
         Refuse(StrCat("has an operator whose name holds the character ",

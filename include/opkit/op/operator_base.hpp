@@ -357,6 +357,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   InvocationKind invocation_kind() const { return invocation_kind_; }
+  // What a profile calls a node: its name, or that of its first output.
+  static const std::string& NodeName(const OperatorDef& def);
   // What a profile calls its runs.
   SpanNames span_names() const {
     if (span_names_.name == 0) [[unlikely]]

@@ -44,7 +44,6 @@ const bool kRegistered = [] {
     return LibraryOpBuilder(name, __FILE__, line);
   };
   if (wish == "two of a name") add("LibRight", 1).setForward(Forward);
-  if (wish == "two colons") add("lib::op", 2).setForward(Forward);
   if (wish == "empty name") add("", 3).setForward(Forward);
   if (wish == "long name") add(std::string(300, 'a').c_str(), 4).setForward(Forward);
   if (wish == "control character") add("a\nb", 5).setForward(Forward);

@@ -8,15 +8,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline IntrusivePtr<Specialization> LatestOf(const PlanState& state) {
-  auto latest = state.Latest();
-  if (!latest)
-    Throw(ErrorCode::kFailedPrecondition,
-          "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
-          "every input a shape");
-  return latest;
-}
-
 inline std::string PassedOver(const std::string& list) {
   std::string out = list.empty() ? "" : "\n    passed over:";
   for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
@@ -80,7 +71,7 @@ OPKIT_INLINE const Graph& Plan::graph() const { return state_->graph(); }
 OPKIT_INLINE const GraphView& Plan::view() const { return state_->view(); }
 OPKIT_INLINE int Plan::threads() const { return state_->pool().threads(); }
 OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->Latest()); }
-OPKIT_INLINE MemorySummary Plan::memory() const { return detail::LatestOf(*state_)->memory(); }
+OPKIT_INLINE MemorySummary Plan::memory() const { return state_->GetLatest()->memory(); }
 OPKIT_INLINE GraphTypes Plan::types() const {
   const auto latest = state_->Latest();
   return latest ? latest->types() : *state_->types_for_any();
@@ -91,7 +82,7 @@ OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   graph().node(node);  // throws for a node that there is not
-  return detail::LatestOf(*state_)->choice(node);
+  return state_->GetLatest()->choice(node);
 }
 
 OPKIT_INLINE std::string Plan::Describe() const {

@@ -75,6 +75,15 @@ class PlanState final : public RefCounted {
     MutexLock lock(mutex_);
     return specializations_.latest();
   }
+  // The same. Error (kFailedPrecondition) in place of null.
+  IntrusivePtr<Specialization> GetLatest() const {
+    auto latest = Latest();
+    if (!latest)
+      Throw(ErrorCode::kFailedPrecondition,
+            "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
+            "every input a shape");
+    return latest;
+  }
 
  private:
   // Whether steps run one after the other in their order.

@@ -132,7 +132,13 @@ OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage ow
   scratch_.Plan(bytes, size, std::move(owner));
 }
 OPKIT_INLINE void OperatorBase::InternNames() const {
-  span_names_ = {InternName(def().type()), InternName(def().name())};
+  span_names_ = {InternName(def().type()),
+                 InternName(net_position_ >= 0 ? NodeName(def()) : def().name())};
+}
+OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
+  const auto named = [](const std::string& output) { return !output.empty(); };
+  const auto output = std::find_if(def.outputs().begin(), def.outputs().end(), named);
+  return def.name().empty() && output != def.outputs().end() ? *output : def.name();
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {

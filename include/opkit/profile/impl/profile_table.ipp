@@ -12,6 +12,7 @@
 #include "opkit/profile/json_text.hpp"
 #include "opkit/profile/nesting.hpp"
 #include "opkit/profile/profile_table.hpp"
+#include "opkit/profile/text_columns.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -21,13 +22,6 @@ inline int64_t Percentile(const std::vector<int64_t>& times, int percent) {
   const size_t rank = (times.size() * Index(percent) + 99) / 100;
   return times[rank == 0 ? 0 : rank - 1];
 }
-
-inline std::string Microseconds(double ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", ns / 1000);
-  return text;
-}
-
 }  // namespace detail
 
 OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
@@ -134,23 +128,6 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
 }
 
 namespace detail {
-// Columns as wide as their widest entries; the first `texts` begin on the left.
-inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
-  std::vector<size_t> widths(lines[0].size());
-  for (const auto& line : lines)
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = (std::max)(widths[i], line[i].size());
-  std::string out;
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) {
-      const std::string pad(widths[i] - line[i].size(), ' ');
-      if (i > 0) out += "  ";
-      out += i < texts ? line[i] + pad : pad + line[i];
-    }
-    out.erase(out.find_last_not_of(' ') + 1);
-    out += '\n';
-  }
-  return out;
-}
 // A number of so many per second from one per ns: "12.3"; "" for 0.
 inline std::string Rate(uint64_t amount, int64_t ns) {
   if (amount == 0 || ns <= 0) return {};

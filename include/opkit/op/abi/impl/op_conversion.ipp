@@ -180,9 +180,6 @@ class OpImport {
       Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
                     "…"),
              StrCat(kLongestName, " are the most"));
-    if (name.find("::") != std::string_view::npos)
-      Refuse(StrCat("has an operator named \"", name, "\""),
-             "\"::\" is for parts of operators; name it otherwise");
     for (const char c : name)
       if (static_cast<unsigned char>(c) <= ' ' || c == 127)
         Refuse(StrCat("has an operator whose name holds the character ",

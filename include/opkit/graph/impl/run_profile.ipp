@@ -1,0 +1,130 @@
+// Finds a plan's nodes in a profile.
+#ifndef OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
+#define OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
+
+#include <algorithm>
+#include <map>
+
+#include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/graph/run_profile.hpp"
+#include "opkit/profile/text_columns.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The steps of a schedule in one run of a profile.
+class RecordedRun {
+ public:
+  RecordedRun(const Graph& graph, const Schedule& schedule)
+      : graph_(graph), schedule_(schedule), spans_(Index(schedule.size())) {}
+
+  // False where a step of it was not recorded, or it is a run of another plan. Steps with one type
+  // and name are told apart by their order.
+  bool Find(const std::vector<const ProfileSpan*>& inside) {
+    if (inside.size() != spans_.size()) return false;
+    std::multimap<std::pair<uint32_t, uint32_t>, int> steps;
+    for (int step = 0; step < schedule_.size(); ++step) {
+      const OperatorDef& def = graph_.node(schedule_.original_of(step));
+      steps.emplace(std::pair(InternName(def.type()), InternName(OperatorBase::NodeName(def))),
+                    step);
+    }
+    for (const ProfileSpan* span : inside) {
+      const auto step = steps.find({span->name, span->node});
+      if (step == steps.end()) return false;
+      spans_[Index(step->second)] = span;
+      steps.erase(step);
+    }
+    return true;
+  }
+
+  RunProfile Read(const ProfileSpan& whole) const {
+    RunProfile run{whole.begin, (std::max)(whole.end, whole.completed), {}, {}};
+    const size_t count = spans_.size();
+    std::vector<int> last(count, -1);  // the step before it that ended last
+    std::vector<int64_t> ready(count, run.begin);
+    for (int step = 0; step < schedule_.size(); ++step)
+      for (const int entry : EntriesOf(schedule_, step)) {
+        const auto target = Index(Schedule::TargetOf(entry));
+        const ProfileSpan& span = *spans_[Index(step)];
+        const int64_t free = Schedule::IsEarly(entry) ? span.end : EndOf(span);
+        if (last[target] >= 0 && free <= ready[target]) continue;
+        ready[target] = free;
+        last[target] = step;
+      }
+    std::vector<int> order(count), place(count);
+    for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return spans_[Index(a)]->begin < spans_[Index(b)]->begin;
+    });
+    int at = -1;
+    for (const int step : order) {
+      const ProfileSpan& span = *spans_[Index(step)];
+      place[Index(step)] = static_cast<int>(run.nodes.size());
+      run.nodes.push_back({schedule_.original_of(step),
+                           StrCat(InternedName(span.name), " (", InternedName(span.node), ")"),
+                           ready[Index(step)], span.begin, EndOf(span), span.thread});
+      if (at < 0 || EndOf(span) > EndOf(*spans_[Index(at)])) at = step;
+    }
+    for (; at >= 0; at = last[Index(at)]) run.critical_path.push_back(place[Index(at)]);
+    std::reverse(run.critical_path.begin(), run.critical_path.end());
+    return run;
+  }
+
+ private:
+  static int64_t EndOf(const ProfileSpan& span) { return (std::max)(span.end, span.completed); }
+
+  const Graph& graph_;
+  const Schedule& schedule_;
+  std::vector<const ProfileSpan*> spans_;  // of the steps
+};
+
+}  // namespace detail
+
+OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
+  const auto specialization = plan.state()->GetLatest();
+  std::map<uint64_t, std::vector<const ProfileSpan*>> inside;  // operators, by the id of their run
+  std::vector<const ProfileSpan*> runs;
+  for (const ProfileSpan& span : profile.spans)
+    if (span.kind == InvocationKind::kRun && !span.adopted && !span.open) runs.push_back(&span);
+  std::sort(runs.begin(), runs.end(),
+            [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
+  for (const ProfileSpan* run : runs) inside[run->id];
+  for (const ProfileSpan& span : profile.spans) {
+    const auto run = inside.find(span.parent);
+    const bool is_operator =
+        span.kind == InvocationKind::kOperator || span.kind == InvocationKind::kCustomOperator;
+    if (run != inside.end() && is_operator && !span.adopted) run->second.push_back(&span);
+  }
+  for (const ProfileSpan* run : runs) {
+    std::vector<const ProfileSpan*>& spans = inside[run->id];
+    std::sort(spans.begin(), spans.end(),
+              [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
+    detail::RecordedRun recorded(plan.graph(), specialization->schedule());
+    if (recorded.Find(spans)) return recorded.Read(*run);
+  }
+  Throw(ErrorCode::kNotFound, "the profile has ", runs.size(),
+        " runs, but none that has all of the ", plan.graph().num_nodes(),
+        " nodes of this plan: record a run of it whole, between Profiler::Start and Stop");
+}
+
+OPKIT_INLINE std::string ToString(const RunProfile& run) {
+  int64_t work = 0, path = 0, waits = 0;
+  for (const NodeTime& node : run.nodes) work += node.end - node.begin;
+  const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
+  std::vector<std::vector<std::string>> lines{{"critical path", "ready us", "wait us", "run us"}};
+  for (const int place : run.critical_path) {
+    const NodeTime& node = run.nodes[detail::Index(place)];
+    path += node.end - node.begin;
+    waits += node.begin - node.ready;
+    lines.push_back({node.name, us(node.ready - run.begin), us(node.begin - node.ready),
+                     us(node.end - node.begin)});
+  }
+  return StrCat("run of ", us(run.end - run.begin), " us: ", run.nodes.size(), " nodes, ", us(work),
+                " us; critical path of ", run.critical_path.size(), " nodes, ", us(path),
+                " us, and ", us(waits), " us of waits\n") +
+         detail::AlignColumns(lines, 1);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
