@@ -196,6 +196,19 @@ TEST_CASE("a span that is open at Stop is recorded when it ends") {
   CHECK(Named(profile, "closed").empty());
 }
 
+TEST_CASE("a profile tells what recording it has cost") {
+  const auto cost_of = [](int spans) {
+    Profiler::Start();
+    for (int i = 0; i < spans; ++i) const ProfileScope scope("costs");
+    Profiler::Stop();
+    const Profile profile = Profiler::Read();
+    CHECK(MakeProfileTable(profile).cost == profile.cost);
+    return profile.cost;
+  };
+  CHECK(cost_of(0) == 0);
+  CHECK(cost_of(1000) > 0);
+}
+
 TEST_CASE("what is open on any thread is read with the time until now") {
   Profiler::Start();
   std::atomic<int> step{0};

@@ -71,6 +71,7 @@ struct Profile {
   std::vector<ProfileAllocation> allocations;  // by time, with ProfileOptions::memory
   int64_t duration = 0;                        // ns from Start to Stop, or to now
   int64_t dropped = 0;  // records that found no room, or gave theirs to later ones
+  int64_t cost = 0;  // ns that recording took of all threads: of each record as much as of a span
 };
 
 // What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,

@@ -56,11 +56,13 @@ struct ProfileTable {
   std::vector<ProfileMemoryRow> memory;
   int64_t duration = 0;
   int64_t dropped = 0;
+  int64_t cost = 0;  // ns that recording took, estimated
 };
 
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
 std::string ToString(const ProfileTable& table);
-// {"duration_ns": …, "dropped": …, "rows": [{"name": …, "count": …, "total_ns": …, …}],
+// {"duration_ns": …, "dropped": …, "cost_ns": …, "rows": [{"name": …, "count": …, "total_ns": …,
+// …}],
 //  "domains": […], "memory": […]}
 std::string ToJson(const ProfileTable& table);
 

@@ -240,6 +240,8 @@ class Recorder final : public SpanSink, public MemorySink {
   void Add(const ProfileRecord& record) noexcept;
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
   static void Sort(Profile& profile);
+  // What a span costs its thread, measured now.
+  double TicksOfSpan();
   void ResetAfterFork();
   // Lets the threads record, or not.
   void Install(bool on);

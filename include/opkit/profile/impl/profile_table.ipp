@@ -88,6 +88,7 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
   }
   table.duration = profile.duration;
   table.dropped = profile.dropped;
+  table.cost = profile.cost;
   for (auto& [key, sum] : sums) {
     ProfileTableRow& row = sum.row;
     std::sort(sum.times.begin(), sum.times.end());
@@ -179,12 +180,16 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
                        StrCat(row.peak), StrCat(row.live)});
     text += '\n' + detail::AlignColumns(lines, 1);
   }
+  if (table.cost > 0)
+    text += StrCat("\n", us(table.duration), " us; of which recording took about ", us(table.cost),
+                   " us\n");
   if (table.dropped > 0) text += StrCat(table.dropped, " records found no room\n");
   return text;
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
-  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped);
+  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped,
+                           ", \"cost_ns\": ", table.cost);
   const auto begin_list = [&](const char* name) { out += StrCat(", \"", name, "\": ["); };
   const auto begin_row = [&](bool first, const char* key, const std::string& value) {
     out += first ? "\n{\"" : ",\n{\"";

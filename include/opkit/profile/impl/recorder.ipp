@@ -258,6 +258,22 @@ OPKIT_INLINE void Recorder::Sort(Profile& profile) {
   std::stable_sort(profile.allocations.begin(), profile.allocations.end(), by_time);
 }
 
+OPKIT_INLINE double Recorder::TicksOfSpan() {
+  constexpr int kSpans = 1000;
+  ThreadProfile probe;
+  const uint32_t session = session_.load(std::memory_order_relaxed);
+  const auto record = [&] {
+    probe.Open(session, ProfileRecord{});
+    probe.Close(session, Ticks());
+  };
+  record();
+  const uint64_t begin = Ticks();
+  for (int i = 0; i < kSpans; ++i) record();
+  const uint64_t ticks = Ticks() - begin;
+  chunks_left_.fetch_add(1, std::memory_order_relaxed);  // the probe's
+  return static_cast<double>(ticks) / kSpans;
+}
+
 OPKIT_INLINE Profile Recorder::Read() {
   MutexLock lock(mutex_);
   const uint32_t session = session_.load(std::memory_order_relaxed);
@@ -282,6 +298,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     SpanWork work = {};
   };
   std::vector<Known> known;
+  int64_t records = 0;
   const auto add_span = [&](const ProfileRecord& record, int thread) -> ProfileSpan& {
     ProfileSpan& span = profile.spans.emplace_back();
     span.id = record.id;
@@ -310,6 +327,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
+      records += count;
       for (const ProfileRecord& record : std::span(chunk->records, count)) {
         const int64_t begin = time(record.begin);
         switch (record.type) {
@@ -355,6 +373,7 @@ OPKIT_INLINE Profile Recorder::Read() {
       add_span(record, index).open = true;
     }
   }
+  profile.cost = static_cast<int64_t>(static_cast<double>(records) * TicksOfSpan() * ns_per_tick);
   bool any_adopted = false;
   for (const ProfileSpan& span : profile.spans) any_adopted |= span.adopted && span.name == 0;
   if (any_adopted)
