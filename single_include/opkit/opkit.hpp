@@ -4943,6 +4943,9 @@ struct ProfileOptions {
   bool shapes = false;
   // Each allocation and release of tensors' memory, with the operator that it happened in.
   bool memory = false;
+  // Where a fatal signal ends the process while the session runs, its Chrome trace until then is
+  // written there. Empty for nowhere.
+  std::string crash_trace = {};
 };
 
 }  // namespace opkit
@@ -5016,6 +5019,7 @@ struct Profile {
   std::vector<ProfileAllocation> allocations;  // by time, with ProfileOptions::memory
   int64_t duration = 0;                        // ns from Start to Stop, or to now
   int64_t dropped = 0;  // records that found no room, or gave theirs to later ones
+  int64_t cost = 0;  // ns that recording took of all threads: of each record as much as of a span
 };
 
 // What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,
@@ -5120,11 +5124,13 @@ struct ProfileTable {
   std::vector<ProfileMemoryRow> memory;
   int64_t duration = 0;
   int64_t dropped = 0;
+  int64_t cost = 0;  // ns that recording took, estimated
 };
 
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
 std::string ToString(const ProfileTable& table);
-// {"duration_ns": …, "dropped": …, "rows": [{"name": …, "count": …, "total_ns": …, …}],
+// {"duration_ns": …, "dropped": …, "cost_ns": …, "rows": [{"name": …, "count": …, "total_ns": …,
+// …}],
 //  "domains": […], "memory": […]}
 std::string ToJson(const ProfileTable& table);
 
@@ -13012,6 +13018,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 #include <algorithm>
 #include <climits>
 #include <cmath>
+#include <csignal>
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <limits>
@@ -17918,6 +17925,7 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
   }
   table.duration = profile.duration;
   table.dropped = profile.dropped;
+  table.cost = profile.cost;
   for (auto& [key, sum] : sums) {
     ProfileTableRow& row = sum.row;
     std::sort(sum.times.begin(), sum.times.end());
@@ -18009,12 +18017,16 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
                        StrCat(row.peak), StrCat(row.live)});
     text += '\n' + detail::AlignColumns(lines, 1);
   }
+  if (table.cost > 0)
+    text += StrCat("\n", us(table.duration), " us; of which recording took about ", us(table.cost),
+                   " us\n");
   if (table.dropped > 0) text += StrCat(table.dropped, " records found no room\n");
   return text;
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
-  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped);
+  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped,
+                           ", \"cost_ns\": ", table.cost);
   const auto begin_list = [&](const char* name) { out += StrCat(", \"", name, "\": ["); };
   const auto begin_row = [&](bool first, const char* key, const std::string& value) {
     out += first ? "\n{\"" : ",\n{\"";
@@ -18344,6 +18356,8 @@ class Recorder final : public SpanSink, public MemorySink {
   void Add(const ProfileRecord& record) noexcept;
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
   static void Sort(Profile& profile);
+  // What a span costs its thread, measured now.
+  double TicksOfSpan();
   void ResetAfterFork();
   // Lets the threads record, or not.
   void Install(bool on);
@@ -18410,7 +18424,7 @@ OPKIT_INLINE bool detail::ProfileByEnvironment() {
   static const char* const path = std::getenv("OPKIT_PROFILE");
   if (!path || !*path) return false;
   if (static bool begun = false; std::exchange(begun, true)) return true;
-  Profiler::Start();
+  Profiler::Start({.crash_trace = path});
   std::atexit([] {
     Profiler::Stop();
     try {
@@ -32460,6 +32474,30 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
 
 #endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 
+// ---- opkit/profile/crash_trace.hpp
+// CrashTrace: the trace of a process that a fatal signal ends.
+#ifndef OPKIT_PROFILE_CRASH_TRACE_HPP_
+#define OPKIT_PROFILE_CRASH_TRACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// From Arm to Disarm, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT write what the profiler has
+// recorded to `path`, and then do what they did before. A signal handler must not allocate memory:
+// a thread that waits from the first Arm on writes, and the handler waits for it, at most ten
+// seconds, should the thread that has crashed hold a lock which writing needs. For one caller at a
+// time. Error (kUnsupported) where the thread cannot be started.
+class CrashTrace {
+ public:
+  static void Arm(const std::string& path);
+  static void Disarm();
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
+
 // ---- opkit/profile/impl/recorder.ipp
 // The recorder's threads, chunks and sessions.
 #ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
@@ -32544,6 +32582,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
     if (ended) delete thread;
     return ended;
   });
+  if (!options.crash_trace.empty()) CrashTrace::Arm(options.crash_trace);
   ring_ = options.ring;
   chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
                      std::memory_order_relaxed);
@@ -32565,6 +32604,7 @@ OPKIT_INLINE void Recorder::Stop() {
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0) return;
   Install(false);
+  CrashTrace::Disarm();
   stopped_ = Ticks();
 }
 
@@ -32714,6 +32754,22 @@ OPKIT_INLINE void Recorder::Sort(Profile& profile) {
   std::stable_sort(profile.allocations.begin(), profile.allocations.end(), by_time);
 }
 
+OPKIT_INLINE double Recorder::TicksOfSpan() {
+  constexpr int kSpans = 1000;
+  ThreadProfile probe;
+  const uint32_t session = session_.load(std::memory_order_relaxed);
+  const auto record = [&] {
+    probe.Open(session, ProfileRecord{});
+    probe.Close(session, Ticks());
+  };
+  record();
+  const uint64_t begin = Ticks();
+  for (int i = 0; i < kSpans; ++i) record();
+  const uint64_t ticks = Ticks() - begin;
+  chunks_left_.fetch_add(1, std::memory_order_relaxed);  // the probe's
+  return static_cast<double>(ticks) / kSpans;
+}
+
 OPKIT_INLINE Profile Recorder::Read() {
   MutexLock lock(mutex_);
   const uint32_t session = session_.load(std::memory_order_relaxed);
@@ -32738,6 +32794,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     SpanWork work = {};
   };
   std::vector<Known> known;
+  int64_t records = 0;
   const auto add_span = [&](const ProfileRecord& record, int thread) -> ProfileSpan& {
     ProfileSpan& span = profile.spans.emplace_back();
     span.id = record.id;
@@ -32766,6 +32823,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
+      records += count;
       for (const ProfileRecord& record : std::span(chunk->records, count)) {
         const int64_t begin = time(record.begin);
         switch (record.type) {
@@ -32811,6 +32869,7 @@ OPKIT_INLINE Profile Recorder::Read() {
       add_span(record, index).open = true;
     }
   }
+  profile.cost = static_cast<int64_t>(static_cast<double>(records) * TicksOfSpan() * ns_per_tick);
   bool any_adopted = false;
   for (const ProfileSpan& span : profile.spans) any_adopted |= span.adopted && span.name == 0;
   if (any_adopted)
@@ -33229,6 +33288,92 @@ OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
+// ---- opkit/profile/impl/crash_trace.ipp
+// The handler of fatal signals and the thread that writes for it.
+#ifndef OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+struct CrashState {
+  std::string path;
+  Parker crashed, written;
+  struct sigaction before[std::size(kFatalSignals)] = {};
+  pid_t process = 0;  // that has the writing thread
+  bool armed = false;
+  std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
+};
+inline CrashState& Crash() {
+  static auto* state = new CrashState;
+  return *state;
+}
+
+inline void* WriteCrashTrace(void*) {
+  SetCurrentThreadName("opkit-crash");
+  CrashState& state = Crash();
+  state.crashed.Wait();
+  try {
+    Recorder::Get().Stop();
+    WriteChromeTrace(Recorder::Get().Read(), state.path);
+    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", state.path.c_str());
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
+  }
+  Parker::Wake(state.written.Set());
+  return nullptr;
+}
+
+// Calls nothing but what a signal handler may.
+inline void HandleCrash(int signal) {
+  constexpr int64_t kLongestNs = 10'000'000'000;
+  CrashState& state = Crash();
+  if (state.process == getpid() && !state.crashes.exchange(true, std::memory_order_relaxed)) {
+    Parker::Wake(state.crashed.Set());
+    state.written.Wait(MonotonicNs() + kLongestNs);
+  }
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
+    if (kFatalSignals[i] == signal) sigaction(signal, &state.before[i], nullptr);
+  raise(signal);  // comes when the handler has returned
+}
+
+OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
+  CrashState& state = Crash();
+  if (state.process != getpid()) {
+    pthread_t thread;
+    if (const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, nullptr))
+      Throw(ErrorCode::kUnsupported,
+            "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
+    pthread_detach(thread);
+    state.process = getpid();
+  }
+  state.path = path;
+  struct sigaction action = {};
+  action.sa_handler = &HandleCrash;
+  action.sa_flags = SA_ONSTACK;
+  sigfillset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
+    sigaction(kFatalSignals[i], &action, &state.before[i]);
+  state.armed = true;
+}
+
+OPKIT_INLINE void CrashTrace::Disarm() {
+  CrashState& state = Crash();
+  if (!std::exchange(state.armed, false)) return;
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+    struct sigaction now = {};
+    sigaction(kFatalSignals[i], nullptr, &now);
+    if (now.sa_handler == &HandleCrash) sigaction(kFatalSignals[i], &state.before[i], nullptr);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

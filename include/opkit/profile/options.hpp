@@ -3,6 +3,7 @@
 #define OPKIT_PROFILE_OPTIONS_HPP_
 
 #include <cstdint>
+#include <string>
 
 #include "opkit/config.hpp"
 
@@ -18,6 +19,9 @@ struct ProfileOptions {
   bool shapes = false;
   // Each allocation and release of tensors' memory, with the operator that it happened in.
   bool memory = false;
+  // Where a fatal signal ends the process while the session runs, its Chrome trace until then is
+  // written there. Empty for nowhere.
+  std::string crash_trace = {};
 };
 
 }  // namespace opkit

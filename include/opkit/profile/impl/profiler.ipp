@@ -49,7 +49,7 @@ OPKIT_INLINE bool detail::ProfileByEnvironment() {
   static const char* const path = std::getenv("OPKIT_PROFILE");
   if (!path || !*path) return false;
   if (static bool begun = false; std::exchange(begun, true)) return true;
-  Profiler::Start();
+  Profiler::Start({.crash_trace = path});
   std::atexit([] {
     Profiler::Stop();
     try {
