@@ -18106,6 +18106,30 @@ void WriteChromeTrace(const Profile& profile, const std::string& path);
 
 #endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
 
+// ---- opkit/profile/crash_trace.hpp
+// CrashTrace: the trace of a process that a fatal signal ends.
+#ifndef OPKIT_PROFILE_CRASH_TRACE_HPP_
+#define OPKIT_PROFILE_CRASH_TRACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// From Arm to Disarm, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT write what the profiler has
+// recorded to `path`, and then do what they did before. A signal handler must not allocate memory:
+// a thread that waits from the first Arm on writes, and the handler waits for it, at most ten
+// seconds, should the thread that has crashed hold a lock which writing needs. For one caller at a
+// time. Error (kUnsupported) where the thread cannot be started.
+class CrashTrace {
+ public:
+  static void Arm(const std::string& path);
+  static void Disarm();
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
+
 // ---- opkit/profile/perfetto_trace.hpp
 // A profile as a native Perfetto trace: a quarter of the JSON's size, for https://ui.perfetto.dev.
 #ifndef OPKIT_PROFILE_PERFETTO_TRACE_HPP_
@@ -18389,8 +18413,18 @@ namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
   detail::Recorder::Get().Start(options);
+  if (options.crash_trace.empty()) return;
+  try {
+    detail::CrashTrace::Arm(options.crash_trace);
+  } catch (...) {
+    Stop();
+    throw;
+  }
 }
-OPKIT_INLINE void Profiler::Stop() { detail::Recorder::Get().Stop(); }
+OPKIT_INLINE void Profiler::Stop() {
+  detail::CrashTrace::Disarm();
+  detail::Recorder::Get().Stop();
+}
 OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Get().Pause(); }
 OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Get().Resume(); }
 OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Get().is_running(); }
@@ -32207,6 +32241,92 @@ OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& pa
 
 #endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 
+// ---- opkit/profile/impl/crash_trace.ipp
+// The handler of fatal signals and the thread that writes for it.
+#ifndef OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+struct CrashState {
+  std::string path;
+  Parker crashed, written;
+  struct sigaction before[std::size(kFatalSignals)] = {};
+  pid_t process = 0;                 // that has the writing thread
+  std::atomic<bool> armed{false};    // relaxed: signal handlers read none of it
+  std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
+};
+inline CrashState& Crash() {
+  static auto* state = new CrashState;
+  return *state;
+}
+
+inline void* WriteCrashTrace(void*) {
+  SetCurrentThreadName("opkit-crash");
+  CrashState& state = Crash();
+  state.crashed.Wait();
+  try {
+    Recorder::Get().Stop();
+    WriteChromeTrace(Recorder::Get().Read(), state.path);
+    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", state.path.c_str());
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
+  }
+  Parker::Wake(state.written.Set());
+  return nullptr;
+}
+
+// Calls nothing but what a signal handler may.
+inline void HandleCrash(int signal) {
+  constexpr int64_t kLongestNs = 10'000'000'000;
+  CrashState& state = Crash();
+  if (state.process == getpid() && !state.crashes.exchange(true, std::memory_order_relaxed)) {
+    Parker::Wake(state.crashed.Set());
+    state.written.Wait(MonotonicNs() + kLongestNs);
+  }
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
+    if (kFatalSignals[i] == signal) sigaction(signal, &state.before[i], nullptr);
+  raise(signal);  // comes when the handler has returned
+}
+
+OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
+  CrashState& state = Crash();
+  if (state.process != getpid()) {
+    pthread_t thread;
+    if (const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, nullptr))
+      Throw(ErrorCode::kUnsupported,
+            "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
+    pthread_detach(thread);
+    state.process = getpid();
+  }
+  state.path = path;
+  struct sigaction action = {};
+  action.sa_handler = &HandleCrash;
+  action.sa_flags = SA_ONSTACK;
+  sigfillset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
+    sigaction(kFatalSignals[i], &action, &state.before[i]);
+  state.armed.store(true, std::memory_order_relaxed);
+}
+
+OPKIT_INLINE void CrashTrace::Disarm() {
+  CrashState& state = Crash();
+  if (!state.armed.exchange(false, std::memory_order_relaxed)) return;
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+    struct sigaction now = {};
+    sigaction(kFatalSignals[i], nullptr, &now);
+    if (now.sa_handler == &HandleCrash) sigaction(kFatalSignals[i], &state.before[i], nullptr);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
+
 // ---- opkit/profile/impl/perfetto_trace.ipp
 // The writer of Perfetto traces. Field numbers are those of perfetto's protos/perfetto/trace.
 #ifndef OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
@@ -32474,30 +32594,6 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
 
 #endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 
-// ---- opkit/profile/crash_trace.hpp
-// CrashTrace: the trace of a process that a fatal signal ends.
-#ifndef OPKIT_PROFILE_CRASH_TRACE_HPP_
-#define OPKIT_PROFILE_CRASH_TRACE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// From Arm to Disarm, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT write what the profiler has
-// recorded to `path`, and then do what they did before. A signal handler must not allocate memory:
-// a thread that waits from the first Arm on writes, and the handler waits for it, at most ten
-// seconds, should the thread that has crashed hold a lock which writing needs. For one caller at a
-// time. Error (kUnsupported) where the thread cannot be started.
-class CrashTrace {
- public:
-  static void Arm(const std::string& path);
-  static void Disarm();
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
-
 // ---- opkit/profile/impl/recorder.ipp
 // The recorder's threads, chunks and sessions.
 #ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
@@ -32582,7 +32678,6 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
     if (ended) delete thread;
     return ended;
   });
-  if (!options.crash_trace.empty()) CrashTrace::Arm(options.crash_trace);
   ring_ = options.ring;
   chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
                      std::memory_order_relaxed);
@@ -32604,7 +32699,6 @@ OPKIT_INLINE void Recorder::Stop() {
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0) return;
   Install(false);
-  CrashTrace::Disarm();
   stopped_ = Ticks();
 }
 
@@ -33288,92 +33382,6 @@ OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
-
-// ---- opkit/profile/impl/crash_trace.ipp
-// The handler of fatal signals and the thread that writes for it.
-#ifndef OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
-#define OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-
-struct CrashState {
-  std::string path;
-  Parker crashed, written;
-  struct sigaction before[std::size(kFatalSignals)] = {};
-  pid_t process = 0;  // that has the writing thread
-  bool armed = false;
-  std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
-};
-inline CrashState& Crash() {
-  static auto* state = new CrashState;
-  return *state;
-}
-
-inline void* WriteCrashTrace(void*) {
-  SetCurrentThreadName("opkit-crash");
-  CrashState& state = Crash();
-  state.crashed.Wait();
-  try {
-    Recorder::Get().Stop();
-    WriteChromeTrace(Recorder::Get().Read(), state.path);
-    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", state.path.c_str());
-  } catch (const std::exception& failure) {
-    std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
-  }
-  Parker::Wake(state.written.Set());
-  return nullptr;
-}
-
-// Calls nothing but what a signal handler may.
-inline void HandleCrash(int signal) {
-  constexpr int64_t kLongestNs = 10'000'000'000;
-  CrashState& state = Crash();
-  if (state.process == getpid() && !state.crashes.exchange(true, std::memory_order_relaxed)) {
-    Parker::Wake(state.crashed.Set());
-    state.written.Wait(MonotonicNs() + kLongestNs);
-  }
-  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
-    if (kFatalSignals[i] == signal) sigaction(signal, &state.before[i], nullptr);
-  raise(signal);  // comes when the handler has returned
-}
-
-OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
-  CrashState& state = Crash();
-  if (state.process != getpid()) {
-    pthread_t thread;
-    if (const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, nullptr))
-      Throw(ErrorCode::kUnsupported,
-            "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
-    pthread_detach(thread);
-    state.process = getpid();
-  }
-  state.path = path;
-  struct sigaction action = {};
-  action.sa_handler = &HandleCrash;
-  action.sa_flags = SA_ONSTACK;
-  sigfillset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
-    sigaction(kFatalSignals[i], &action, &state.before[i]);
-  state.armed = true;
-}
-
-OPKIT_INLINE void CrashTrace::Disarm() {
-  CrashState& state = Crash();
-  if (!std::exchange(state.armed, false)) return;
-  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
-    struct sigaction now = {};
-    sigaction(kFatalSignals[i], nullptr, &now);
-    if (now.sa_handler == &HandleCrash) sigaction(kFatalSignals[i], &state.before[i], nullptr);
-  }
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -19,8 +19,8 @@ struct CrashState {
   std::string path;
   Parker crashed, written;
   struct sigaction before[std::size(kFatalSignals)] = {};
-  pid_t process = 0;  // that has the writing thread
-  bool armed = false;
+  pid_t process = 0;                 // that has the writing thread
+  std::atomic<bool> armed{false};    // relaxed: signal handlers read none of it
   std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
 };
 inline CrashState& Crash() {
@@ -73,12 +73,12 @@ OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
   sigfillset(&action.sa_mask);
   for (size_t i = 0; i < std::size(kFatalSignals); ++i)
     sigaction(kFatalSignals[i], &action, &state.before[i]);
-  state.armed = true;
+  state.armed.store(true, std::memory_order_relaxed);
 }
 
 OPKIT_INLINE void CrashTrace::Disarm() {
   CrashState& state = Crash();
-  if (!std::exchange(state.armed, false)) return;
+  if (!state.armed.exchange(false, std::memory_order_relaxed)) return;
   for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
     struct sigaction now = {};
     sigaction(kFatalSignals[i], nullptr, &now);

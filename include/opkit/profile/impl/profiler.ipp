@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "opkit/profile/chrome_trace.hpp"
+#include "opkit/profile/crash_trace.hpp"
 #include "opkit/profile/perfetto_trace.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "opkit/profile/recorder.hpp"
@@ -14,8 +15,18 @@ namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
   detail::Recorder::Get().Start(options);
+  if (options.crash_trace.empty()) return;
+  try {
+    detail::CrashTrace::Arm(options.crash_trace);
+  } catch (...) {
+    Stop();
+    throw;
+  }
 }
-OPKIT_INLINE void Profiler::Stop() { detail::Recorder::Get().Stop(); }
+OPKIT_INLINE void Profiler::Stop() {
+  detail::CrashTrace::Disarm();
+  detail::Recorder::Get().Stop();
+}
 OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Get().Pause(); }
 OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Get().Resume(); }
 OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Get().is_running(); }

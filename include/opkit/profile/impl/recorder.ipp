@@ -7,7 +7,6 @@
 #include <map>
 #include <span>
 
-#include "opkit/profile/crash_trace.hpp"
 #include "opkit/profile/recorder.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -89,7 +88,6 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
     if (ended) delete thread;
     return ended;
   });
-  if (!options.crash_trace.empty()) CrashTrace::Arm(options.crash_trace);
   ring_ = options.ring;
   chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
                      std::memory_order_relaxed);
@@ -111,7 +109,6 @@ OPKIT_INLINE void Recorder::Stop() {
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0) return;
   Install(false);
-  CrashTrace::Disarm();
   stopped_ = Ticks();
 }
 
