@@ -7,3 +7,4 @@
 #include "opkit/profile/impl/profile_table.ipp"
 #include "opkit/profile/impl/profiler.ipp"
 #include "opkit/profile/impl/recorder.ipp"
+#include "opkit/profile/impl/report.ipp"

@@ -10,6 +10,7 @@
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/interop/npy.hpp"
 #include "opkit/profile/profiler.hpp"
+#include "opkit/report/report.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
 #include "timing.hpp"
@@ -21,7 +22,7 @@ using namespace opkit;
 
 struct RunCommand {
   ModelOptions model;
-  std::optional<std::string> output_dir, profile;
+  std::optional<std::string> output_dir, profile, report;
   int repeat = 1;
   bool random = false, table = false;
 };
@@ -99,13 +100,13 @@ void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
   WriteFile("-", table.Format(false, stdout));
 }
 
-void WriteProfile(const std::string& path) {
-  Profiler::Stop();
+void WriteProfile(const RunCommand& command) {
   FailWith(ExitCode::kBadFile, "", [&] {
-    if (path.ends_with(".pftrace"))
-      Profiler::WritePerfettoTrace(path);
-    else
-      Profiler::WriteChromeTrace(path);
+    if (command.profile && command.profile->ends_with(".pftrace"))
+      Profiler::WritePerfettoTrace(*command.profile);
+    else if (command.profile)
+      Profiler::WriteChromeTrace(*command.profile);
+    if (command.report) Profiler::WriteReport(*command.report);
   });
 }
 
@@ -116,7 +117,7 @@ void RunModel(RunCommand& command) {
   if (command.output_dir) MakeFolder(*command.output_dir);  // before work is done in vain
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
-  if (command.profile) Profiler::Start();
+  if (command.profile || command.report) Profiler::Start();
   {
     Progress progress("running", command.repeat);
     for (int i = 0; i < command.repeat; ++i) {
@@ -126,7 +127,8 @@ void RunModel(RunCommand& command) {
       progress.Update(i + 1, StrCat(i + 1, " of ", command.repeat));
     }
   }
-  if (command.profile) WriteProfile(*command.profile);
+  Profiler::Stop();
+  WriteProfile(command);
   WriteOutputs(executor.outputs(), command.output_dir.value_or(""));
   if (command.table) {
     constexpr int kMostRuns = 10;
@@ -160,6 +162,9 @@ void AddRunCommand(CLI::App& program) {
                   "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or as "
                   "Perfetto's own, smaller, where the name ends with .pftrace")
       ->option_text("FILE");
+  app->add_option("--report", command->report,
+                  "Writes a page of the runs for a browser: their timeline, and a table")
+      ->option_text("FILE.html");
   app->footer(
       "Examples:\n"
       "  opkit run model.onnx --input x=x.npy --output-dir out\n"

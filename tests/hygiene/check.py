@@ -25,7 +25,7 @@ ROWS = [
     ["op"],
     ["dispatch"],  # not there yet, as docs/architecture.md says
     ["graph"],
-    ["plugin", "ops"],
+    ["plugin", "ops", "report"],
     ["backends", "interop"],
 ]
 ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}

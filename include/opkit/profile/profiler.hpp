@@ -39,6 +39,8 @@ class Profiler {
   // lost.
   static void WriteChromeTrace(const std::string& path);
   static void WritePerfettoTrace(const std::string& path);
+  // A page for a browser. Also kUnsupported, without opkit/report/report.hpp in the program.
+  static void WriteReport(const std::string& path);
 };
 
 // A part of the program's own code, under the invocation that is current: its child.

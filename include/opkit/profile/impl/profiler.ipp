@@ -10,6 +10,7 @@
 #include "opkit/profile/perfetto_trace.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "opkit/profile/recorder.hpp"
+#include "opkit/profile/report.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -39,6 +40,9 @@ OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
 }
 OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
   ::opkit::WritePerfettoTrace(Read(), path);
+}
+OPKIT_INLINE void Profiler::WriteReport(const std::string& path) {
+  ::opkit::WriteReport(Read(), path);
 }
 
 namespace detail {

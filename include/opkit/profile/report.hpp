@@ -1,0 +1,27 @@
+// A profile as a page for a browser. What makes the page is opkit/report/report.hpp, which
+// registers itself where a program includes it, so that recording drags in none of it.
+#ifndef OPKIT_PROFILE_REPORT_HPP_
+#define OPKIT_PROFILE_REPORT_HPP_
+
+#include "opkit/profile/profile.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Errors: kUnsupported where no file of the program includes opkit/report/report.hpp;
+// kFailedPrecondition where the file cannot be written.
+void WriteReport(const Profile& profile, const std::string& path);
+
+namespace detail {
+
+using ReportWriter = void(const Profile& profile, const std::string& path);
+// True, for static initialisers.
+bool SetReportWriter(ReportWriter* writer) noexcept;
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/profile/impl/report.ipp"
+#endif
+
+#endif  // OPKIT_PROFILE_REPORT_HPP_

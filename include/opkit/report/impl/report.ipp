@@ -1,0 +1,251 @@
+// The writer of reports: the page, with the profile as JSON in it.
+#ifndef OPKIT_REPORT_IMPL_REPORT_IPP_
+#define OPKIT_REPORT_IMPL_REPORT_IPP_
+
+#include <cmath>
+#include <map>
+#include <unordered_map>
+
+#include "opkit/base/index.hpp"
+#include "opkit/base/output_file.hpp"
+#include "opkit/base/platform.hpp"
+#include "opkit/profile/json_text.hpp"
+#include "opkit/profile/nesting.hpp"
+#include "opkit/profile/profile_table.hpp"
+#include "opkit/report/impl/report_page.ipp"
+#include "opkit/report/impl/report_script.ipp"
+#include "opkit/report/report.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What the page shows of a profile, as JSON: texts once, each fact of all spans as a list of
+// integers (a column), times and ids as differences from the entry before. What few spans have is a
+// list of entries that follow each other, each of which begins with its distance to the span of the
+// entry before. All times are ns.
+class ReportData {
+ public:
+  explicit ReportData(const Profile& profile) : profile_(profile) { FindBars(); }
+
+  std::string ToJson() {
+    out_ = StrCat("{\"process\":", Quoted(program_invocation_short_name),
+                  ",\"duration\":", profile_.duration, ",\"dropped\":", profile_.dropped,
+                  ",\"spans\":", profile_.spans.size());
+    AppendThreads();
+    AppendBars();
+    AppendCounters();
+    AppendMarkers();
+    out_ += ",\"table\":" + opkit::ToJson(MakeProfileTable(profile_));
+    out_ += ",\"texts\":[" + texts_ + "]}";
+    // The page's parser of HTML looks for no end of a script behind a `<` that is not there.
+    std::string safe;
+    safe.reserve(out_.size());
+    for (const char c : out_) c == '<' ? safe += "\\u003c" : safe += c;
+    return safe;
+  }
+
+ private:
+  // A span, or a time in which the own code of a custom operator ran, in order of begin.
+  struct Bar {
+    const ProfileSpan* span;
+    int64_t begin, end;
+    int64_t depth;
+    bool user_code;
+    int64_t owner;  // of user code: the operator's bar
+  };
+
+  void FindBars() {
+    std::vector<int64_t> open;
+    const auto depth = [&] { return static_cast<int64_t>(open.size()); };
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          const auto bar = static_cast<int64_t>(bars_.size());
+          if (!span.adopted) bar_of_.emplace(span.id, bar);
+          bars_.push_back({&span, span.begin, span.end, depth(), false, -1});
+          open.push_back(bar);
+        },
+        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+          if (HasUserCode(span)) bars_.push_back({&span, begin, end, depth(), true, open.back()});
+        },
+        [&](const ProfileSpan&, int64_t) { open.pop_back(); });
+  }
+
+  void AppendThreads() {
+    Column("thread_ids", profile_.threads, [](const ProfileThread& thread) { return thread.id; });
+    Column("thread_names", profile_.threads,
+           [&](const ProfileThread& thread) { return TextOf(thread.name); });
+  }
+
+  void AppendBars() {
+    int64_t begin = 0, id = 0, bar = -1;
+    const auto since = [](int64_t& last, int64_t value) {
+      return value - std::exchange(last, value);
+    };
+    Column("thread", bars_, [](const Bar& one) { return one.span->thread; });
+    Column("name", bars_, [&](const Bar& one) { return NameOf(one); });
+    Column("begin", bars_, [&](const Bar& one) { return since(begin, one.begin); });
+    Column("length", bars_, [](const Bar& one) { return one.end - one.begin; });
+    Column("depth", bars_, [](const Bar& one) { return one.depth; });
+    Column("id", bars_,
+           [&](const Bar& one) { return since(id, static_cast<int64_t>(one.span->id)); });
+    Column("node", bars_, [&](const Bar& one) { return TextOf(one.span->node); });
+    // How many bars before it the parent's is: 0 where there is none.
+    Column("parent", bars_, [&](const Bar& one) {
+      ++bar;
+      const int64_t parent = ParentOf(one);
+      return parent < 0 ? 0 : bar - parent;
+    });
+    out_ += ",\"names\":[" + names_ + ']';
+
+    Entries(
+        "user_code", [](const Bar& one) { return one.user_code; }, [](const Bar&) {});
+    SpanEntries(
+        "completed", [](const ProfileSpan& span) { return span.completed >= 0; },
+        [&](const ProfileSpan& span) { Append(span.completed - span.begin); });
+    SpanEntries(
+        "pushed", [](const ProfileSpan& span) { return span.pushed >= 0; },
+        [&](const ProfileSpan& span) {
+          Append(span.begin - span.pushed);
+          Append(span.pusher);
+        });
+    SpanEntries(
+        "device", [](const ProfileSpan& span) { return span.device != Device{}; },
+        [&](const ProfileSpan& span) { Append(TextOf(ToString(span.device))); });
+    SpanEntries(
+        "work", [](const ProfileSpan& span) { return span.work.shapes != 0; },
+        [&](const ProfileSpan& span) {
+          Append(TextOf(span.work.shapes));
+          Append(span.work.flops);
+          Append(span.work.bytes);
+        });
+  }
+
+  void AppendCounters() {
+    std::map<uint32_t, std::vector<const ProfileCounter*>> counters;
+    for (const ProfileCounter& counter : profile_.counters)
+      counters[counter.name].push_back(&counter);
+    out_ += ",\"counters\":[";
+    for (const auto& [name, points] : counters) {
+      BeginItem();
+      out_ += StrCat("{\"name\":", TextOf(name));
+      int64_t time = 0;
+      Column("time", points, [&](const ProfileCounter* point) {
+        return point->time - std::exchange(time, point->time);
+      });
+      out_ += ",\"value\":[";
+      for (const ProfileCounter* point : points) {
+        BeginItem();
+        if (std::isfinite(point->value))
+          Text(point->value).AppendTo(out_);
+        else
+          out_ += "null";
+      }
+      out_ += "]}";
+    }
+    out_ += ']';
+  }
+
+  void AppendMarkers() {
+    Column("marker_time", profile_.markers,
+           [](const ProfileMarker& marker) { return marker.time; });
+    Column("marker_name", profile_.markers,
+           [&](const ProfileMarker& marker) { return TextOf(marker.name); });
+    Column("marker_frame", profile_.markers,
+           [](const ProfileMarker& marker) { return static_cast<int>(marker.frame); });
+  }
+
+  void BeginItem() {
+    if (out_.back() != '[') out_ += ',';
+  }
+  template <class Integer>
+  void Append(Integer value) {
+    BeginItem();
+    AppendInteger(out_, value);
+  }
+  template <class List, class F>
+  void Column(const char* name, const List& list, F value) {
+    out_ += StrCat(",\"", name, "\":[");
+    for (const auto& item : list) Append(value(item));
+    out_ += ']';
+  }
+  // Of the bars that have the fact: the distance to the bar before, and what `append` appends.
+  template <class Has, class F>
+  void Entries(const char* name, Has has, F append) {
+    out_ += StrCat(",\"", name, "\":[");
+    size_t last = 0;
+    for (size_t i = 0; i < bars_.size(); ++i) {
+      if (!has(bars_[i])) continue;
+      Append(i - std::exchange(last, i));
+      append(bars_[i]);
+    }
+    out_ += ']';
+  }
+  template <class Has, class F>
+  void SpanEntries(const char* name, Has has, F append) {
+    Entries(
+        name, [&](const Bar& bar) { return !bar.user_code && has(*bar.span); },
+        [&](const Bar& bar) { append(*bar.span); });
+  }
+
+  // A part of an invocation that began elsewhere is a child of that.
+  int64_t ParentOf(const Bar& bar) const {
+    if (bar.user_code) return bar.owner;
+    auto found = bar_of_.end();
+    if (bar.span->adopted) found = bar_of_.find(bar.span->id);
+    if (found == bar_of_.end()) found = bar_of_.find(bar.span->parent);
+    return found == bar_of_.end() ? -1 : found->second;
+  }
+  // An index in names: {display name, domain} as texts.
+  int64_t NameOf(const Bar& bar) {
+    int64_t& name = bar.user_code ? user_code_of_[bar.span->custom] : name_of_.Of(*bar.span);
+    if (name == 0) {
+      if (!names_.empty()) names_ += ',';
+      names_ +=
+          StrCat('[', TextOf(bar.user_code ? UserCodeName(*bar.span) : DisplayName(*bar.span)), ',',
+                 TextOf(DomainOf(*bar.span)), ']');
+      name = ++name_count_;
+    }
+    return name - 1;
+  }
+  int64_t TextOf(uint32_t interned) {
+    int64_t& text = text_of_interned_[interned];
+    if (text == 0) text = TextOf(InternedName(interned)) + 1;
+    return text - 1;
+  }
+  // An index in texts.
+  int64_t TextOf(const std::string& text) {
+    const auto [at, is_new] = text_of_.try_emplace(text, static_cast<int64_t>(text_of_.size()));
+    if (is_new) texts_ += (texts_.empty() ? "" : ",") + Quoted(text);
+    return at->second;
+  }
+  static std::string Quoted(std::string_view text) {
+    std::string out;
+    AppendJsonString(out, text);
+    return out;
+  }
+
+  const Profile& profile_;
+  std::vector<Bar> bars_;
+  std::unordered_map<uint64_t, int64_t> bar_of_;  // of an invocation's own span
+  std::string out_, names_, texts_;
+  int64_t name_count_ = 0;
+  PerName<int64_t> name_of_;  // indices and 1; 0: none yet
+  std::unordered_map<uint32_t, int64_t> user_code_of_, text_of_interned_;
+  std::unordered_map<std::string, int64_t> text_of_;
+};
+
+OPKIT_INLINE void WriteHtmlReport(const Profile& profile, const std::string& path) {
+  OutputFile file(path);
+  file.Write(kReportHead);
+  file.Write(kReportStyle);
+  file.Write(kReportBody);
+  file.Write(ReportData(profile).ToJson());
+  file.Write(kReportScript);
+  file.Commit();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_REPORT_IMPL_REPORT_IPP_
