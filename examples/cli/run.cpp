@@ -117,7 +117,7 @@ void RunModel(RunCommand& command) {
   if (command.output_dir) MakeFolder(*command.output_dir);  // before work is done in vain
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
-  if (command.profile || command.report) Profiler::Start();
+  if (command.profile || command.report) Profiler::Start({.shapes = true, .memory = true});
   {
     Progress progress("running", command.repeat);
     for (int i = 0; i < command.repeat; ++i) {

@@ -5175,6 +5175,8 @@ class Profiler {
   // lost.
   static void WriteChromeTrace(const std::string& path);
   static void WritePerfettoTrace(const std::string& path);
+  // A page for a browser. Also kUnsupported, without opkit/report/report.hpp in the program.
+  static void WriteReport(const std::string& path);
 };
 
 // A part of the program's own code, under the invocation that is current: its child.
@@ -18404,6 +18406,29 @@ class Recorder final : public SpanSink, public MemorySink {
 
 #endif  // OPKIT_PROFILE_RECORDER_HPP_
 
+// ---- opkit/profile/report.hpp
+// A profile as a page for a browser. What makes the page is opkit/report/report.hpp, which
+// registers itself where a program includes it, so that recording drags in none of it.
+#ifndef OPKIT_PROFILE_REPORT_HPP_
+#define OPKIT_PROFILE_REPORT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Errors: kUnsupported where no file of the program includes opkit/report/report.hpp;
+// kFailedPrecondition where the file cannot be written.
+void WriteReport(const Profile& profile, const std::string& path);
+
+namespace detail {
+
+using ReportWriter = void(const Profile& profile, const std::string& path);
+// True, for static initialisers.
+bool SetReportWriter(ReportWriter* writer) noexcept;
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_REPORT_HPP_
+
 // ---- opkit/profile/impl/profiler.ipp
 // The profiler's functions, which the recorder and the writers do.
 #ifndef OPKIT_PROFILE_IMPL_PROFILER_IPP_
@@ -18437,6 +18462,9 @@ OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
 }
 OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
   ::opkit::WritePerfettoTrace(Read(), path);
+}
+OPKIT_INLINE void Profiler::WriteReport(const std::string& path) {
+  ::opkit::WriteReport(Read(), path);
 }
 
 namespace detail {
@@ -33015,6 +33043,38 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_
+
+// ---- opkit/profile/impl/report.ipp
+// The writer of reports, if there is one.
+#ifndef OPKIT_PROFILE_IMPL_REPORT_IPP_
+#define OPKIT_PROFILE_IMPL_REPORT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Set by static initialisers, which a library that is loaded runs beside other threads.
+inline constinit std::atomic<ReportWriter*> g_report_writer{nullptr};
+
+OPKIT_INLINE bool SetReportWriter(ReportWriter* writer) noexcept {
+  g_report_writer = writer;
+  return true;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path) {
+  detail::ReportWriter* const writer = detail::g_report_writer;
+  if (!writer)
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("cannot write the report '", path,
+                       "': no file of the program includes opkit/report/report.hpp, which is not a "
+                       "part of opkit/opkit.hpp"));
+  writer(profile, path);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_
 
 // ---- opkit/device/impl/native_stream.ipp
 // The table of opkit/device/native_stream.hpp.

@@ -493,7 +493,7 @@ function makeTable(table, rowList, columns, sorted, onRow) {
   let falling = true, all = [...rowList];
   const fill = () => {
     const {of} = columns[sorted];
-    const order = (a, b) => typeof a === 'string' ? b.localeCompare(a) : a - b;
+    const order = (a, b) => typeof a === 'string' ? a.localeCompare(b) : a - b;
     all.sort((a, b) => order(of(a), of(b)) * (falling ? -1 : 1));
     body.replaceChildren();
     for (const row of all) {

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Opens a report in Chromium: page_test.py PROGRAM [unittest's arguments]. PROGRAM is what
+report_program.cpp is compiled to."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import browser
+
+SKIPPED = 77  # as tests/report/CMakeLists.txt tells CTest
+program = None
+
+
+class Report(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = pathlib.Path(cls.folder.name) / "report.html"
+        subprocess.run([program, cls.path], check=True)
+        cls.page = browser.Page(cls.path)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.page.__exit__()
+        cls.folder.cleanup()
+
+    def setUp(self):
+        self.page.value("opkitReport.select(-1), opkitReport.showAll()")
+
+    def text(self, element):
+        return self.page.value(f"document.getElementById('{element}').textContent")
+
+    def bar(self, name):
+        count = self.page.value("opkitReport.bars")
+        names = [self.page.value(f"opkitReport.nameOf({i})") for i in range(count)]
+        return names.index(name)
+
+    def click(self, name):
+        place = self.page.value(f"opkitReport.place({self.bar(name)})")
+        self.page.click(place["x"], place["y"])
+
+    def test_loads_without_an_error_and_shows_every_span(self):
+        names = [self.page.value(f"opkitReport.nameOf({i})")
+                 for i in range(self.page.value("opkitReport.bars"))]
+        self.assertEqual(sorted(names), sorted(
+            ["Run", "Conv", "Mine", "Mine::user_code", "Mine::user_code", "Mine::Add",
+             "</script><b>", "\ufffd\ufffd \u0001"]))
+        self.assertIn("6 spans on 2 threads", self.text("summary"))
+        self.assertGreaterEqual(self.page.value("opkitReport.drawn()"), len(names))
+        self.assertEqual(self.page.errors, [])
+
+    def test_a_click_on_a_bar_shows_its_details(self):
+        self.click("Conv")
+        details = self.text("details")
+        for part in ("Conv", "conv_1", "300.0 µs", "float32[1, 3]", "Run"):
+            self.assertIn(part, details)
+        self.click("Mine::Add")
+        self.assertIn("Mine::Add", self.text("details"))
+        self.assertNotIn("conv_1", self.text("details"))
+        self.assertEqual(self.page.errors, [])
+
+    def test_a_zoom_brings_what_is_small(self):
+        before = self.page.value("[opkitReport.view.from, opkitReport.view.to]")
+        self.page.value(f"opkitReport.zoomTo({self.bar('Mine::Add')})")
+        after = self.page.value("[opkitReport.view.from, opkitReport.view.to]")
+        self.assertLess(after[1] - after[0], before[1] - before[0])
+        self.click("Mine::Add")
+        self.assertIn("Mine::Add", self.text("details"))
+
+    def test_the_table_has_each_name_and_sorts(self):
+        cells = "[...document.querySelectorAll('#rows tbody tr')].map(row => row.cells[0].textContent)"
+        names = self.page.value(cells)
+        self.assertEqual(names[0], "Run")  # by total
+        self.assertEqual(len(names), 6)
+        self.page.value("document.querySelector('#rows th button').click()")
+        self.assertEqual(self.page.value(cells), self.page.value(f"{cells}.sort((a, b) => "
+                                                                 "a.localeCompare(b))"))
+
+    def test_names_are_text_whatever_they_hold(self):
+        self.assertEqual(self.page.value("document.querySelectorAll('b').length"), 0)
+        self.click("</script><b>")
+        self.assertIn("</script><b>", self.text("details"))
+
+    def test_a_search_finds_names_and_nodes(self):
+        self.page.value("(() => { const search = document.getElementById('search');"
+                        "search.value = 'CONV_'; search.dispatchEvent(new Event('input')); })()")
+        self.assertEqual(self.text("found"), "1 found")
+
+
+if __name__ == "__main__":
+    program = sys.argv.pop(1)
+    if not browser.find():
+        print("skipped: no Chromium to open the report in")
+        sys.exit(SKIPPED)
+    unittest.main()

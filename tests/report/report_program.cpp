@@ -1,0 +1,75 @@
+// Writes a report of a profile that is made here: report_program FILE [SPANS].
+#include <cstdlib>
+
+#include "opkit/report/report.hpp"
+
+namespace {
+
+using namespace opkit;
+
+ProfileSpan Span(uint64_t id, uint64_t parent, InvocationKind kind, const char* name, int64_t begin,
+                 int64_t end) {
+  ProfileSpan span;
+  span.id = id;
+  span.parent = parent;
+  span.kind = kind;
+  span.name = InternName(name);
+  span.begin = begin;
+  span.end = end;
+  return span;
+}
+
+// Two threads, an operator with a node and shapes, a custom one with another inside, odd names.
+Profile Small() {
+  Profile profile;
+  profile.threads = {{1, "main"}, {2, "worker"}};
+  profile.duration = 1'000'000;
+  profile.spans = {Span(1, 0, InvocationKind::kRun, "Run", 0, 1'000'000),
+                   Span(2, 1, InvocationKind::kOperator, "Conv", 100'000, 400'000),
+                   Span(3, 1, InvocationKind::kCustomOperator, "Mine", 500'000, 700'000),
+                   Span(4, 3, InvocationKind::kOperator, "Add", 600'000, 610'000),
+                   Span(5, 0, InvocationKind::kUserCode, "</script><b>", 100'000, 300'000),
+                   Span(6, 0, InvocationKind::kUserCode, "\xff\xfe \x01", 400'000, 500'000)};
+  profile.spans[1].node = InternName("conv_1");
+  profile.spans[1].work = {InternName("float32[1, 3]"), 1000, 2000};
+  profile.spans[2].custom = profile.spans[3].custom = InternName("Mine");
+  profile.spans[4].thread = profile.spans[5].thread = 1;
+  profile.counters = {{0, InternName("memory of cpu"), 0},
+                      {500'000, InternName("memory of cpu"), 64}};
+  profile.markers = {{250'000, InternName("here"), 0, false}};
+  return profile;
+}
+
+// Runs of 100 operators, on four threads.
+Profile Large(int spans) {
+  constexpr int kThreads = 4, kNodes = 100, kNames = 20;
+  Profile profile;
+  uint64_t id = 0;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    profile.threads.push_back({thread + 1, StrCat("thread ", thread)});
+    int64_t time = 0;
+    for (int made = 0; made < spans / kThreads; made += kNodes + 1) {
+      const uint64_t run = ++id;
+      const size_t at = profile.spans.size();
+      profile.spans.push_back(Span(run, 0, InvocationKind::kRun, "Run", time, 0));
+      for (int node = 0; node < kNodes; ++node) {
+        const std::string name = StrCat("Op", node % kNames);
+        const int64_t length = 200 + 37 * (node % 11);
+        profile.spans.push_back(
+            Span(++id, run, InvocationKind::kOperator, name.c_str(), time, time + length));
+        time += length + 30;
+      }
+      profile.spans[at].end = time;
+      for (size_t i = at; i < profile.spans.size(); ++i) profile.spans[i].thread = thread;
+      time += 500;
+    }
+    profile.duration = (std::max)(profile.duration, time);
+  }
+  return profile;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  WriteReport(argc > 2 ? Large(std::atoi(argv[2])) : Small(), argv[1]);
+}

@@ -1,0 +1,60 @@
+#include "opkit/report/report.hpp"
+
+#include <doctest/doctest.h>
+
+#include "opkit/profile/profiler.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace report_test {
+namespace {
+
+using namespace opkit;
+
+struct Recorded {
+  Recorded() {
+    Profiler::Start();
+    { const ProfileScope scope("</script> \"quoted\" \\ \n \xff"); }
+    Profiler::Stop();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a report is one page whose data no name can leave") {
+  const TemporaryFolder folder;
+  const Recorded recorded;
+  Profiler::WriteReport(folder / "report.html");
+  const std::string page = ReadFile(folder / "report.html");
+  CHECK(page.starts_with("<!doctype html>"));
+  CHECK(page.ends_with("</html>\n"));
+  CHECK(page.find("default-src 'none'") != std::string::npos);  // it may load nothing
+  CHECK(page.find("http://") == std::string::npos);
+  CHECK(page.find("https://") == std::string::npos);
+  const size_t begin = page.find("id=\"data\">"), end = page.find("</script>", begin);
+  REQUIRE(end != std::string::npos);
+  const std::string data = page.substr(begin, end - begin);
+  CHECK(data.find("\\u003c/script> \\\"quoted\\\" \\\\ \\u000a \xef\xbf\xbd") != std::string::npos);
+  CHECK(data.ends_with("}"));
+}
+
+TEST_CASE("a report that cannot be written is an Error, and what was recorded stays") {
+  const TemporaryFolder folder;
+  const Recorded recorded;
+  CHECK(ErrorOf([&] { Profiler::WriteReport(folder / "no/report.html"); }).code() ==
+        ErrorCode::kFailedPrecondition);
+  CHECK(ErrorOf([&] { Profiler::WriteReport("/dev/full"); }).code() ==
+        ErrorCode::kFailedPrecondition);
+  CHECK(Profiler::Read().spans.size() == 1);
+}
+
+TEST_CASE("a program that includes no writer is told which header has one") {
+  const TemporaryFolder folder;
+  detail::SetReportWriter(nullptr);
+  const Error error = ErrorOf([&] { Profiler::WriteReport(folder / "report.html"); });
+  detail::SetReportWriter(&detail::WriteHtmlReport);
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(error.message(), "no file of the program includes opkit/report/report.hpp"));
+}
+
+}  // namespace report_test
