@@ -1,6 +1,7 @@
 // The compiled runtime: the profiler.
 #include "opkit/profile/impl/profile.ipp"
 #include "opkit/profile/impl/chrome_trace.ipp"
+#include "opkit/profile/impl/counters.ipp"
 #include "opkit/profile/impl/crash_trace.ipp"
 #include "opkit/profile/impl/machine_peak.ipp"
 #include "opkit/profile/impl/perfetto_trace.ipp"

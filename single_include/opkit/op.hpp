@@ -1745,6 +1745,13 @@ void GetCurrentThreadName(char (&name)[16]);
 // The system's number of the calling thread, which traces and debuggers show.
 inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
+// What Linux counts on the calling thread from now on: `type` and `config` are those of
+// perf_event_open(2). A descriptor, or -errno.
+int OpenThreadCounter(uint32_t type, uint64_t config);
+// The number until now; scaled, where the processor counted by turns. 0 where it is not to be had.
+uint64_t ReadThreadCounter(int file);
+inline void CloseThreadCounter(int file) { close(file); }
+
 // A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
 struct FileMapping {
   void* data = nullptr;  // also for an empty file
@@ -5040,6 +5047,42 @@ OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
+  // perf_event_attr as it was first (PERF_ATTR_SIZE_VER0), whose header brings 200 macros.
+  struct {
+    uint32_t type, size;
+    uint64_t config, sample_period, sample_type, read_format, flags;
+    uint32_t wakeup_events, breakpoint_type;
+    uint64_t config1;
+  } wanted = {};
+  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2, kExcludeKernel = 1 << 5;
+  constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
+  constexpr unsigned long kCloseOnExec = 8;
+  static_assert(sizeof wanted == 64);
+  wanted.type = type;
+  wanted.size = sizeof wanted;
+  wanted.config = config;
+  wanted.read_format = kTimeEnabled | kTimeRunning;
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // some may count no other
+    wanted.flags = flags;
+    const long file =
+        syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
+    if (file >= 0) return static_cast<int>(file);
+    if (errno != EACCES && errno != EPERM) break;
+  }
+  return -errno;
+}
+
+OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
+  struct {
+    uint64_t value, enabled, running;
+  } now = {};
+  if (file < 0 || read(file, &now, sizeof now) != sizeof now || now.running == 0) return 0;
+  if (now.enabled == now.running) return now.value;
+  return static_cast<uint64_t>(static_cast<double>(now.value) * static_cast<double>(now.enabled) /
+                               static_cast<double>(now.running));
 }
 
 }  // namespace detail

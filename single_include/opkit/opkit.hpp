@@ -517,6 +517,13 @@ void GetCurrentThreadName(char (&name)[16]);
 // The system's number of the calling thread, which traces and debuggers show.
 inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
+// What Linux counts on the calling thread from now on: `type` and `config` are those of
+// perf_event_open(2). A descriptor, or -errno.
+int OpenThreadCounter(uint32_t type, uint64_t config);
+// The number until now; scaled, where the processor counted by turns. 0 where it is not to be had.
+uint64_t ReadThreadCounter(int file);
+inline void CloseThreadCounter(int file) { close(file); }
+
 // A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
 struct FileMapping {
   void* data = nullptr;  // also for an empty file
@@ -4926,6 +4933,44 @@ bool ProfileByEnvironment();
 
 #endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
 
+// ---- opkit/profile/counters.hpp
+// What the processor and the system count on a thread: cycles, cache misses, page faults. A profile
+// tells how many of them a span took (ProfileOptions::counters).
+#ifndef OPKIT_PROFILE_COUNTERS_HPP_
+#define OPKIT_PROFILE_COUNTERS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The counters of one thread, from their opening on.
+class ThreadCounters {
+ public:
+  virtual ~ThreadCounters() = default;
+  // What was counted until now, by the thread that opened them: a number for each name.
+  virtual void Read(uint64_t* values) noexcept = 0;
+};
+
+// Where counters come from. Lasts as long as the process.
+class CounterSource {
+ public:
+  // Begins to count on the calling thread. A counter that is not to be had is 0 and is added to
+  // `absent` with the reason, where that is given. Error (kInvalidArgument) for an unknown name.
+  virtual std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
+                                               std::vector<std::string>* absent) = 0;
+
+ protected:
+  ~CounterSource() = default;
+};
+
+// Those of Linux (perf_event_open(2)): "cycles", "instructions", "cache_references",
+// "cache_misses", "branches", "branch_misses", "page_faults", "context_switches", "cpu_migrations"
+// and "task_clock" (ns), without the kernel's part where the system allows no other. A processor
+// that has fewer counters than are asked for counts them in turns: the numbers are scaled.
+CounterSource& PerfCounters();
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_COUNTERS_HPP_
+
 // ---- opkit/profile/options.hpp
 // ProfileOptions: what a profiler records, and how much of it is kept.
 #ifndef OPKIT_PROFILE_OPTIONS_HPP_
@@ -4943,6 +4988,11 @@ struct ProfileOptions {
   bool shapes = false;
   // Each allocation and release of tensors' memory, with the operator that it happened in.
   bool memory = false;
+  // What is counted during each span, at most six names of PerfCounters(): {"cycles",
+  // "cache_misses"}. The span takes some 0.3 us more for each. Profile::absent_counters says which
+  // are not to be had.
+  std::vector<std::string> counters = {};
+  CounterSource* counter_source = nullptr;  // null: PerfCounters()
   // Where a fatal signal ends the process while the session runs, its Chrome trace until then is
   // written there. Empty for nowhere.
   std::string crash_trace = {};
@@ -4991,6 +5041,13 @@ struct ProfileAllocation {
   int thread = 0;
 };
 
+// What was counted while an invocation ran, on all of its threads; the spans inside it included.
+struct ProfileCounts {
+  static constexpr int kMost = 6;
+  uint64_t invocation = 0;
+  uint64_t values[kMost] = {};  // of Profile::counted
+};
+
 struct ProfileCounter {
   int64_t time = 0;
   uint32_t name = 0;
@@ -5017,6 +5074,9 @@ struct Profile {
   std::vector<ProfileCounter> counters;
   std::vector<ProfileMarker> markers;          // by time
   std::vector<ProfileAllocation> allocations;  // by time, with ProfileOptions::memory
+  std::vector<ProfileCounts> counts;           // by invocation, with ProfileOptions::counters
+  std::vector<std::string> counted;            // the names of their values
+  std::vector<std::string> absent_counters;    // those that are 0 everywhere: "cycles: why"
   int64_t duration = 0;                        // ns from Start to Stop, or to now
   int64_t dropped = 0;  // records that found no room, or gave theirs to later ones
   int64_t cost = 0;  // ns that recording took of all threads: of each record as much as of a span
@@ -5102,6 +5162,8 @@ struct ProfileTableRow {
   // (roofline: Williams, Waterman, Patterson 2009); 0 where that is not known.
   double of_peak = 0;
   int64_t allocated = 0;  // bytes, in the operator itself (ProfileOptions::memory)
+  // What was counted in all runs, with what is inside them: of ProfileTable::counted.
+  std::vector<uint64_t> counts;
 };
 
 // The time spent in a domain (DomainOf) itself.
@@ -5124,7 +5186,8 @@ struct ProfileTable {
   std::vector<ProfileMemoryRow> memory;
   int64_t duration = 0;
   int64_t dropped = 0;
-  int64_t cost = 0;  // ns that recording took, estimated
+  std::vector<std::string> counted, absent_counters;  // as in Profile
+  int64_t cost = 0;                                   // ns that recording took, estimated
 };
 
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
@@ -13269,6 +13332,42 @@ OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
+OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
+  // perf_event_attr as it was first (PERF_ATTR_SIZE_VER0), whose header brings 200 macros.
+  struct {
+    uint32_t type, size;
+    uint64_t config, sample_period, sample_type, read_format, flags;
+    uint32_t wakeup_events, breakpoint_type;
+    uint64_t config1;
+  } wanted = {};
+  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2, kExcludeKernel = 1 << 5;
+  constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
+  constexpr unsigned long kCloseOnExec = 8;
+  static_assert(sizeof wanted == 64);
+  wanted.type = type;
+  wanted.size = sizeof wanted;
+  wanted.config = config;
+  wanted.read_format = kTimeEnabled | kTimeRunning;
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // some may count no other
+    wanted.flags = flags;
+    const long file =
+        syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
+    if (file >= 0) return static_cast<int>(file);
+    if (errno != EACCES && errno != EPERM) break;
+  }
+  return -errno;
+}
+
+OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
+  struct {
+    uint64_t value, enabled, running;
+  } now = {};
+  if (file < 0 || read(file, &now, sizeof now) != sizeof now || now.running == 0) return 0;
+  if (now.enabled == now.running) return now.value;
+  return static_cast<uint64_t>(static_cast<double>(now.value) * static_cast<double>(now.enabled) /
+                               static_cast<double>(now.running));
+}
+
 }  // namespace detail
 }  // namespace opkit
 
@@ -17622,6 +17721,79 @@ OPKIT_INLINE void TaskGroup::Wait() {
 
 #endif  // OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
 
+// ---- opkit/profile/impl/counters.ipp
+// The counters of Linux.
+#ifndef OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+#define OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct PerfEvent {
+  const char* name;
+  uint32_t type;  // of perf_event_open(2), as config
+  uint64_t config;
+};
+inline constexpr uint32_t kPerfHardware = 0, kPerfSoftware = 1;
+inline constexpr PerfEvent kPerfEvents[] = {
+    {"cycles", kPerfHardware, 0},           {"instructions", kPerfHardware, 1},
+    {"cache_references", kPerfHardware, 2}, {"cache_misses", kPerfHardware, 3},
+    {"branches", kPerfHardware, 4},         {"branch_misses", kPerfHardware, 5},
+    {"task_clock", kPerfSoftware, 1},       {"page_faults", kPerfSoftware, 2},
+    {"context_switches", kPerfSoftware, 3}, {"cpu_migrations", kPerfSoftware, 4},
+};
+
+inline const PerfEvent& PerfEventNamed(const std::string& name) {
+  std::vector<std::string> known;
+  for (const PerfEvent& event : kPerfEvents) {
+    if (name == event.name) return event;
+    known.push_back(event.name);
+  }
+  Throw(ErrorCode::kInvalidArgument, "there is no counter '", name, "'", SuggestName(name, known));
+}
+
+// One descriptor for each counter that is there: a group, which one call could read, would count
+// nothing where the processor cannot count all of it at once.
+class PerfThreadCounters final : public ThreadCounters {
+ public:
+  PerfThreadCounters(const std::vector<std::string>& names, std::vector<std::string>* absent) {
+    for (const std::string& name : names) {
+      const PerfEvent& event = PerfEventNamed(name);
+      files_.push_back(OpenThreadCounter(event.type, event.config));
+      if (files_.back() < 0 && absent)
+        absent->push_back(StrCat(name, ": ", std::strerror(-files_.back())));
+    }
+  }
+  PerfThreadCounters(const PerfThreadCounters&) = delete;
+  ~PerfThreadCounters() override {
+    for (const int file : files_)
+      if (file >= 0) CloseThreadCounter(file);
+  }
+  void Read(uint64_t* values) noexcept override {
+    for (const int file : files_) *values++ = ReadThreadCounter(file);
+  }
+
+ private:
+  std::vector<int> files_;  // negative for one that is absent
+};
+
+}  // namespace detail
+
+OPKIT_INLINE CounterSource& PerfCounters() {
+  struct Perf final : CounterSource {
+    std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
+                                         std::vector<std::string>* absent) override {
+      return std::make_unique<detail::PerfThreadCounters>(names, absent);
+    }
+  };
+  static Perf perf;
+  return perf;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+
 // ---- opkit/profile/impl/profile.ipp
 // Names and domains of spans.
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_IPP_
@@ -17897,7 +18069,7 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
         sum.row.flops += span.work.flops;
         sum.row.bytes += span.work.bytes;
         ++domains[DomainOf(span)].count;
-        if (!profile.allocations.empty()) of_invocation[span.id] = &sum;
+        if (!profile.allocations.empty() || !profile.counts.empty()) of_invocation[span.id] = &sum;
       },
       [](const ProfileSpan&, int64_t, int64_t) {},
       [&](const ProfileSpan& span, int64_t self) {
@@ -17917,6 +18089,13 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
       found->second->row.allocated += one.bytes;
   }
+  table.counted = profile.counted;
+  table.absent_counters = profile.absent_counters;
+  for (auto& [key, sum] : sums) sum.row.counts.resize(table.counted.size());
+  for (const ProfileCounts& one : profile.counts)
+    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
+      for (size_t i = 0; i < table.counted.size(); ++i)
+        found->second->row.counts[i] += one.values[i];
   for (auto& [name, row] : memory) {
     row.allocator = InternedName(name);
     table.memory.push_back(std::move(row));
@@ -17990,6 +18169,7 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
   if (work) lines[0].insert(lines[0].end(), {"GFLOP/s", "GB/s"});
   if (peak) lines[0].push_back("of peak");
   if (memory) lines[0].push_back("allocated");
+  lines[0].insert(lines[0].end(), table.counted.begin(), table.counted.end());
   const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
   for (const ProfileTableRow& row : table.rows) {
     auto& line = lines.emplace_back(std::vector<std::string>{
@@ -18004,6 +18184,7 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
       line.push_back(row.of_peak == 0 ? std::string()
                                       : StrCat(static_cast<int64_t>(row.of_peak * 100 + 0.5), "%"));
     if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
+    for (const uint64_t count : row.counts) line.push_back(StrCat(count));
   }
   std::string text = detail::AlignColumns(lines, 2);
   if (table.domains.size() > 1) {
@@ -18019,6 +18200,8 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
                        StrCat(row.peak), StrCat(row.live)});
     text += '\n' + detail::AlignColumns(lines, 1);
   }
+  for (const std::string& absent : table.absent_counters)
+    text += StrCat("not counted: ", absent, "\n");
   if (table.cost > 0)
     text += StrCat("\n", us(table.duration), " us; of which recording took about ", us(table.cost),
                    " us\n");
@@ -18061,6 +18244,7 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     number("bytes", row.bytes);
     number("of_peak", row.of_peak);
     number("allocated", row.allocated);
+    for (size_t i = 0; i < row.counts.size(); ++i) number(table.counted[i].c_str(), row.counts[i]);
     out += '}';
   }
   out += "\n]";
@@ -18161,7 +18345,9 @@ namespace detail {
 
 // One of these for each span that has ended, each completion, push, counter and marker. The work of
 // a span has its flops in `begin`, its bytes in `end` and its shapes in `name`; a change of an
-// allocator's memory its bytes in `parent` and what lives after it in `end`.
+// allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
+// during a span three numbers in `begin`, `end` and `parent`, and in `node` which of them is the
+// first.
 struct ProfileRecord {
   enum class Type : uint8_t {
     kSpan,
@@ -18172,7 +18358,8 @@ struct ProfileRecord {
     kMarker,
     kFrame,
     kWork,
-    kMemory
+    kMemory,
+    kCounts
   };
 
   uint64_t begin = 0;  // ticks; the only time of what is no span
@@ -18253,6 +18440,8 @@ class ThreadProfile {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
     const int depth = this->depth();
+    if (counters_ && depth < kMaxDepth) [[unlikely]]
+      StartCounts(depth);
     open_[(std::min)(depth, kMaxDepth)].Set(record);
     SetDepth(depth + 1);
   }
@@ -18269,6 +18458,8 @@ class ThreadProfile {
       Publish();
     }
     ended_at_ = -1;
+    if (counters_) [[unlikely]]
+      AddCounts(depth);
   }
   // The span that began last has ended, though it closes later.
   void End(uint64_t now) {
@@ -18325,6 +18516,8 @@ class ThreadProfile {
   }
   OPKIT_COLD void BeginSession(uint32_t session);
   OPKIT_COLD bool NextChunk();
+  OPKIT_COLD void StartCounts(int depth);
+  OPKIT_COLD void AddCounts(int depth);
 
   ProfileChunk* chunk_ = nullptr;
   uint32_t count_ = ProfileChunk::kRecords;
@@ -18334,7 +18527,10 @@ class ThreadProfile {
   int ended_at_ = -1;  // the depth of the span that has ended at ended_ and is open; -1 for none
   uint64_t ended_ = 0;
   std::atomic<int64_t> dropped_{0};
-  OpenRecord open_[kMaxDepth + 1];  // the last for those that are too deep
+  OpenRecord open_[kMaxDepth + 1];            // the last for those that are too deep
+  std::unique_ptr<ThreadCounters> counters_;  // of the session
+  int num_counters_ = 0;
+  std::vector<ProfileCounts> counts_;  // at the begin of each open span
 
   Mutex mutex_;
   std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
@@ -18370,6 +18566,8 @@ class Recorder final : public SpanSink, public MemorySink {
   // A chunk's place in the bound on memory. False where there is none.
   bool TakeChunk();
   bool is_ring() const { return ring_; }
+  // The session's counters on the calling thread, and how many; null where it counts nothing.
+  std::unique_ptr<ThreadCounters> OpenCounters(int& count);
 
  private:
   struct Instant {
@@ -18395,6 +18593,9 @@ class Recorder final : public SpanSink, public MemorySink {
   uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
   bool ring_ = false;
   bool memory_ = false;
+  Mutex counters_mutex_;  // guards the next three; a thread may see a session before it has begun
+  std::vector<std::string> counted_, absent_;
+  CounterSource* counter_source_ = nullptr;
   std::atomic<bool> shapes_{false};  // relaxed, as the two below
   // Relaxed, both: a thread that sees a new session late still writes to the one before.
   std::atomic<uint32_t> session_{0};
@@ -32162,6 +32363,14 @@ class ChromeTrace {
       out_ += R"(,"wait_us":)";
       AppendMicroseconds(out_, span.begin - span.pushed);
     }
+    const auto counts =
+        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
+                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
+    if (counts != profile_.counts.end() && counts->invocation == span.id)
+      for (size_t i = 0; i < profile_.counted.size(); ++i) {
+        out_ += StrCat(",\"", profile_.counted[i], "\":");
+        AppendInteger(out_, counts->values[i]);
+      }
     if (span.open) out_ += R"(,"open":true)";
     out_ += '}';
     const bool is_task = span.pushed >= 0 && span.pusher >= 0;
@@ -32646,6 +32855,30 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   session_ = session;
   SetEarlier(depth());
   dropped_.store(0, std::memory_order_relaxed);
+  counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
+}
+
+OPKIT_INLINE void ThreadProfile::StartCounts(int depth) {
+  if (counts_.size() <= Index(depth)) counts_.resize(Index(depth) + 1);
+  counters_->Read(counts_[Index(depth)].values);
+}
+OPKIT_INLINE void ThreadProfile::AddCounts(int depth) {
+  const ProfileCounts& before = counts_[Index(depth)];
+  uint64_t now[ProfileCounts::kMost] = {};
+  counters_->Read(now);
+  for (int i = 0; i < ProfileCounts::kMost; ++i) now[i] -= before.values[i];
+  for (int first = 0; first < num_counters_; first += 3) {
+    ProfileRecord* const record = NewRecord();
+    if (!record) return;
+    *record = ProfileRecord{};
+    record->id = open_[depth].id();
+    record->begin = now[first];
+    record->end = now[first + 1];
+    record->parent = now[first + 2];
+    record->node = static_cast<uint32_t>(first);
+    record->type = ProfileRecord::Type::kCounts;
+    Publish();
+  }
 }
 
 OPKIT_INLINE bool ThreadProfile::NextChunk() {
@@ -32697,6 +32930,12 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   if (options.max_bytes < static_cast<int64_t>(sizeof(ProfileChunk)))
     Throw(ErrorCode::kInvalidArgument, "ProfileOptions::max_bytes is ", options.max_bytes,
           "; expected at least ", sizeof(ProfileChunk), ", one chunk of records");
+  CounterSource& source = options.counter_source ? *options.counter_source : PerfCounters();
+  if (options.counters.size() > ProfileCounts::kMost)
+    Throw(ErrorCode::kInvalidArgument, "ProfileOptions::counters has ", options.counters.size(),
+          " names; ", ProfileCounts::kMost, " are the most");
+  std::vector<std::string> absent;
+  if (!options.counters.empty()) source.Open(options.counters, &absent);
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
     Throw(ErrorCode::kFailedPrecondition,
@@ -32706,6 +32945,12 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
     if (ended) delete thread;
     return ended;
   });
+  {
+    MutexLock counters_lock(counters_mutex_);
+    counted_ = options.counters;
+    absent_ = std::move(absent);
+    counter_source_ = &source;
+  }
   ring_ = options.ring;
   chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
                      std::memory_order_relaxed);
@@ -32740,6 +32985,12 @@ OPKIT_INLINE void Recorder::Resume() {
   if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0)
     Throw(ErrorCode::kFailedPrecondition, "Profiler::Resume: no session; call Profiler::Start");
   Install(true);
+}
+
+OPKIT_INLINE std::unique_ptr<ThreadCounters> Recorder::OpenCounters(int& count) {
+  MutexLock lock(counters_mutex_);
+  count = static_cast<int>(counted_.size());
+  return counted_.empty() ? nullptr : counter_source_->Open(counted_, nullptr);
 }
 
 OPKIT_INLINE bool Recorder::TakeChunk() {
@@ -32916,6 +33167,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     SpanWork work = {};
   };
   std::vector<Known> known;
+  std::map<uint64_t, ProfileCounts> counts;
   int64_t records = 0;
   const auto add_span = [&](const ProfileRecord& record, int thread) -> ProfileSpan& {
     ProfileSpan& span = profile.spans.emplace_back();
@@ -32970,6 +33222,15 @@ OPKIT_INLINE Profile Recorder::Read() {
           case ProfileRecord::Type::kWork:
             known.push_back({.id = record.id, .work = {record.name, record.begin, record.end}});
             break;
+          case ProfileRecord::Type::kCounts: {
+            ProfileCounts& sum = counts[record.id];
+            sum.invocation = record.id;
+            uint64_t* const values = sum.values + record.node;
+            values[0] += record.begin;
+            values[1] += record.end;
+            values[2] += record.parent;
+            break;
+          }
           case ProfileRecord::Type::kMemory:
             profile.allocations.push_back({begin, record.id, static_cast<int64_t>(record.parent),
                                            static_cast<int64_t>(record.end), record.name, index});
@@ -33022,6 +33283,9 @@ OPKIT_INLINE Profile Recorder::Read() {
     if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
     profile.counters.push_back({one.time, counter, static_cast<double>(one.live)});
   }
+  for (const auto& [id, sum] : counts) profile.counts.push_back(sum);
+  profile.counted = counted_;
+  profile.absent_counters = absent_;
   Sort(profile);
   return profile;
 }
@@ -33030,6 +33294,7 @@ OPKIT_INLINE Profile Recorder::Read() {
 // exist here.
 OPKIT_INLINE void Recorder::ResetAfterFork() {
   mutex_.ResetAfterFork();
+  counters_mutex_.ResetAfterFork();
   Install(false);
   stopped_ = 1;
   threads_.clear();

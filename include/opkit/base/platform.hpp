@@ -117,6 +117,13 @@ void GetCurrentThreadName(char (&name)[16]);
 // The system's number of the calling thread, which traces and debuggers show.
 inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
+// What Linux counts on the calling thread from now on: `type` and `config` are those of
+// perf_event_open(2). A descriptor, or -errno.
+int OpenThreadCounter(uint32_t type, uint64_t config);
+// The number until now; scaled, where the processor counted by turns. 0 where it is not to be had.
+uint64_t ReadThreadCounter(int file);
+inline void CloseThreadCounter(int file) { close(file); }
+
 // A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
 struct FileMapping {
   void* data = nullptr;  // also for an empty file

@@ -43,6 +43,13 @@ struct ProfileAllocation {
   int thread = 0;
 };
 
+// What was counted while an invocation ran, on all of its threads; the spans inside it included.
+struct ProfileCounts {
+  static constexpr int kMost = 6;
+  uint64_t invocation = 0;
+  uint64_t values[kMost] = {};  // of Profile::counted
+};
+
 struct ProfileCounter {
   int64_t time = 0;
   uint32_t name = 0;
@@ -69,6 +76,9 @@ struct Profile {
   std::vector<ProfileCounter> counters;
   std::vector<ProfileMarker> markers;          // by time
   std::vector<ProfileAllocation> allocations;  // by time, with ProfileOptions::memory
+  std::vector<ProfileCounts> counts;           // by invocation, with ProfileOptions::counters
+  std::vector<std::string> counted;            // the names of their values
+  std::vector<std::string> absent_counters;    // those that are 0 everywhere: "cycles: why"
   int64_t duration = 0;                        // ns from Start to Stop, or to now
   int64_t dropped = 0;  // records that found no room, or gave theirs to later ones
   int64_t cost = 0;  // ns that recording took of all threads: of each record as much as of a span

@@ -34,6 +34,8 @@ struct ProfileTableRow {
   // (roofline: Williams, Waterman, Patterson 2009); 0 where that is not known.
   double of_peak = 0;
   int64_t allocated = 0;  // bytes, in the operator itself (ProfileOptions::memory)
+  // What was counted in all runs, with what is inside them: of ProfileTable::counted.
+  std::vector<uint64_t> counts;
 };
 
 // The time spent in a domain (DomainOf) itself.
@@ -56,7 +58,8 @@ struct ProfileTable {
   std::vector<ProfileMemoryRow> memory;
   int64_t duration = 0;
   int64_t dropped = 0;
-  int64_t cost = 0;  // ns that recording took, estimated
+  std::vector<std::string> counted, absent_counters;  // as in Profile
+  int64_t cost = 0;                                   // ns that recording took, estimated
 };
 
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});

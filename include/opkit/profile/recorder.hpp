@@ -19,7 +19,9 @@ namespace detail {
 
 // One of these for each span that has ended, each completion, push, counter and marker. The work of
 // a span has its flops in `begin`, its bytes in `end` and its shapes in `name`; a change of an
-// allocator's memory its bytes in `parent` and what lives after it in `end`.
+// allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
+// during a span three numbers in `begin`, `end` and `parent`, and in `node` which of them is the
+// first.
 struct ProfileRecord {
   enum class Type : uint8_t {
     kSpan,
@@ -30,7 +32,8 @@ struct ProfileRecord {
     kMarker,
     kFrame,
     kWork,
-    kMemory
+    kMemory,
+    kCounts
   };
 
   uint64_t begin = 0;  // ticks; the only time of what is no span
@@ -111,6 +114,8 @@ class ThreadProfile {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
     const int depth = this->depth();
+    if (counters_ && depth < kMaxDepth) [[unlikely]]
+      StartCounts(depth);
     open_[(std::min)(depth, kMaxDepth)].Set(record);
     SetDepth(depth + 1);
   }
@@ -127,6 +132,8 @@ class ThreadProfile {
       Publish();
     }
     ended_at_ = -1;
+    if (counters_) [[unlikely]]
+      AddCounts(depth);
   }
   // The span that began last has ended, though it closes later.
   void End(uint64_t now) {
@@ -183,6 +190,8 @@ class ThreadProfile {
   }
   OPKIT_COLD void BeginSession(uint32_t session);
   OPKIT_COLD bool NextChunk();
+  OPKIT_COLD void StartCounts(int depth);
+  OPKIT_COLD void AddCounts(int depth);
 
   ProfileChunk* chunk_ = nullptr;
   uint32_t count_ = ProfileChunk::kRecords;
@@ -192,7 +201,10 @@ class ThreadProfile {
   int ended_at_ = -1;  // the depth of the span that has ended at ended_ and is open; -1 for none
   uint64_t ended_ = 0;
   std::atomic<int64_t> dropped_{0};
-  OpenRecord open_[kMaxDepth + 1];  // the last for those that are too deep
+  OpenRecord open_[kMaxDepth + 1];            // the last for those that are too deep
+  std::unique_ptr<ThreadCounters> counters_;  // of the session
+  int num_counters_ = 0;
+  std::vector<ProfileCounts> counts_;  // at the begin of each open span
 
   Mutex mutex_;
   std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
@@ -228,6 +240,8 @@ class Recorder final : public SpanSink, public MemorySink {
   // A chunk's place in the bound on memory. False where there is none.
   bool TakeChunk();
   bool is_ring() const { return ring_; }
+  // The session's counters on the calling thread, and how many; null where it counts nothing.
+  std::unique_ptr<ThreadCounters> OpenCounters(int& count);
 
  private:
   struct Instant {
@@ -253,6 +267,9 @@ class Recorder final : public SpanSink, public MemorySink {
   uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
   bool ring_ = false;
   bool memory_ = false;
+  Mutex counters_mutex_;  // guards the next three; a thread may see a session before it has begun
+  std::vector<std::string> counted_, absent_;
+  CounterSource* counter_source_ = nullptr;
   std::atomic<bool> shapes_{false};  // relaxed, as the two below
   // Relaxed, both: a thread that sees a new session late still writes to the one before.
   std::atomic<uint32_t> session_{0};

@@ -77,6 +77,42 @@ OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
+OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
+  // perf_event_attr as it was first (PERF_ATTR_SIZE_VER0), whose header brings 200 macros.
+  struct {
+    uint32_t type, size;
+    uint64_t config, sample_period, sample_type, read_format, flags;
+    uint32_t wakeup_events, breakpoint_type;
+    uint64_t config1;
+  } wanted = {};
+  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2, kExcludeKernel = 1 << 5;
+  constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
+  constexpr unsigned long kCloseOnExec = 8;
+  static_assert(sizeof wanted == 64);
+  wanted.type = type;
+  wanted.size = sizeof wanted;
+  wanted.config = config;
+  wanted.read_format = kTimeEnabled | kTimeRunning;
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // some may count no other
+    wanted.flags = flags;
+    const long file =
+        syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
+    if (file >= 0) return static_cast<int>(file);
+    if (errno != EACCES && errno != EPERM) break;
+  }
+  return -errno;
+}
+
+OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
+  struct {
+    uint64_t value, enabled, running;
+  } now = {};
+  if (file < 0 || read(file, &now, sizeof now) != sizeof now || now.running == 0) return 0;
+  if (now.enabled == now.running) return now.value;
+  return static_cast<uint64_t>(static_cast<double>(now.value) * static_cast<double>(now.enabled) /
+                               static_cast<double>(now.running));
+}
+
 }  // namespace detail
 }  // namespace opkit
 

@@ -2,6 +2,8 @@
 #ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 #define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 
+#include <algorithm>
+
 #include "opkit/base/index.hpp"
 #include "opkit/base/output_file.hpp"
 #include "opkit/profile/chrome_trace.hpp"
@@ -85,6 +87,14 @@ class ChromeTrace {
       out_ += R"(,"wait_us":)";
       AppendMicroseconds(out_, span.begin - span.pushed);
     }
+    const auto counts =
+        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
+                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
+    if (counts != profile_.counts.end() && counts->invocation == span.id)
+      for (size_t i = 0; i < profile_.counted.size(); ++i) {
+        out_ += StrCat(",\"", profile_.counted[i], "\":");
+        AppendInteger(out_, counts->values[i]);
+      }
     if (span.open) out_ += R"(,"open":true)";
     out_ += '}';
     const bool is_task = span.pushed >= 0 && span.pusher >= 0;

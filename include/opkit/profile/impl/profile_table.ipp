@@ -58,7 +58,7 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
         sum.row.flops += span.work.flops;
         sum.row.bytes += span.work.bytes;
         ++domains[DomainOf(span)].count;
-        if (!profile.allocations.empty()) of_invocation[span.id] = &sum;
+        if (!profile.allocations.empty() || !profile.counts.empty()) of_invocation[span.id] = &sum;
       },
       [](const ProfileSpan&, int64_t, int64_t) {},
       [&](const ProfileSpan& span, int64_t self) {
@@ -78,6 +78,13 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
       found->second->row.allocated += one.bytes;
   }
+  table.counted = profile.counted;
+  table.absent_counters = profile.absent_counters;
+  for (auto& [key, sum] : sums) sum.row.counts.resize(table.counted.size());
+  for (const ProfileCounts& one : profile.counts)
+    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
+      for (size_t i = 0; i < table.counted.size(); ++i)
+        found->second->row.counts[i] += one.values[i];
   for (auto& [name, row] : memory) {
     row.allocator = InternedName(name);
     table.memory.push_back(std::move(row));
@@ -151,6 +158,7 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
   if (work) lines[0].insert(lines[0].end(), {"GFLOP/s", "GB/s"});
   if (peak) lines[0].push_back("of peak");
   if (memory) lines[0].push_back("allocated");
+  lines[0].insert(lines[0].end(), table.counted.begin(), table.counted.end());
   const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
   for (const ProfileTableRow& row : table.rows) {
     auto& line = lines.emplace_back(std::vector<std::string>{
@@ -165,6 +173,7 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
       line.push_back(row.of_peak == 0 ? std::string()
                                       : StrCat(static_cast<int64_t>(row.of_peak * 100 + 0.5), "%"));
     if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
+    for (const uint64_t count : row.counts) line.push_back(StrCat(count));
   }
   std::string text = detail::AlignColumns(lines, 2);
   if (table.domains.size() > 1) {
@@ -180,6 +189,8 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
                        StrCat(row.peak), StrCat(row.live)});
     text += '\n' + detail::AlignColumns(lines, 1);
   }
+  for (const std::string& absent : table.absent_counters)
+    text += StrCat("not counted: ", absent, "\n");
   if (table.cost > 0)
     text += StrCat("\n", us(table.duration), " us; of which recording took about ", us(table.cost),
                    " us\n");
@@ -222,6 +233,7 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     number("bytes", row.bytes);
     number("of_peak", row.of_peak);
     number("allocated", row.allocated);
+    for (size_t i = 0; i < row.counts.size(); ++i) number(table.counted[i].c_str(), row.counts[i]);
     out += '}';
   }
   out += "\n]";

@@ -28,6 +28,30 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   session_ = session;
   SetEarlier(depth());
   dropped_.store(0, std::memory_order_relaxed);
+  counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
+}
+
+OPKIT_INLINE void ThreadProfile::StartCounts(int depth) {
+  if (counts_.size() <= Index(depth)) counts_.resize(Index(depth) + 1);
+  counters_->Read(counts_[Index(depth)].values);
+}
+OPKIT_INLINE void ThreadProfile::AddCounts(int depth) {
+  const ProfileCounts& before = counts_[Index(depth)];
+  uint64_t now[ProfileCounts::kMost] = {};
+  counters_->Read(now);
+  for (int i = 0; i < ProfileCounts::kMost; ++i) now[i] -= before.values[i];
+  for (int first = 0; first < num_counters_; first += 3) {
+    ProfileRecord* const record = NewRecord();
+    if (!record) return;
+    *record = ProfileRecord{};
+    record->id = open_[depth].id();
+    record->begin = now[first];
+    record->end = now[first + 1];
+    record->parent = now[first + 2];
+    record->node = static_cast<uint32_t>(first);
+    record->type = ProfileRecord::Type::kCounts;
+    Publish();
+  }
 }
 
 OPKIT_INLINE bool ThreadProfile::NextChunk() {
@@ -79,6 +103,12 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   if (options.max_bytes < static_cast<int64_t>(sizeof(ProfileChunk)))
     Throw(ErrorCode::kInvalidArgument, "ProfileOptions::max_bytes is ", options.max_bytes,
           "; expected at least ", sizeof(ProfileChunk), ", one chunk of records");
+  CounterSource& source = options.counter_source ? *options.counter_source : PerfCounters();
+  if (options.counters.size() > ProfileCounts::kMost)
+    Throw(ErrorCode::kInvalidArgument, "ProfileOptions::counters has ", options.counters.size(),
+          " names; ", ProfileCounts::kMost, " are the most");
+  std::vector<std::string> absent;
+  if (!options.counters.empty()) source.Open(options.counters, &absent);
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
     Throw(ErrorCode::kFailedPrecondition,
@@ -88,6 +118,12 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
     if (ended) delete thread;
     return ended;
   });
+  {
+    MutexLock counters_lock(counters_mutex_);
+    counted_ = options.counters;
+    absent_ = std::move(absent);
+    counter_source_ = &source;
+  }
   ring_ = options.ring;
   chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
                      std::memory_order_relaxed);
@@ -122,6 +158,12 @@ OPKIT_INLINE void Recorder::Resume() {
   if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0)
     Throw(ErrorCode::kFailedPrecondition, "Profiler::Resume: no session; call Profiler::Start");
   Install(true);
+}
+
+OPKIT_INLINE std::unique_ptr<ThreadCounters> Recorder::OpenCounters(int& count) {
+  MutexLock lock(counters_mutex_);
+  count = static_cast<int>(counted_.size());
+  return counted_.empty() ? nullptr : counter_source_->Open(counted_, nullptr);
 }
 
 OPKIT_INLINE bool Recorder::TakeChunk() {
@@ -298,6 +340,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     SpanWork work = {};
   };
   std::vector<Known> known;
+  std::map<uint64_t, ProfileCounts> counts;
   int64_t records = 0;
   const auto add_span = [&](const ProfileRecord& record, int thread) -> ProfileSpan& {
     ProfileSpan& span = profile.spans.emplace_back();
@@ -352,6 +395,15 @@ OPKIT_INLINE Profile Recorder::Read() {
           case ProfileRecord::Type::kWork:
             known.push_back({.id = record.id, .work = {record.name, record.begin, record.end}});
             break;
+          case ProfileRecord::Type::kCounts: {
+            ProfileCounts& sum = counts[record.id];
+            sum.invocation = record.id;
+            uint64_t* const values = sum.values + record.node;
+            values[0] += record.begin;
+            values[1] += record.end;
+            values[2] += record.parent;
+            break;
+          }
           case ProfileRecord::Type::kMemory:
             profile.allocations.push_back({begin, record.id, static_cast<int64_t>(record.parent),
                                            static_cast<int64_t>(record.end), record.name, index});
@@ -404,6 +456,9 @@ OPKIT_INLINE Profile Recorder::Read() {
     if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
     profile.counters.push_back({one.time, counter, static_cast<double>(one.live)});
   }
+  for (const auto& [id, sum] : counts) profile.counts.push_back(sum);
+  profile.counted = counted_;
+  profile.absent_counters = absent_;
   Sort(profile);
   return profile;
 }
@@ -412,6 +467,7 @@ OPKIT_INLINE Profile Recorder::Read() {
 // exist here.
 OPKIT_INLINE void Recorder::ResetAfterFork() {
   mutex_.ResetAfterFork();
+  counters_mutex_.ResetAfterFork();
   Install(false);
   stopped_ = 1;
   threads_.clear();
