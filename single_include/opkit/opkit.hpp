@@ -30665,10 +30665,10 @@ struct LibraryTable {
 // Gathers the faults of several operators, so that an author sees them all at once.
 class Faults {
  public:
-  template <class Check>
-  void Try(Check check) {
+  template <class Step>
+  void Try(Step step) {
     try {
-      check();
+      step();
     } catch (const Error& fault) {
       if (text_.empty()) code_ = fault.code();
       text_ += StrCat(text_.empty() ? "" : "\n", fault.message());

@@ -2,9 +2,9 @@
 #ifndef OPKIT_REPORT_IMPL_REPORT_IPP_
 #define OPKIT_REPORT_IMPL_REPORT_IPP_
 
+#include <algorithm>
 #include <cmath>
 #include <map>
-#include <unordered_map>
 
 #include "opkit/base/index.hpp"
 #include "opkit/base/output_file.hpp"
@@ -61,7 +61,7 @@ class ReportData {
         profile_,
         [&](const ProfileSpan& span) {
           const auto bar = static_cast<int64_t>(bars_.size());
-          if (!span.adopted) bar_of_.emplace(span.id, bar);
+          if (!span.adopted) bar_of_.emplace_back(span.id, bar);
           bars_.push_back({&span, span.begin, span.end, depth(), false, -1});
           open.push_back(bar);
         },
@@ -69,6 +69,7 @@ class ReportData {
           if (HasUserCode(span)) bars_.push_back({&span, begin, end, depth(), true, open.back()});
         },
         [&](const ProfileSpan&, int64_t) { open.pop_back(); });
+    std::sort(bar_of_.begin(), bar_of_.end());
   }
 
   void AppendThreads() {
@@ -191,10 +192,13 @@ class ReportData {
   // A part of an invocation that began elsewhere is a child of that.
   int64_t ParentOf(const Bar& bar) const {
     if (bar.user_code) return bar.owner;
-    auto found = bar_of_.end();
-    if (bar.span->adopted) found = bar_of_.find(bar.span->id);
-    if (found == bar_of_.end()) found = bar_of_.find(bar.span->parent);
-    return found == bar_of_.end() ? -1 : found->second;
+    const int64_t own = bar.span->adopted ? BarOf(bar.span->id) : -1;
+    return own >= 0 ? own : BarOf(bar.span->parent);
+  }
+  // -1 for none.
+  int64_t BarOf(uint64_t id) const {
+    const auto found = std::lower_bound(bar_of_.begin(), bar_of_.end(), std::pair(id, int64_t{0}));
+    return found == bar_of_.end() || found->first != id ? -1 : found->second;
   }
   // An index in names: {display name, domain} as texts.
   int64_t NameOf(const Bar& bar) {
@@ -227,12 +231,12 @@ class ReportData {
 
   const Profile& profile_;
   std::vector<Bar> bars_;
-  std::unordered_map<uint64_t, int64_t> bar_of_;  // of an invocation's own span
+  std::vector<std::pair<uint64_t, int64_t>> bar_of_;  // of an invocation's own span; by id
   std::string out_, names_, texts_;
   int64_t name_count_ = 0;
   PerName<int64_t> name_of_;  // indices and 1; 0: none yet
-  std::unordered_map<uint32_t, int64_t> user_code_of_, text_of_interned_;
-  std::unordered_map<std::string, int64_t> text_of_;
+  std::map<uint32_t, int64_t> user_code_of_, text_of_interned_;
+  std::map<std::string, int64_t> text_of_;
 };
 
 OPKIT_INLINE void WriteHtmlReport(const Profile& profile, const std::string& path) {
