@@ -9,6 +9,7 @@
 #include "model.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/interop/npy.hpp"
+#include "opkit/profile/machine_peak.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "opkit/report/report.hpp"
 #include "options.hpp"
@@ -106,7 +107,11 @@ void WriteProfile(const RunCommand& command) {
       Profiler::WritePerfettoTrace(*command.profile);
     else if (command.profile)
       Profiler::WriteChromeTrace(*command.profile);
-    if (command.report) Profiler::WriteReport(*command.report);
+    if (command.report) {
+      ProfileTableOptions table;
+      table.peak = MachinePeak(NumThreads());
+      Profiler::WriteReport(*command.report, table);
+    }
   });
 }
 

@@ -5239,7 +5239,7 @@ class Profiler {
   static void WriteChromeTrace(const std::string& path);
   static void WritePerfettoTrace(const std::string& path);
   // A page for a browser. Also kUnsupported, without opkit/report/report.hpp in the program.
-  static void WriteReport(const std::string& path);
+  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {});
 };
 
 // A part of the program's own code, under the invocation that is current: its child.
@@ -18615,13 +18615,16 @@ class Recorder final : public SpanSink, public MemorySink {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Errors: kUnsupported where no file of the program includes opkit/report/report.hpp;
-// kFailedPrecondition where the file cannot be written.
-void WriteReport(const Profile& profile, const std::string& path);
+// `table` is for the report's table; with its `peak` the report has a roofline. Errors:
+// kUnsupported where no file of the program includes opkit/report/report.hpp; kFailedPrecondition
+// where the file cannot be written.
+void WriteReport(const Profile& profile, const std::string& path,
+                 const ProfileTableOptions& table = {});
 
 namespace detail {
 
-using ReportWriter = void(const Profile& profile, const std::string& path);
+using ReportWriter = void(const Profile& profile, const std::string& path,
+                          const ProfileTableOptions& table);
 // True, for static initialisers.
 bool SetReportWriter(ReportWriter* writer) noexcept;
 
@@ -18664,8 +18667,8 @@ OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
 OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
   ::opkit::WritePerfettoTrace(Read(), path);
 }
-OPKIT_INLINE void Profiler::WriteReport(const std::string& path) {
-  ::opkit::WriteReport(Read(), path);
+OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table) {
+  ::opkit::WriteReport(Read(), path, table);
 }
 
 namespace detail {
@@ -33327,14 +33330,15 @@ OPKIT_INLINE bool SetReportWriter(ReportWriter* writer) noexcept {
 
 }  // namespace detail
 
-OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path) {
+OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
+                              const ProfileTableOptions& table) {
   detail::ReportWriter* const writer = detail::g_report_writer;
   if (!writer)
     throw Error(ErrorCode::kUnsupported,
                 StrCat("cannot write the report '", path,
                        "': no file of the program includes opkit/report/report.hpp, which is not a "
                        "part of opkit/opkit.hpp"));
-  writer(profile, path);
+  writer(profile, path, table);
 }
 
 }  // namespace opkit

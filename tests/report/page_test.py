@@ -78,6 +78,13 @@ class Report(unittest.TestCase):
         self.assertEqual(self.page.value(cells), self.page.value(f"{cells}.sort((a, b) => "
                                                                  "a.localeCompare(b))"))
 
+    def test_the_roofline_has_the_operators_whose_work_is_known(self):
+        # Conv: 1000 operations and 2000 bytes in 300 us.
+        self.assertFalse(self.page.value("document.getElementById('roofline_section').hidden"))
+        self.assertEqual(self.page.value("document.querySelectorAll('#roofline circle').length"), 1)
+        self.assertIn("Conv: 0.00333 GFLOP/s, 0.00667 GB/s, 0 % of",
+                      self.page.value("document.querySelector('#roofline circle').textContent"))
+
     def test_names_are_text_whatever_they_hold(self):
         self.assertEqual(self.page.value("document.querySelectorAll('b').length"), 0)
         self.click("</script><b>")

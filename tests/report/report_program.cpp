@@ -71,5 +71,7 @@ Profile Large(int spans) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  WriteReport(argc > 2 ? Large(std::atoi(argv[2])) : Small(), argv[1]);
+  ProfileTableOptions table;
+  table.peak = {100e9, 10e9};
+  WriteReport(argc > 2 ? Large(std::atoi(argv[2])) : Small(), argv[1], table);
 }

@@ -40,7 +40,7 @@ class Profiler {
   static void WriteChromeTrace(const std::string& path);
   static void WritePerfettoTrace(const std::string& path);
   // A page for a browser. Also kUnsupported, without opkit/report/report.hpp in the program.
-  static void WriteReport(const std::string& path);
+  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {});
 };
 
 // A part of the program's own code, under the invocation that is current: its child.

@@ -3,17 +3,20 @@
 #ifndef OPKIT_PROFILE_REPORT_HPP_
 #define OPKIT_PROFILE_REPORT_HPP_
 
-#include "opkit/profile/profile.hpp"
+#include "opkit/profile/profile_table.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// Errors: kUnsupported where no file of the program includes opkit/report/report.hpp;
-// kFailedPrecondition where the file cannot be written.
-void WriteReport(const Profile& profile, const std::string& path);
+// `table` is for the report's table; with its `peak` the report has a roofline. Errors:
+// kUnsupported where no file of the program includes opkit/report/report.hpp; kFailedPrecondition
+// where the file cannot be written.
+void WriteReport(const Profile& profile, const std::string& path,
+                 const ProfileTableOptions& table = {});
 
 namespace detail {
 
-using ReportWriter = void(const Profile& profile, const std::string& path);
+using ReportWriter = void(const Profile& profile, const std::string& path,
+                          const ProfileTableOptions& table);
 // True, for static initialisers.
 bool SetReportWriter(ReportWriter* writer) noexcept;
 

@@ -41,8 +41,8 @@ OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
 OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
   ::opkit::WritePerfettoTrace(Read(), path);
 }
-OPKIT_INLINE void Profiler::WriteReport(const std::string& path) {
-  ::opkit::WriteReport(Read(), path);
+OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table) {
+  ::opkit::WriteReport(Read(), path, table);
 }
 
 namespace detail {

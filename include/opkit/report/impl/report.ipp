@@ -25,7 +25,10 @@ namespace detail {
 // entry before. All times are ns.
 class ReportData {
  public:
-  explicit ReportData(const Profile& profile) : profile_(profile) { FindBars(); }
+  ReportData(const Profile& profile, const ProfileTableOptions& table)
+      : profile_(profile), table_(table) {
+    FindBars();
+  }
 
   std::string ToJson() {
     out_ = StrCat("{\"process\":", Quoted(program_invocation_short_name),
@@ -35,7 +38,9 @@ class ReportData {
     AppendBars();
     AppendCounters();
     AppendMarkers();
-    out_ += ",\"table\":" + opkit::ToJson(MakeProfileTable(profile_));
+    out_ += ",\"table\":" + opkit::ToJson(MakeProfileTable(profile_, table_));
+    out_ +=
+        StrCat(",\"peak\":{\"flops\":", table_.peak.flops, ",\"bytes\":", table_.peak.bytes, "}");
     out_ += ",\"texts\":[" + texts_ + "]}";
     // The page's parser of HTML looks for no end of a script behind a `<` that is not there.
     std::string safe;
@@ -230,6 +235,7 @@ class ReportData {
   }
 
   const Profile& profile_;
+  const ProfileTableOptions& table_;
   std::vector<Bar> bars_;
   std::vector<std::pair<uint64_t, int64_t>> bar_of_;  // of an invocation's own span; by id
   std::string out_, names_, texts_;
@@ -239,12 +245,13 @@ class ReportData {
   std::map<std::string, int64_t> text_of_;
 };
 
-OPKIT_INLINE void WriteHtmlReport(const Profile& profile, const std::string& path) {
+OPKIT_INLINE void WriteHtmlReport(const Profile& profile, const std::string& path,
+                                  const ProfileTableOptions& table) {
   OutputFile file(path);
   file.Write(kReportHead);
   file.Write(kReportStyle);
   file.Write(kReportBody);
-  file.Write(ReportData(profile).ToJson());
+  file.Write(ReportData(profile, table).ToJson());
   file.Write(kReportScript);
   file.Commit();
 }

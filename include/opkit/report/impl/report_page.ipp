@@ -83,6 +83,13 @@ tbody tr { border-top: 1px solid var(--line); cursor: pointer; }
 tbody tr:hover, tr[aria-selected=true] { background: var(--panel); }
 tr[aria-selected=true] td:first-child { box-shadow: inset 3px 0 var(--choice); }
 .custom { color: var(--custom); font-weight: 600; }
+svg { width: 620px; max-width: 100%; font-size: 11px; }
+svg text { fill: var(--text); }
+svg .axis { stroke: var(--line); }
+svg .axis-text { fill: var(--faint); }
+svg .roof { stroke: var(--choice); stroke-width: 2; fill: none; }
+svg circle { fill: var(--plot); fill-opacity: 0.6; stroke: var(--back); }
+svg circle.custom { fill: var(--custom); }
 .share { display: inline-block; height: 9px; background: var(--plot); border-radius: 2px; }
 @media (max-width: 800px) {
   #stage { flex-direction: column; height: auto; }
@@ -120,6 +127,7 @@ inline constexpr char kReportBody[] = R"html(<body>
 <div class="sections">
 <section><h2>Names</h2><div class="scroll"><table id="rows"></table></div></section>
 <section><h2>Domains</h2><table id="domains"></table></section>
+<section id="roofline_section"><h2>Roofline</h2><svg id="roofline" viewBox="0 0 620 330"></svg></section>
 <section id="memory_section"><h2>Memory</h2><table id="memory"></table></section>
 </div>
 <script type="application/json" id="data">)html";

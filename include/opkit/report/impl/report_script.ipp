@@ -537,6 +537,60 @@ const numberColumn = (title, key) =>
     ({title, of: row => row[key], show: row => row[key].toLocaleString('en')});
 const textColumn = (title, key) => ({title, of: row => row[key], text: true, custom: true});
 
+// Operators by what they compute for each byte and at which rate, under what the machine could do.
+function makeRoofline() {
+  const {flops, bytes} = data.peak, left = 52, right = 606, top = 10, bottom = 292;
+  const points = data.table.rows.filter(row => row.flops > 0 && row.bytes > 0 && row.total_ns > 0)
+      .map(row => ({row, x: row.flops / row.bytes, y: row.flops / row.total_ns * 1e9}));
+  element('roofline_section').hidden = !(flops > 0 && bytes > 0 && points.length > 0);
+  if (element('roofline_section').hidden) return;
+  const log = Math.log10, ridge = flops / bytes;
+  const range = values => [Math.floor(log(Math.min(...values))), Math.ceil(log(Math.max(...values)))];
+  const [x0, x1] = range([ridge / 10, ridge * 10, ...points.map(point => point.x)]);
+  const [y0, y1] = range([flops / 1000, flops, ...points.map(point => point.y)]);
+  const px = x => left + (log(x) - x0) / (x1 - x0) * (right - left);
+  const py = y => bottom - (log(y) - y0) / (y1 - y0) * (bottom - top);
+  const add = (kind, attributes, text) => {
+    const made = document.createElementNS(element('roofline').namespaceURI, kind);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    if (text) made.textContent = text;
+    element('roofline').append(made);
+    return made;
+  };
+  const line = (xa, ya, xb, yb) => add('line', {class: 'axis', x1: xa, y1: ya, x2: xb, y2: yb});
+  for (let x = x0; x <= x1; ++x) {
+    line(px(10 ** x), top, px(10 ** x), bottom);
+    add('text', {class: 'axis-text', x: px(10 ** x), y: bottom + 15, 'text-anchor': 'middle'},
+        String(+(10 ** x).toPrecision(1)));
+  }
+  for (let y = y0; y <= y1; ++y) {
+    line(left, py(10 ** y), right, py(10 ** y));
+    add('text', {class: 'axis-text', x: left - 6, y: py(10 ** y) + 4, 'text-anchor': 'end'},
+        String(+(10 ** (y - 9)).toPrecision(1)));
+  }
+  add('text', {class: 'axis-text', x: (left + right) / 2, y: bottom + 32, 'text-anchor': 'middle'},
+      'operations for each byte');
+  add('text', {class: 'axis-text', x: 12, y: (top + bottom) / 2, 'text-anchor': 'middle',
+               transform: `rotate(-90 12 ${(top + bottom) / 2})`}, 'GFLOP/s');
+  const low = Math.max(10 ** x0, 10 ** y0 / bytes);
+  add('path', {class: 'roof', d: `M${px(low)} ${py(low * bytes)}L${px(ridge)} ${py(flops)}` +
+                                 `L${right} ${py(flops)}`});
+  const longest = Math.max(...points.map(({row}) => row.total_ns));
+  points.sort((a, b) => b.row.total_ns - a.row.total_ns);
+  points.forEach(({row, x, y}, i) => {
+    const size = 3 + 9 * Math.sqrt(row.total_ns / longest);
+    const circle = add('circle', {cx: px(x), cy: py(y), r: size});
+    if (row.domain === 'Custom Operators') circle.classList.add('custom');
+    const title = document.createElementNS(circle.namespaceURI, 'title');
+    title.textContent = `${row.name}: ${(y / 1e9).toPrecision(3)} GFLOP/s, ` +
+        `${(row.bytes / row.total_ns).toPrecision(3)} GB/s, ${Math.round(row.of_peak * 100)} % of what is possible`;
+    circle.append(title);
+    const end = px(x) > right - 90;
+    if (i < 6) add('text', {x: px(x) + (end ? -size - 3 : size + 3), y: py(y) + 4,
+                            'text-anchor': end ? 'end' : 'start'}, row.name);
+  });
+}
+
 function makeTables() {
   const {rows: names, domains, memory} = data.table;
   const columns = [
@@ -549,6 +603,9 @@ function makeTables() {
     if (names.some(row => row[key] > 0))
       columns.push({title, of: row => rate(row, key),
                     show: row => row[key] ? String(+rate(row, key).toPrecision(3)) : ''});
+  if (names.some(row => row.of_peak > 0))
+    columns.push({title: 'of peak', of: row => row.of_peak,
+                  show: row => row.of_peak ? `${Math.round(row.of_peak * 100)} %` : ''});
   if (names.some(row => row.allocated > 0)) columns.push(numberColumn('allocated', 'allocated'));
   makeTable(element('rows'), names, columns, 3, row => {
     element('search').value = '';
@@ -648,6 +705,7 @@ element('summary').textContent = `${data.spans.toLocaleString('en')} spans on ` 
 readColours();
 matchMedia('(prefers-color-scheme: dark)').onchange = () => { readColours(); redraw(); };
 makeTables();
+makeRoofline();
 new ResizeObserver(resize).observe(canvas);
 resize();
 showAll();
