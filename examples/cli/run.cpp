@@ -24,6 +24,7 @@ using namespace opkit;
 struct RunCommand {
   ModelOptions model;
   std::optional<std::string> output_dir, profile, report;
+  std::vector<std::string> counters;
   int repeat = 1;
   bool random = false, table = false;
 };
@@ -122,7 +123,10 @@ void RunModel(RunCommand& command) {
   if (command.output_dir) MakeFolder(*command.output_dir);  // before work is done in vain
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
-  if (command.profile || command.report) Profiler::Start({.shapes = true, .memory = true});
+  if (command.profile || command.report)
+    FailWith(ExitCode::kUsage, "", [&] {
+      Profiler::Start({.shapes = true, .memory = true, .counters = command.counters});
+    });
   {
     Progress progress("running", command.repeat);
     for (int i = 0; i < command.repeat; ++i) {
@@ -167,6 +171,10 @@ void AddRunCommand(CLI::App& program) {
                   "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or as "
                   "Perfetto's own, smaller, where the name ends with .pftrace")
       ->option_text("FILE");
+  app->add_option("--counters", command->counters,
+                  "What the trace counts of each operator, as cycles,cache_misses,page_faults")
+      ->option_text("NAME,...")
+      ->delimiter(',');
   app->add_option("--report", command->report,
                   "Writes a page of the runs for a browser: their timeline, and a table")
       ->option_text("FILE.html");

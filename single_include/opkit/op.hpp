@@ -15839,14 +15839,14 @@ OPKIT_INLINE std::vector<bool> PresentInputs(std::span<const Tensor> inputs) {
   return present;
 }
 
-// The schema's name of a value, where it has one that no other value of `def` has.
+// The schema's name of a value, where that is not in `taken` yet, which it goes to, and cannot be
+// one of those that the others get.
 template <class Values>
-std::string NameOfValue(const OperatorDef& def, const Values& declared, const char* kind,
-                        size_t i) {
+std::string NameOfValue(NameIndex& taken, const Values& declared, const char* kind, size_t i) {
   const std::string& name = i < declared.size() ? declared[i].name : std::string();
-  const bool taken =
-      std::ranges::count(def.inputs(), name) + std::ranges::count(def.outputs(), name);
-  return name.empty() || taken ? StrCat(kind, i) : name;
+  const int next = taken.size();
+  const bool usable = !name.empty() && name.find(' ') == std::string::npos;
+  return usable && taken.Add(name) == next ? name : StrCat(kind, i);
 }
 
 }  // namespace detail
@@ -15862,8 +15862,9 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
+  NameIndex taken;
   for (size_t i = 0; i < present.size(); ++i)
-    def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
+    def_.Input(present[i] ? detail::NameOfValue(taken, schema_->inputs(), "input ", i)
                           : std::string());
   int num_outputs = options.num_outputs;
   if (num_outputs < 0)
@@ -15875,7 +15876,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
               ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
               : "");
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
-    def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
+    def_.Output(detail::NameOfValue(taken, schema_->outputs(), "output ", i));
   Place place = MakePlace();
   auto made = CreateOperator(def_, place.workspace.get());
   SetOperator(std::move(made), std::move(place));

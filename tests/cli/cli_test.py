@@ -165,6 +165,16 @@ class Run(Cli):
         self.refuses(BAD_FILE, ["run", self.affine(), "--random", "--profile", "no/trace.json"],
                      "no/trace.json")
 
+    def test_what_is_counted_of_each_operator(self):
+        self.opkit("run", self.affine(), "--random", "--profile", "trace.json", "--counters",
+                   "task_clock,page_faults")
+        events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+        runs = [event for event in events if event["name"] == "Executor::Run"]
+        self.assertEqual(len(runs), 1)
+        self.assertLessEqual({"task_clock", "page_faults"}, set(runs[0]["args"]))
+        self.refuses(USAGE, ["run", self.affine(), "--random", "--profile", "t", "--counters",
+                             "cycels"], "there is no counter 'cycels'", "did you mean 'cycles'?")
+
     def test_a_table_of_the_nodes(self):
         out = self.opkit("run", self.affine(), "--random", "--repeat", 3, "--table")
         self.assertRegex(out, r"(?m)^node +op +ms +share +GFLOP/s +GB/s$")

@@ -148,6 +148,25 @@ TEST_CASE("an Error names the values of a call as the schema does") {
   CHECK(Contains(what, "input 1 'y': float32[1]"));
 }
 
+TEST_CASE("an input and an output of one name stay two values") {
+  static const opkit::FunctionOpBuilder registered =
+      opkit::FunctionOpBuilder("InvokedSameNames", __FILE__, __LINE__)
+          .setInput("v")
+          .setInput("output 0")
+          .setOutput("v")
+          .setInferShape([](const opkit::AttrMap&, opkit::ShapeVectors& in,
+                            opkit::ShapeVectors& out) { out[0] = in[0]; })
+          .setForward([](const opkit::AttrMap&, std::span<const opkit::OpTensor> in,
+                         std::span<opkit::OpTensor> out, opkit::OpResource&) {
+            out[0].data<float>()[0] = 1;
+            out[0].data<float>()[0] += in[0].data<float>()[0] + 10 * in[1].data<float>()[0];
+          });
+  const Tensor x = Of({1}, {2}), y = Of({1}, {3});
+  CHECK(Invoke("InvokedSameNames", {x, y})[0].data<float>()[0] == 33);
+  CHECK(x.data<float>()[0] == 2);
+  CHECK(y.data<float>()[0] == 3);
+}
+
 TEST_CASE("unknown names are errors that name the nearest") {
   CHECK(Contains(ErrorOf([] {
                    Invoke("InvokedAxpi", {kX, kY});
