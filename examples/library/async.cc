@@ -4,7 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <opkit/plugin/author.hpp>
+#include <opkit/op.hpp>
 #include <thread>
 
 using namespace opkit;

@@ -1,7 +1,7 @@
 // An operator made of others: y = relu(x * w + b) + x, where the product, the sums and the memory
 // between them are the host's, and a part of its own is seen in profiles by its name.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/compose.cc -o libcompose.so
-#include <opkit/plugin/author.hpp>
+#include <opkit/op.hpp>
 
 using namespace opkit;
 

@@ -2,7 +2,7 @@
 #ifndef OPKIT_EXAMPLES_LIBRARY_GEMM_HPP_
 #define OPKIT_EXAMPLES_LIBRARY_GEMM_HPP_
 
-#include <opkit/plugin/author.hpp>
+#include <opkit/op.hpp>
 
 struct Matrix {  // element (i, j) is data[i * down + j * across]
   Matrix(const float* dense, int64_t rows, int64_t columns)

@@ -2,7 +2,7 @@
 // 0), 1). Loaded with LoadOptions::allow_override, or by --library, it comes before the host's own.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/hard_sigmoid.cc -o libhard_sigmoid.so
 #include <algorithm>
-#include <opkit/plugin/author.hpp>
+#include <opkit/op.hpp>
 
 using namespace opkit;
 

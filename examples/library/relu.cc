@@ -2,7 +2,7 @@
 // CPU and for CUDA.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/relu.cc -o librelu.so
 //   nvcc -x cu -std=c++20 -O2 -shared -Xcompiler -fPIC,-fno-gnu-unique -Iinclude examples/library/relu.cc -o librelu.so
-#include <opkit/plugin/author.hpp>
+#include <opkit/op.hpp>
 
 using namespace opkit;
 

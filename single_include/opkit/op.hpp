@@ -613,7 +613,7 @@ class UniqueFunction<R(Args...)> {
  *
  * A library exports one function, opkit_library_entry. It is given the host's table of functions
  * and returns a description of the library: its operators, and for each the functions that infer
- * and compute. Authors in C++ include opkit/plugin/author.hpp, which fills all of this in;
+ * and compute. Authors in C++ include opkit/op.hpp, which fills all of this in;
  * examples/library/plain_c.c is a library in C.
  *
  * The rules that keep libraries and hosts of different versions working together:
@@ -4528,7 +4528,7 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 // ---- opkit/plugin/author.hpp
-// The one header that the author of an operator library includes. Operators registered in this unit
+// What opkit/op.hpp, the one header that the author of an operator library includes, holds. Operators registered in this unit
 // are the library's; a host loads them with Library::Load (plugin/library.hpp).
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so

@@ -7165,7 +7165,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
  *
  * A library exports one function, opkit_library_entry. It is given the host's table of functions
  * and returns a description of the library: its operators, and for each the functions that infer
- * and compute. Authors in C++ include opkit/plugin/author.hpp, which fills all of this in;
+ * and compute. Authors in C++ include opkit/op.hpp, which fills all of this in;
  * examples/library/plain_c.c is a library in C.
  *
  * The rules that keep libraries and hosts of different versions working together:

@@ -1,4 +1,4 @@
-// The one header that the author of an operator library includes. Operators registered in this unit
+// What opkit/op.hpp, the one header that the author of an operator library includes, holds. Operators registered in this unit
 // are the library's; a host loads them with Library::Load (plugin/library.hpp).
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
