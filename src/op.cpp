@@ -6,6 +6,7 @@
 #include "opkit/op/impl/inference.ipp"
 #include "opkit/op/impl/invoke.ipp"
 #include "opkit/op/impl/kernel_candidates.ipp"
+#include "opkit/op/impl/observer.ipp"
 #include "opkit/op/impl/observers.ipp"
 #include "opkit/op/impl/op_registry.ipp"
 #include "opkit/op/impl/operator_base.ipp"

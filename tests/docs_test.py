@@ -39,7 +39,7 @@ for page in pages:
         checked += 1
         if what == "run":
             with tempfile.TemporaryDirectory() as folder:
-                for copied in ("examples", "single_include"):
+                for copied in ("examples", "include", "single_include"):
                     shutil.copytree(root / copied, pathlib.Path(folder) / copied)
                 quick = code.replace("-O2", "-O0")  # what the compiler optimises is not tested here
                 if subprocess.run(["sh", "-ec", quick], cwd=folder).returncode != 0:

@@ -27,28 +27,27 @@ class RefCounted {
   mutable std::atomic<int64_t> count_{0};
 };
 
-// Regular handle of a RefCounted. Copies may live on different threads; one handle object may not
-// be written from two.
+// Regular handle of a RefCounted. It has no call of std::swap or std::exchange, which every T would
+// make again, with the traits that they ask. Copies may live on different threads; one handle
+// object may not be written from two.
 template <class T>
 class IntrusivePtr {
  public:
   IntrusivePtr() = default;
   explicit IntrusivePtr(T* object) : object_(object) { Retain(); }
   IntrusivePtr(const IntrusivePtr& other) : object_(other.object_) { Retain(); }
-  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
   template <class U>
     requires std::is_convertible_v<U*, T*>
   IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
   // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
   // destroys that.
-  IntrusivePtr& operator=(const IntrusivePtr& other) {
-    IntrusivePtr copy(other);
-    std::swap(object_, copy.object_);
-    return *this;
-  }
+  IntrusivePtr& operator=(const IntrusivePtr& other) { return *this = IntrusivePtr(other); }
   IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
-    IntrusivePtr moved(std::move(other));
-    std::swap(object_, moved.object_);
+    IntrusivePtr moved(static_cast<IntrusivePtr&&>(other));
+    T* const before = object_;
+    object_ = moved.object_;
+    moved.object_ = before;
     return *this;
   }
   ~IntrusivePtr() { Release(); }

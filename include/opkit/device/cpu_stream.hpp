@@ -77,9 +77,7 @@ class CPUStream {
    public:
     // Whether work of the issuer is skipped: for a failure of its own, or of none's.
     bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
-    void Add(uint64_t issuer, std::exception_ptr failure) {
-      list_.emplace_back(issuer, std::move(failure));
-    }
+    void Add(uint64_t issuer, std::exception_ptr failure);
     std::exception_ptr Take(uint64_t issuer);
 
    private:

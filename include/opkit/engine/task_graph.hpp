@@ -90,10 +90,8 @@ class TaskGraph {
     int bytes = 0;
     const detail::TaskRecord record = store_->Store(std::forward<F>(f), &bytes);
     if (bytes > max_bytes_) max_bytes_ = bytes;
-    if (detail::Index(size_) == kBlock * blocks_.size()) {
-      blocks_.emplace_back();
-      blocks_.back().reserve(kBlock);
-    }
+    if (detail::Index(size_) == kBlock * blocks_.size()) [[unlikely]]
+      AddBlock();
     blocks_.back().push_back(record);
     return {size_++};
   }
@@ -116,6 +114,7 @@ class TaskGraph {
  private:
   friend class FrozenTaskGraph;
 
+  OPKIT_COLD void AddBlock();
   [[noreturn]] OPKIT_COLD void ThrowNoTasks(TaskId before, TaskId after) const;
 
   // In blocks, so that a large graph is not copied while it grows.

@@ -30,7 +30,7 @@ class NamedTensors {
   const Tensor& at(std::string_view name) const;
   const Tensor& operator[](std::string_view name) const { return at(name); }
   const Tensor& operator[](size_t position) const;
-  void Add(const std::string& name, const Tensor& tensor) { items_.push_back({name, tensor}); }
+  void Add(const std::string& name, const Tensor& tensor);
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
   size_t size() const { return items_.size(); }
@@ -112,7 +112,7 @@ class Executor : public Observable<Executor> {
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  Impl* const impl_;  // its own
 };
 
 }  // namespace opkit

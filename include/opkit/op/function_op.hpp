@@ -262,8 +262,9 @@ class BasicFunctionOpBuilder {
   }
   // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return Guarded(
-        [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
+    return Guarded([&] {
+      for (const auto& pair : pairs) record_->inplace.push_back(pair);
+    });
   }
   // Its nodes carry a graph, which the functions run; one without is refused.
   BasicFunctionOpBuilder& setIsSubgraphOp() {

@@ -5,29 +5,62 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "opkit/base/error.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// Watches one T (an operator or a net). An exception of Start or Stop is kept as
-// `Observable::last_observer_error` and never reaches the caller of Run.
-template <class T>
-class Observable;
-template <class T>
-class ObserverBase {
+namespace detail {
+
+class ObserverList;
+// An observer of whatever class.
+class AnyObserver {
  public:
-  explicit ObserverBase(T* subject) : subject_(subject) {}
-  virtual ~ObserverBase() = default;
+  explicit AnyObserver(void* subject) : subject_(subject) {}
+  virtual ~AnyObserver() = default;
   virtual void Start() {}
   // Also called when the run failed; `succeeded` tells.
   virtual void Stop(bool succeeded) { static_cast<void>(succeeded); }
-  T* subject() const { return subject_; }
+
+ protected:
+  void* subject_;
+  friend ObserverList;
+};
+
+// The observers of one subject, which it owns. One class for all subjects.
+class ObserverList {
+ public:
+  ObserverList() = default;
+  ObserverList(ObserverList&&) = delete;
+  ~ObserverList();
+
+  void Attach(AnyObserver* observer);
+  // The caller's again; false when it is not attached.
+  bool Detach(const AnyObserver* observer);
+  void Take(ObserverList& other, void* subject);
+  bool empty() const { return !items_; }
+  size_t size() const;
+  std::string error() const;
+  void Start();
+  void Stop(bool succeeded);
 
  private:
-  friend Observable<T>;
-  T* subject_;
+  struct Items;
+  template <class F>
+  void ForEach(F call);
+
+  Items* items_ = nullptr;  // made with the first
+};
+
+}  // namespace detail
+
+// Watches one T (an operator or a net). An exception of Start or Stop is kept as
+// `Observable::last_observer_error` and never reaches the caller of Run.
+template <class T>
+class ObserverBase : public detail::AnyObserver {
+ public:
+  explicit ObserverBase(T* subject) : AnyObserver(subject) {}
+  T* subject() const { return static_cast<T*>(subject_); }
 };
 
 // Base of a class that can be observed. Attaching and detaching may not race with a run.
@@ -39,66 +72,34 @@ class Observable {
 
   // Takes ownership; the pointer returned is the handle to detach it by.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
-    if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
-    if (!observers_) observers_ = std::make_unique<List>();
-    return observers_->items.emplace_back(std::move(observer)).get();
+    observers_.Attach(observer.get());
+    return observer.release();
   }
   // Gives it back; null when it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
-    if (!observers_) return nullptr;
-    auto& items = observers_->items;
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (items[i].get() != observer) continue;
-      std::unique_ptr<ObserverBase<T>> detached = std::move(items[i]);
-      items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
-      return detached;
-    }
-    return nullptr;
+    return std::unique_ptr<ObserverBase<T>>(
+        observers_.Detach(observer) ? const_cast<ObserverBase<T>*>(observer) : nullptr);
   }
   // Takes the observers of `other`, which watch this subject from now on, behind those that are
   // here.
   void TakeObservers(Observable& other) {
-    if (!other.observers_ || &other == this) return;
-    if (!observers_) observers_ = std::make_unique<List>();
-    auto& items = observers_->items;
-    items.reserve(items.size() + other.NumObservers());
-    for (auto& observer : other.observers_->items) {
-      observer->subject_ = static_cast<T*>(this);
-      items.push_back(std::move(observer));
-    }
-    if (!other.observers_->error.empty()) observers_->error.swap(other.observers_->error);
-    other.observers_.reset();
+    observers_.Take(other.observers_, static_cast<T*>(this));
   }
-  size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
+  size_t NumObservers() const { return observers_.size(); }
   // The last exception of an observer; empty when there was none.
-  std::string last_observer_error() const { return observers_ ? observers_->error : ""; }
+  std::string last_observer_error() const { return observers_.error(); }
 
   void StartAllObservers() {
-    if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
+    if (!observers_.empty()) [[unlikely]]
+      observers_.Start();
   }
   void StopAllObservers(bool succeeded) {
-    if (observers_) [[unlikely]]
-      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
+    if (!observers_.empty()) [[unlikely]]
+      observers_.Stop(succeeded);
   }
 
  private:
-  struct List {
-    std::vector<std::unique_ptr<ObserverBase<T>>> items;
-    std::string error;
-  };
-  template <class F>
-  OPKIT_COLD void ForEach(F call) {
-    for (size_t i = 0; i < observers_->items.size(); ++i) {
-      try {
-        call(*observers_->items[i]);
-      } catch (...) {
-        observers_->error = CurrentError().what();
-      }
-    }
-  }
-
-  std::unique_ptr<List> observers_;  // made with the first
+  detail::ObserverList observers_;
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
@@ -119,5 +120,9 @@ class ObserverScope {
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/impl/observer.ipp"
+#endif
 
 #endif  // OPKIT_OP_OBSERVER_HPP_

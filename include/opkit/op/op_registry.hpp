@@ -98,7 +98,7 @@ class OpRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  State* const state_;  // its own
 };
 
 namespace detail {

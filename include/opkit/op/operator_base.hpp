@@ -3,7 +3,6 @@
 #ifndef OPKIT_OP_OPERATOR_BASE_HPP_
 #define OPKIT_OP_OPERATOR_BASE_HPP_
 
-#include <list>
 #include <optional>
 
 #include "opkit/base/index.hpp"
@@ -29,17 +28,16 @@ class PendingTensors {
   const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
   // Moves the outputs to their blobs, and lets go of the copies.
   void Publish();
-  void Clear() { items_ = {}; }
+  void Clear() {
+    if (items_) [[unlikely]]
+      items_ = {};
+  }
   void AppendStorages(RefCountedList& out) const;
 
  private:
-  struct Item {
-    int place;
-    Blob* blob;           // null: a copy of an input
-    uint64_t invocation;  // of a copy
-    Tensor tensor;
-  };
-  std::unique_ptr<std::list<Item>> items_;
+  struct Items;
+  Items& items();
+  IntrusivePtr<RefCounted> items_;  // Items, made with the first
 };
 
 // The memory that a plan sets aside for the operator, or memory of its own that grows to the

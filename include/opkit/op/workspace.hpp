@@ -76,6 +76,7 @@ class Workspace {
  public:
   Workspace() = default;
   Workspace(Workspace&&) = delete;
+  ~Workspace();
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
@@ -83,7 +84,7 @@ class Workspace {
   // Null when there is none.
   Blob* FindBlob(std::string_view name) const {
     const int number = names_.Find(name);
-    return number < 0 ? nullptr : blobs_[detail::Index(number)].get();
+    return number < 0 ? nullptr : blobs_[detail::Index(number)];
   }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const;
@@ -103,7 +104,7 @@ class Workspace {
 
  private:
   NameIndex names_;
-  std::vector<std::unique_ptr<Blob>> blobs_;  // by number; null where one was removed
+  std::vector<Blob*> blobs_;  // its own, by number; null where one was removed
 };
 
 }  // namespace opkit

@@ -109,6 +109,9 @@ OPKIT_INLINE void CPUStream::Serve() {
   }
 }
 
+OPKIT_INLINE void CPUStream::Failures::Add(uint64_t issuer, std::exception_ptr failure) {
+  list_.emplace_back(issuer, std::move(failure));
+}
 OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
   const auto* found = Find(issuer);
   if (!found) found = Find(0);

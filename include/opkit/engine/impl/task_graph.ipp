@@ -75,6 +75,10 @@ OPKIT_INLINE std::string FrozenTaskGraph::Describe() const {
                        state_->replay.ExplainMode()));
 }
 
+OPKIT_INLINE void TaskGraph::AddBlock() {
+  blocks_.emplace_back();
+  blocks_.back().reserve(kBlock);
+}
 OPKIT_INLINE void TaskGraph::ThrowNoTasks(TaskId before, TaskId after) const {
   Throw(ErrorCode::kOutOfRange, "expected two tasks of this graph, which has ", size_,
         ", found tasks ", before.index, " and ", after.index, "; use what Add returned");

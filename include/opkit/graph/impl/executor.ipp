@@ -13,6 +13,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE void NamedTensors::Add(const std::string& name, const Tensor& tensor) {
+  items_.push_back({name, tensor});
+}
 OPKIT_INLINE const Tensor* NamedTensors::find(std::string_view name) const {
   for (const NamedTensor& item : items_)
     if (item.name == name) return &item.tensor;
@@ -379,9 +382,8 @@ class Executor::Impl {
   std::atomic<RunState> run_state_{RunState::kIdle};
 };
 
-OPKIT_INLINE Executor::Executor(Plan plan)
-    : impl_(std::make_unique<Impl>(*this, std::move(plan))) {}
-OPKIT_INLINE Executor::~Executor() = default;
+OPKIT_INLINE Executor::Executor(Plan plan) : impl_(new Impl(*this, std::move(plan))) {}
+OPKIT_INLINE Executor::~Executor() { delete impl_; }
 
 OPKIT_INLINE const Plan& Executor::plan() const { return impl_->plan(); }
 OPKIT_INLINE NamedTensors Executor::Run(const std::vector<NamedTensor>& inputs, Timeout timeout) {

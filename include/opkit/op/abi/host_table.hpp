@@ -20,12 +20,12 @@ namespace detail {
 void WriteLog(LogLevel level, std::string_view op, std::string_view text);
 
 // The reason why the function that this thread runs fails.
-struct HostError {
+struct HostError : RefCounted {
   std::string text;              // given by the operator
   std::string failure;           // given by a function of the host's table
   std::exception_ptr exception;  // the cause of either, if it was thrown in this program
 };
-using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
+using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
 
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();

@@ -48,7 +48,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  State* const state_;  // its own
 };
 
 // True when the operator has a gradient maker.

@@ -144,7 +144,7 @@ struct OpRegistry::State {
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
-OPKIT_INLINE OpRegistry::~OpRegistry() = default;
+OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
 OPKIT_INLINE OpRegistry& OpRegistry::Global() {
   static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
   return *registry;

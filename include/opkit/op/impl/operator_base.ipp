@@ -2,6 +2,8 @@
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
+#include <list>
+
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/operator_base.hpp"
 #ifdef OPKIT_COMPILED
@@ -12,33 +14,47 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
+struct PendingTensors::Items : RefCounted {
+  struct Item {
+    int place;
+    Blob* blob;           // null: a copy of an input
+    uint64_t invocation;  // of a copy
+    Tensor tensor;
+  };
+  std::list<Item> list;  // items stay where they are
+};
+OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
+  if (!items_) items_ = MakeIntrusive<Items>();
+  return static_cast<Items&>(*items_);
+}
+
 OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
   if (!items_) return nullptr;
-  for (Item& item : *items_)
+  for (Items::Item& item : items().list)
     if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
-  if (!items_) items_ = std::make_unique<std::list<Item>>();
-  return &items_->emplace_back(Item{output, blob, 0, std::move(tensor)}).tensor;
+  return &items().list.emplace_back(Items::Item{output, blob, 0, std::move(tensor)}).tensor;
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
   // What was copied before the run, for the constructor or an observer, may have changed since.
   const uint64_t invocation = CurrentInvocation().id;
-  if (!items_) items_ = std::make_unique<std::list<Item>>();
-  for (const Item& item : *items_)
+  std::list<Items::Item>& list = items().list;
+  for (const Items::Item& item : list)
     if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
-  return items_->emplace_back(Item{input, nullptr, invocation, make()}).tensor;
+  return list.emplace_back(Items::Item{input, nullptr, invocation, make()}).tensor;
 }
 OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  for (Item& item : *items_)
+  for (Items::Item& item : items().list)
     if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
 OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
-  for (const Item& item : *items_) out.push_back(item.tensor.storage());
+  for (const Items::Item& item : static_cast<const Items&>(*items_).list)
+    out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {

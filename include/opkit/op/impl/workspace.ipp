@@ -18,21 +18,24 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
         ", but is read as ", wanted, " (names as the compiler mangles them)");
 }
 
+OPKIT_INLINE Workspace::~Workspace() {
+  for (Blob* blob : blobs_) delete blob;
+}
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
   const size_t number = detail::Index(names_.Add(name));
-  if (number == blobs_.size()) blobs_.emplace_back();
-  std::unique_ptr<Blob>& blob = blobs_[number];
-  if (!blob) blob = std::make_unique<Blob>(name);
-  return blob.get();
+  if (number == blobs_.size()) blobs_.push_back(nullptr);
+  Blob*& blob = blobs_[number];
+  if (!blob) blob = new Blob(name);
+  return blob;
 }
 OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
   if (!FindBlob(name)) return false;
-  blobs_[detail::Index(names_.Find(name))].reset();
+  delete std::exchange(blobs_[detail::Index(names_.Find(name))], nullptr);
   return true;
 }
 OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
   std::vector<std::string> names;
-  for (const auto& blob : blobs_)
+  for (const Blob* blob : blobs_)
     if (blob) names.push_back(blob->name());
   std::sort(names.begin(), names.end());
   return names;

@@ -19,8 +19,8 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   // These inputs and outputs have one shape. The names of both are mixed: a negative place stands
   // for a name of the other list.
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
-  void AddRule(UniqueFunction<void(InferenceContext&)> rule) { rules_.push_back(std::move(rule)); }
-  void AddInplace(int input, int output) { inplace_.emplace_back(input, output); }
+  void AddRule(UniqueFunction<void(InferenceContext&)> rule);
+  void AddInplace(int input, int output);
   // The element types of a kernel, besides those of the kernels before it.
   void AddElementTypes(std::initializer_list<DType> dtypes);
   void AddProblem(std::string_view what);

@@ -14,7 +14,7 @@ struct GradientRegistry::State {
   std::map<std::string, GradientRegistration> gradients;
 };
 OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
-OPKIT_INLINE GradientRegistry::~GradientRegistry() = default;
+OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
 OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
   static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
   return *registry;

@@ -91,6 +91,12 @@ OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
     InferSameShape(schema, context, ins, outs);
   });
 }
+OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
+  rules_.push_back(std::move(rule));
+}
+OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
+  inplace_.emplace_back(input, output);
+}
 OPKIT_INLINE void TypedSchema::AddElementTypes(std::initializer_list<DType> dtypes) {
   for (DType dtype : dtypes)
     if (!std::ranges::count(element_types_, dtype)) element_types_.push_back(dtype);
