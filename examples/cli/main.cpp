@@ -20,12 +20,13 @@ constexpr const char* kFooter = R"(Examples:
   opkit ops Conv                                   how an operator is used
   opkit lib libmy_ops.so                           what an operator library holds
   opkit check libmy_ops.so                         what is wrong with its operators
+  opkit trace diff before.json after.json          which operators got slower
   opkit run model.onnx --random --library libmy_ops.so
 
 Exit codes:
   0  done
-  1  a run failed: an operator reported an error, a check found something, or
-     memory ran out
+  1  a run failed: an operator reported an error, a check found something,
+     memory ran out, or an operator is slower than --fail-above allows
   2  the command line is wrong
   3  a file cannot be read or written, or is not what it should be
   4  the model cannot be run: an operator or opset that is not supported, or no
@@ -106,6 +107,7 @@ int Main(int argc, char** argv) {
   AddOpsCommand(program);
   AddLibCommand(program);
   AddCheckCommand(program);
+  AddTraceCommand(program);
   try {
     Run(program, argc, argv);
     return 0;

@@ -65,6 +65,7 @@ void AddInspectCommand(CLI::App& program);
 void AddOpsCommand(CLI::App& program);
 void AddLibCommand(CLI::App& program);
 void AddCheckCommand(CLI::App& program);
+void AddTraceCommand(CLI::App& program);
 
 }  // namespace cli
 

@@ -8,6 +8,7 @@
 #include "file.hpp"
 #include "model.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/graph/run_profile.hpp"
 #include "opkit/interop/npy.hpp"
 #include "opkit/profile/machine_peak.hpp"
 #include "opkit/profile/profiler.hpp"
@@ -25,6 +26,7 @@ struct RunCommand {
   ModelOptions model;
   std::optional<std::string> output_dir, profile, report;
   std::vector<std::string> counters;
+  bool critical_path = false;
   int repeat = 1;
   bool random = false, table = false;
 };
@@ -123,7 +125,7 @@ void RunModel(RunCommand& command) {
   if (command.output_dir) MakeFolder(*command.output_dir);  // before work is done in vain
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
-  if (command.profile || command.report)
+  if (command.profile || command.report || command.critical_path)
     FailWith(ExitCode::kUsage, "", [&] {
       Profiler::Start({.shapes = true, .memory = true, .counters = command.counters});
     });
@@ -144,6 +146,8 @@ void RunModel(RunCommand& command) {
     const NetBenchmark nodes = TimeNodes(executor, std::min(command.repeat, kMostRuns));
     WriteFile("-", "\n" + ToString(nodes));
   }
+  if (command.critical_path)
+    WriteFile("-", "\n" + ToString(ProfileOfRun(executor.plan(), Profiler::Read())));
   if (command.repeat > 1)
     std::fprintf(stderr, "%d runs on %d threads: median %s ms, %s to %s\n", command.repeat,
                  NumThreads(), Fixed(times.Percentile(50), 3).c_str(),
@@ -167,6 +171,8 @@ void AddRunCommand(CLI::App& program) {
       ->option_text("N=1");
   app->add_flag("--table", command->table,
                 "Also prints how long each node takes, and at what rate");
+  app->add_flag("--critical-path", command->critical_path,
+                "Also prints the chain of nodes that the last run's time was made of");
   app->add_option("--profile", command->profile,
                   "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or as "
                   "Perfetto's own, smaller, where the name ends with .pftrace")

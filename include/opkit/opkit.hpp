@@ -27,6 +27,7 @@
 #include "opkit/engine/task_group.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
+#include "opkit/profile/profile_diff.hpp"
 #include "opkit/profile/profiler.hpp"
 
 #include "opkit/op/create_operator.hpp"

@@ -1,2 +1,3 @@
-// Graphs as JSON text and back, compiled once: opkit::json.
+// Graphs as JSON text and back, and traces that are compared, compiled once: opkit::json.
 #include "opkit/interop/impl/json.ipp"
+#include "opkit/interop/impl/trace_times.ipp"

@@ -165,6 +165,44 @@ class Run(Cli):
         self.refuses(BAD_FILE, ["run", self.affine(), "--random", "--profile", "no/trace.json"],
                      "no/trace.json")
 
+    def trace(self, name, **times):
+        """A trace of another program with events of these durations, in microseconds."""
+        return self.write(name, json.dumps([
+            {"name": event, "ph": "X", "ts": 0, "dur": time}
+            for event, list_of_times in times.items() for time in list_of_times]))
+
+    def test_compares_traces(self):
+        before = self.trace("before.json", Add=range(10, 30), Conv=range(50, 70))
+        after = self.trace("after.json", Add=range(10, 30), Conv=range(60, 80))
+        rows = self.opkit("trace", "diff", before, after).splitlines()
+        self.assertEqual([row.split()[:2] for row in rows[1:]],
+                         [["Conv", "slower"], ["Add", "same"]])
+        diff = json.loads(self.opkit("trace", "diff", before, after, "--json"))
+        self.assertAlmostEqual(diff["rows"][0]["change"], 10 / 59.5, places=4)
+        self.opkit("trace", "diff", before, after, "--fail-above", 20)
+        self.opkit("trace", "diff", before, after, "--fail-above", 10, code=RUN_FAILED)
+        self.assertIn("slower by more than 10 %: Conv", self.stderr)
+        self.opkit("trace", "diff", after, before, "--fail-above", 10)
+        self.refuses(BAD_FILE, ["trace", "diff", before, "absent.json"], "absent.json")
+        self.refuses(BAD_FILE, ["trace", "diff", before, self.affine()], "no Chrome trace")
+        self.refuses(USAGE, ["trace", "diff", before], "AFTER")
+        self.refuses(USAGE, ["trace"], "opkit trace --help")
+        self.refuses(USAGE, ["trace", "diff", before, after, "--significance", 2], "significance")
+
+    def test_compares_traces_of_its_own_by_node(self):
+        for name in "before.json", "after.json":
+            self.opkit("run", self.affine(), "--random", "--repeat", 3, "--profile", name)
+        diff = json.loads(self.opkit("trace", "diff", "before.json", "after.json", "--by-node",
+                                     "--json"))
+        runs = {row["name"]: (row["runs_before"], row["runs_after"]) for row in diff["rows"]}
+        self.assertEqual(runs["Add (adds)"], (3, 3))
+        self.assertEqual(runs["Executor::Run"], (3, 3))
+
+    def test_prints_the_critical_path(self):
+        out = self.opkit("run", self.affine(), "--random", "--critical-path")
+        self.assertRegex(out, r"critical path of 3 nodes")
+        self.assertRegex(out, r"(?m)^Add \(adds\) ")
+
     def test_what_is_counted_of_each_operator(self):
         self.opkit("run", self.affine(), "--random", "--profile", "trace.json", "--counters",
                    "task_clock,page_faults")

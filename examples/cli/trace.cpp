@@ -1,0 +1,70 @@
+// opkit trace: what to do with the traces that `opkit run --profile` writes.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "file.hpp"
+#include "opkit/interop/trace_times.hpp"
+#include "program.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+struct DiffCommand {
+  std::string before, after;
+  bool by_node = false, json = false;
+  double significance = 0.01;
+  std::optional<double> fail_above;  // percent
+};
+
+void Diff(const DiffCommand& command) {
+  ProfileDiff diff = FailWith(ExitCode::kBadFile, "", [&] {
+    return CompareTimes(ReadTraceTimes(command.before, command.by_node),
+                        ReadTraceTimes(command.after, command.by_node), command.significance);
+  });
+  if (command.json) {
+    WriteFile("-", ToJson(diff) + "\n");
+  } else {
+    for (ProfileDiffRow& row : diff.rows) row.name = Printable(row.name);
+    WriteFile("-", ToString(diff));
+  }
+  if (!command.fail_above) return;
+  std::string slower;
+  for (const ProfileDiffRow& row : diff.rows)
+    if (row.verdict == ProfileDiffRow::Verdict::kSlower && 100 * row.change > *command.fail_above)
+      slower += (slower.empty() ? "" : ", ") + row.name;
+  if (!slower.empty())
+    throw Failure(ExitCode::kRunFailed,
+                  StrCat("slower by more than ", *command.fail_above, " %: ", slower));
+}
+
+}  // namespace
+
+void AddTraceCommand(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("trace", "Compare traces of runs");
+  app->require_subcommand(1);
+  auto command = std::make_shared<DiffCommand>();
+  CLI::App* diff = app->add_subcommand("diff", "Which operators got slower from trace to trace");
+  diff->add_option("BEFORE", command->before, "A trace as JSON")->required()->option_text(" ");
+  diff->add_option("AFTER", command->after, "Another one")->required()->option_text(" ");
+  diff->add_flag("--by-node", command->by_node, "A row for each node, not for each operator");
+  diff->add_option("--significance", command->significance,
+                   "How likely a difference may be that is none")
+      ->check(CLI::Range(1e-9, 0.5))
+      ->option_text("P=0.01");
+  diff->add_option("--fail-above", command->fail_above,
+                   "Ends with code 1 where something is significantly slower, by more than this")
+      ->option_text("PERCENT");
+  diff->add_flag("--json", command->json, "JSON instead of a table");
+  diff->footer(
+      "Times are compared by their medians, and by the Mann-Whitney test, corrected for the\n"
+      "number of rows. Some ten runs of each side are needed, in turns if the machine is busy.\n\n"
+      "Examples:\n"
+      "  opkit run model.onnx --random --repeat 50 --profile before.json\n"
+      "  opkit run model.onnx --random --repeat 50 --backends reference --profile after.json\n"
+      "  opkit trace diff before.json after.json --by-node");
+  diff->callback([command] { Diff(*command); });
+}
+
+}  // namespace cli

@@ -1,0 +1,162 @@
+// The comparison of two recordings.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "opkit/base/strings.hpp"
+#include "opkit/profile/json_text.hpp"
+#include "opkit/profile/mann_whitney.hpp"
+#include "opkit/profile/nesting.hpp"
+#include "opkit/profile/profile_diff.hpp"
+#include "opkit/profile/text_columns.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node) {
+  std::map<std::string, std::vector<double>> times;
+  detail::PerName<std::vector<double>*> known;
+  for (const ProfileSpan& span : profile.spans) {
+    // A part of a task is its run; parts of other invocations are in their own span.
+    if (span.open || (span.adopted && span.kind != InvocationKind::kTask)) continue;
+    const uint32_t node = by_node ? span.node : 0;
+    std::vector<double>*& list = known.Of(span, node);
+    if (!list)
+      list = &times[DisplayName(span) + (node != 0 ? StrCat(" (", InternedName(node), ")") : "")];
+    list->push_back(static_cast<double>((std::max)(span.end, span.completed) - span.begin));
+  }
+  std::vector<NamedTimes> out;
+  for (auto& [name, list] : times) out.push_back({name, std::move(list)});
+  return out;
+}
+
+namespace detail {
+
+inline double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+inline const char* VerdictText(ProfileDiffRow::Verdict verdict) {
+  using Verdict = ProfileDiffRow::Verdict;
+  switch (verdict) {
+    case Verdict::kSlower:
+      return "slower";
+    case Verdict::kFaster:
+      return "faster";
+    case Verdict::kTooFew:
+      return "too few runs";
+    case Verdict::kNew:
+      return "new";
+    case Verdict::kGone:
+      return "gone";
+    default:
+      return "same";
+  }
+}
+
+// Each p times the number of those that are not smaller, and no smaller than the p before it.
+inline void CorrectForComparisons(std::vector<ProfileDiffRow*> rows) {
+  std::sort(rows.begin(), rows.end(),
+            [](const ProfileDiffRow* a, const ProfileDiffRow* b) { return a->p < b->p; });
+  double least = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    least = (std::max)(least, rows[i]->p * static_cast<double>(rows.size() - i));
+    rows[i]->p = (std::min)(least, 1.0);
+  }
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
+                                      const std::vector<NamedTimes>& after, double significance) {
+  using Verdict = ProfileDiffRow::Verdict;
+  if (!(significance > 0 && significance < 1))
+    Throw(ErrorCode::kInvalidArgument, "a significance lies between 0 and 1, and is not ",
+          significance);
+  struct Pair {
+    std::vector<double> before, after;
+  };
+  std::map<std::string, Pair> pairs;
+  const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (const NamedTimes& one : before) append(pairs[one.name].before, one.times);
+  for (const NamedTimes& one : after) append(pairs[one.name].after, one.times);
+
+  ProfileDiff diff;
+  diff.rows.reserve(pairs.size());
+  std::vector<ProfileDiffRow*> compared;
+  for (const auto& [name, pair] : pairs) {
+    if (pair.before.empty() && pair.after.empty()) continue;
+    ProfileDiffRow& row = diff.rows.emplace_back();
+    row.name = name;
+    row.runs_before = static_cast<int64_t>(pair.before.size());
+    row.runs_after = static_cast<int64_t>(pair.after.size());
+    row.median_before = detail::Median(pair.before);
+    row.median_after = detail::Median(pair.after);
+    if (row.runs_before == 0 || row.runs_after == 0) {
+      row.verdict = row.runs_before == 0 ? Verdict::kNew : Verdict::kGone;
+      continue;
+    }
+    if (row.median_before > 0) row.change = row.median_after / row.median_before - 1;
+    row.p = MannWhitneyTest(pair.before, pair.after).p;
+    compared.push_back(&row);
+  }
+  detail::CorrectForComparisons(compared);
+  for (ProfileDiffRow* row : compared) {
+    const double least = SmallestMannWhitneyP(row->runs_before, row->runs_after);
+    if (row->p <= significance && row->median_after != row->median_before)
+      row->verdict = row->median_after > row->median_before ? Verdict::kSlower : Verdict::kFaster;
+    else if (least * static_cast<double>(compared.size()) > significance)
+      row->verdict = Verdict::kTooFew;
+  }
+  const auto cost = [](const ProfileDiffRow& row) {
+    return static_cast<double>((std::max)(row.runs_after, row.runs_before)) *
+           (row.median_after - row.median_before);
+  };
+  std::stable_sort(
+      diff.rows.begin(), diff.rows.end(),
+      [&](const ProfileDiffRow& a, const ProfileDiffRow& b) { return cost(a) > cost(b); });
+  return diff;
+}
+
+OPKIT_INLINE std::string ToString(const ProfileDiff& diff) {
+  std::vector<std::vector<std::string>> lines = {
+      {"name", "verdict", "runs", "after", "median us", "after", "change", "p"}};
+  for (const ProfileDiffRow& row : diff.rows) {
+    const bool both = row.runs_before > 0 && row.runs_after > 0;
+    char change[32] = "", p[32] = "";
+    if (both) {
+      std::snprintf(change, sizeof change, "%+.1f %%", 100 * row.change);
+      std::snprintf(p, sizeof p, row.p < 0.001 ? "%.1e" : "%.3f", row.p);
+    }
+    lines.push_back({row.name, detail::VerdictText(row.verdict), StrCat(row.runs_before),
+                     StrCat(row.runs_after),
+                     row.runs_before > 0 ? detail::Microseconds(row.median_before) : "",
+                     row.runs_after > 0 ? detail::Microseconds(row.median_after) : "", change, p});
+  }
+  return detail::AlignColumns(lines, 2);
+}
+
+OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
+  std::string out = "{\"rows\": [";
+  for (const ProfileDiffRow& row : diff.rows) {
+    out += out.back() == '[' ? "{\"name\": " : ", {\"name\": ";
+    detail::AppendJsonString(out, row.name);
+    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after,
+                  ", \"median_before_ns\": ", row.median_before,
+                  ", \"median_after_ns\": ", row.median_after);
+    out += StrCat(", \"change\": ", row.change, ", \"p\": ", row.p, ", \"verdict\": \"",
+                  detail::VerdictText(row.verdict), "\"}");
+  }
+  return out + "]}";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
