@@ -643,7 +643,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 1
+#define OPKIT_ABI_MINOR 2
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -829,6 +829,9 @@ typedef struct opkit_call {
 /* What remembers that an operator is not finished: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
+/* Since 1.2. An operator that runs beside its caller: see opkit_host.invoke_async. */
+typedef struct opkit_pending opkit_pending;
+
 /* Room for the host, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
@@ -900,6 +903,16 @@ struct opkit_host {
    * before forward returns. Written to *tensor, and where the call has its output. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
+
+  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke only
+   * issues work on a stream, so does this. What is written to *pending lasts as long as the call. */
+  opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
+                               const opkit_tensor* inputs, uint64_t num_outputs,
+                               const opkit_tensor* outputs, uint64_t num_attrs,
+                               const opkit_attr* const* attrs, opkit_pending** pending);
+  /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
+   * host waits for, and its failure is the function's. */
+  opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 };
 
 /* The implementation of an operator for a type of device. */
@@ -1116,28 +1129,27 @@ class RefCounted {
   mutable std::atomic<int64_t> count_{0};
 };
 
-// Regular handle of a RefCounted. Copies may live on different threads; one handle object may not
-// be written from two.
+// Regular handle of a RefCounted. It has no call of std::swap or std::exchange, which every T would
+// make again, with the traits that they ask. Copies may live on different threads; one handle
+// object may not be written from two.
 template <class T>
 class IntrusivePtr {
  public:
   IntrusivePtr() = default;
   explicit IntrusivePtr(T* object) : object_(object) { Retain(); }
   IntrusivePtr(const IntrusivePtr& other) : object_(other.object_) { Retain(); }
-  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
   template <class U>
     requires std::is_convertible_v<U*, T*>
   IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
   // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
   // destroys that.
-  IntrusivePtr& operator=(const IntrusivePtr& other) {
-    IntrusivePtr copy(other);
-    std::swap(object_, copy.object_);
-    return *this;
-  }
+  IntrusivePtr& operator=(const IntrusivePtr& other) { return *this = IntrusivePtr(other); }
   IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
-    IntrusivePtr moved(std::move(other));
-    std::swap(object_, moved.object_);
+    IntrusivePtr moved(static_cast<IntrusivePtr&&>(other));
+    T* const before = object_;
+    object_ = moved.object_;
+    moved.object_ = before;
     return *this;
   }
   ~IntrusivePtr() { Release(); }
@@ -3514,8 +3526,24 @@ class OpAdoption {
   opkit_scope scope_{};
 };
 
+// An operator that OpResource::invoke_async has begun. Valid during the call.
+class OpPending {
+ public:
+  OpPending(const opkit_call* call, opkit_pending* pending) : call_(call), pending_(pending) {}
+  // Returns when it has ended; meanwhile the thread runs other work of the host's. Error: the one
+  // that it failed with.
+  void Wait() const {
+    if (const opkit_status status = call_->host->wait(call_, pending_); status != OPKIT_OK)
+      detail::ThrowHostFailure(call_->host, status);
+  }
+
+ private:
+  const opkit_call* call_;
+  opkit_pending* pending_;
+};
+
 // A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), temporary() and random().
+// thread of the call, except invoke(), invoke_async(), temporary() and random().
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -3650,16 +3678,39 @@ class OpResource {
               std::span<const OpTensor> outputs, const Arguments& args = {}) const {
     const std::string name(op);
     const detail::AbiAttributes attributes(args);
-    const auto views = [](std::span<const OpTensor> tensors) {
-      return tensors.empty() ? nullptr : &tensors.data()->view();
-    };
-    Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
-                         views(outputs), attributes.size(), attributes.data()));
+    Check(host()->invoke(call_, name.c_str(), inputs.size(), Views(inputs), outputs.size(),
+                         Views(outputs), attributes.size(), attributes.data()));
   }
   void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
               std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
            args);
+  }
+  // The same on the host's threads, beside the caller's own code; a pool of one thread runs it at
+  // once, a stream at its place. Its Error is that of Wait, or of the operator where nobody waits:
+  // it has ended before the operator does. Errors, of this call: as invoke for what is wrong before
+  // it runs; kUnsupported in a program of an older ABI.
+  //
+  //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
+  //   …
+  //   sum.Wait();
+  OpPending invoke_async(std::string_view op, std::span<const OpTensor> inputs,
+                         std::span<const OpTensor> outputs, const Arguments& args = {}) const {
+    if (!OPKIT_ABI_HAS(host(), wait))
+      Throw(ErrorCode::kUnsupported, "invoke_async needs ABI 1.2; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    const std::string name(op);
+    const detail::AbiAttributes attributes(args);
+    opkit_pending* pending = nullptr;
+    Check(host()->invoke_async(call_, name.c_str(), inputs.size(), Views(inputs), outputs.size(),
+                               Views(outputs), attributes.size(), attributes.data(), &pending));
+    return OpPending(call_, pending);
+  }
+  OpPending invoke_async(std::string_view op, std::initializer_list<OpTensor> inputs,
+                         std::initializer_list<OpTensor> outputs,
+                         const Arguments& args = {}) const {
+    return invoke_async(op, std::span(inputs.begin(), inputs.size()),
+                        std::span(outputs.begin(), outputs.size()), args);
   }
 
  private:
@@ -3671,6 +3722,9 @@ class OpResource {
     launch([n, f = std::move(f), grain, host = host()]() mutable {
       detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
     });
+  }
+  static const opkit_tensor* Views(std::span<const OpTensor> tensors) {
+    return tensors.empty() ? nullptr : &tensors.data()->view();
   }
   const opkit_host* host() const { return call_->host; }
   void Check(opkit_status status) const {
@@ -4402,8 +4456,9 @@ class BasicFunctionOpBuilder {
   }
   // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return Guarded(
-        [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
+    return Guarded([&] {
+      for (const auto& pair : pairs) record_->inplace.push_back(pair);
+    });
   }
   // Its nodes carry a graph, which the functions run; one without is refused.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
@@ -6623,9 +6678,7 @@ class CPUStream {
    public:
     // Whether work of the issuer is skipped: for a failure of its own, or of none's.
     bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
-    void Add(uint64_t issuer, std::exception_ptr failure) {
-      list_.emplace_back(issuer, std::move(failure));
-    }
+    void Add(uint64_t issuer, std::exception_ptr failure);
     std::exception_ptr Take(uint64_t issuer);
 
    private:
@@ -7492,12 +7545,12 @@ namespace detail {
 void WriteLog(LogLevel level, std::string_view op, std::string_view text);
 
 // The reason why the function that this thread runs fails.
-struct HostError {
+struct HostError : RefCounted {
   std::string text;              // given by the operator
   std::string failure;           // given by a function of the host's table
   std::exception_ptr exception;  // the cause of either, if it was thrown in this program
 };
-using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
+using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
 
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
@@ -8580,7 +8633,7 @@ class OpRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  State* const state_;  // its own
 };
 
 namespace detail {
@@ -8658,23 +8711,57 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Watches one T (an operator or a net). An exception of Start or Stop is kept as
-// `Observable::last_observer_error` and never reaches the caller of Run.
-template <class T>
-class Observable;
-template <class T>
-class ObserverBase {
+namespace detail {
+
+class ObserverList;
+// An observer of whatever class.
+class AnyObserver {
  public:
-  explicit ObserverBase(T* subject) : subject_(subject) {}
-  virtual ~ObserverBase() = default;
+  explicit AnyObserver(void* subject) : subject_(subject) {}
+  virtual ~AnyObserver() = default;
   virtual void Start() {}
   // Also called when the run failed; `succeeded` tells.
   virtual void Stop(bool succeeded) { static_cast<void>(succeeded); }
-  T* subject() const { return subject_; }
+
+ protected:
+  void* subject_;
+  friend ObserverList;
+};
+
+// The observers of one subject, which it owns. One class for all subjects.
+class ObserverList {
+ public:
+  ObserverList() = default;
+  ObserverList(ObserverList&&) = delete;
+  ~ObserverList();
+
+  void Attach(AnyObserver* observer);
+  // The caller's again; false when it is not attached.
+  bool Detach(const AnyObserver* observer);
+  void Take(ObserverList& other, void* subject);
+  bool empty() const { return !items_; }
+  size_t size() const;
+  std::string error() const;
+  void Start();
+  void Stop(bool succeeded);
 
  private:
-  friend Observable<T>;
-  T* subject_;
+  struct Items;
+  template <class F>
+  void ForEach(F call);
+
+  Items* items_ = nullptr;  // made with the first
+};
+
+}  // namespace detail
+
+// Watches one T (an operator or a net). An exception of Start or Stop is kept as
+// `Observable::last_observer_error` and never reaches the caller of Run.
+template <class T>
+class ObserverBase : public detail::AnyObserver {
+ public:
+  explicit ObserverBase(T* subject) : AnyObserver(subject) {}
+  T* subject() const { return static_cast<T*>(subject_); }
 };
 
 // Base of a class that can be observed. Attaching and detaching may not race with a run.
@@ -8686,66 +8773,34 @@ class Observable {
 
   // Takes ownership; the pointer returned is the handle to detach it by.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
-    if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
-    if (!observers_) observers_ = std::make_unique<List>();
-    return observers_->items.emplace_back(std::move(observer)).get();
+    observers_.Attach(observer.get());
+    return observer.release();
   }
   // Gives it back; null when it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
-    if (!observers_) return nullptr;
-    auto& items = observers_->items;
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (items[i].get() != observer) continue;
-      std::unique_ptr<ObserverBase<T>> detached = std::move(items[i]);
-      items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
-      return detached;
-    }
-    return nullptr;
+    return std::unique_ptr<ObserverBase<T>>(
+        observers_.Detach(observer) ? const_cast<ObserverBase<T>*>(observer) : nullptr);
   }
   // Takes the observers of `other`, which watch this subject from now on, behind those that are
   // here.
   void TakeObservers(Observable& other) {
-    if (!other.observers_ || &other == this) return;
-    if (!observers_) observers_ = std::make_unique<List>();
-    auto& items = observers_->items;
-    items.reserve(items.size() + other.NumObservers());
-    for (auto& observer : other.observers_->items) {
-      observer->subject_ = static_cast<T*>(this);
-      items.push_back(std::move(observer));
-    }
-    if (!other.observers_->error.empty()) observers_->error.swap(other.observers_->error);
-    other.observers_.reset();
+    observers_.Take(other.observers_, static_cast<T*>(this));
   }
-  size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
+  size_t NumObservers() const { return observers_.size(); }
   // The last exception of an observer; empty when there was none.
-  std::string last_observer_error() const { return observers_ ? observers_->error : ""; }
+  std::string last_observer_error() const { return observers_.error(); }
 
   void StartAllObservers() {
-    if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
+    if (!observers_.empty()) [[unlikely]]
+      observers_.Start();
   }
   void StopAllObservers(bool succeeded) {
-    if (observers_) [[unlikely]]
-      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
+    if (!observers_.empty()) [[unlikely]]
+      observers_.Stop(succeeded);
   }
 
  private:
-  struct List {
-    std::vector<std::unique_ptr<ObserverBase<T>>> items;
-    std::string error;
-  };
-  template <class F>
-  OPKIT_COLD void ForEach(F call) {
-    for (size_t i = 0; i < observers_->items.size(); ++i) {
-      try {
-        call(*observers_->items[i]);
-      } catch (...) {
-        observers_->error = CurrentError().what();
-      }
-    }
-  }
-
-  std::unique_ptr<List> observers_;  // made with the first
+  detail::ObserverList observers_;
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
@@ -8841,6 +8896,7 @@ class Workspace {
  public:
   Workspace() = default;
   Workspace(Workspace&&) = delete;
+  ~Workspace();
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
@@ -8848,7 +8904,7 @@ class Workspace {
   // Null when there is none.
   Blob* FindBlob(std::string_view name) const {
     const int number = names_.Find(name);
-    return number < 0 ? nullptr : blobs_[detail::Index(number)].get();
+    return number < 0 ? nullptr : blobs_[detail::Index(number)];
   }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const;
@@ -8868,7 +8924,7 @@ class Workspace {
 
  private:
   NameIndex names_;
-  std::vector<std::unique_ptr<Blob>> blobs_;  // by number; null where one was removed
+  std::vector<Blob*> blobs_;  // its own, by number; null where one was removed
 };
 
 }  // namespace opkit
@@ -8897,17 +8953,16 @@ class PendingTensors {
   const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
   // Moves the outputs to their blobs, and lets go of the copies.
   void Publish();
-  void Clear() { items_ = {}; }
+  void Clear() {
+    if (items_) [[unlikely]]
+      items_ = {};
+  }
   void AppendStorages(RefCountedList& out) const;
 
  private:
-  struct Item {
-    int place;
-    Blob* blob;           // null: a copy of an input
-    uint64_t invocation;  // of a copy
-    Tensor tensor;
-  };
-  std::unique_ptr<std::list<Item>> items_;
+  struct Items;
+  Items& items();
+  IntrusivePtr<RefCounted> items_;  // Items, made with the first
 };
 
 // The memory that a plan sets aside for the operator, or memory of its own that grows to the
@@ -10037,7 +10092,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  State* const state_;  // its own
 };
 
 // True when the operator has a gradient maker.
@@ -11910,6 +11965,9 @@ OPKIT_INLINE void CPUStream::Serve() {
   }
 }
 
+OPKIT_INLINE void CPUStream::Failures::Add(uint64_t issuer, std::exception_ptr failure) {
+  list_.emplace_back(issuer, std::move(failure));
+}
 OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
   const auto* found = Find(issuer);
   if (!found) found = Find(0);
@@ -12814,6 +12872,20 @@ struct InvokedOperator : RefCounted {
   std::vector<bool> present;
   const void* stream;
   ResolvedOperator resolved;
+  // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
+  std::atomic<bool> busy{false};
+};
+
+// An operator that runs beside its caller.
+struct PendingInvoke : RefCounted {
+  ThreadPool& pool = ThreadPool::Current();
+  Latch done{1};
+  std::exception_ptr failure;  // before the latch opens
+  bool told = false;           // the caller has waited for it
+
+  void Wait() {
+    if (!done.done()) pool.Wait(done);
+  }
 };
 
 // Adds `term` to `target`, element by element; both are dense.
@@ -12897,6 +12969,7 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // until launched work has run: a library's code
   OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
   OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
@@ -12909,6 +12982,16 @@ struct ResourceState {
     if (late) return add(late->memory);
     used = true;
     add(memory);
+  }
+  // Returns when nothing runs beside the function any more; the first failure that nobody was told.
+  std::exception_ptr AwaitPending() noexcept {
+    std::exception_ptr failure;
+    for (const auto& one : pending) {
+      one->Wait();
+      if (!one->told && !failure) failure = one->failure;
+    }
+    pending.clear();
+    return failure;
   }
   // Called when the function of `run` has returned: hands the memory that it was given over to the
   // run.
@@ -12965,7 +13048,7 @@ OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
-  if (!slot) slot = std::make_unique<HostError>();
+  if (!slot) slot = MakeIntrusive<HostError>();
   return *slot;
 }
 
@@ -13158,8 +13241,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                                Device device, const void* stream) {
     std::vector<bool> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
-      if (known->stream == stream && known->op == op && known->args == args &&
-          known->present == present &&
+      if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
+          known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known;
     const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
@@ -13168,10 +13251,11 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     state.invoked.push_back(made);
     return made;
   }
+  // Where nothing is issued and `pending` is not null, a thread of the pool runs it.
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
                              const opkit_tensor* inputs, uint64_t num_outputs,
                              const opkit_tensor* outputs, uint64_t num_attrs,
-                             const opkit_attr* const* attrs) {
+                             const opkit_attr* const* attrs, PendingInvoke* pending) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
@@ -13184,13 +13268,77 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       const Device device = state.launch && state.asynchronous ? Device{} : state.device;
       IntrusivePtr<InvokedOperator> invoked = Resolve(
           state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
-      if (!call->asynchronous)
+      if (pending && !call->asynchronous && pending->pool.threads() > 1)
+        RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
+      else if (!call->asynchronous)
         RunInto(*invoked, ins, outs);
       else if (is_native)
         on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
       else
         state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
                                      outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
+    });
+  }
+
+  static opkit_status InvokeNow(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                const opkit_tensor* inputs, uint64_t num_outputs,
+                                const opkit_tensor* outputs, uint64_t num_attrs,
+                                const opkit_attr* const* attrs) {
+    return Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, nullptr);
+  }
+  static void RunBeside(ResourceState& state, IntrusivePtr<InvokedOperator> invoked,
+                        std::vector<Tensor> ins, std::vector<Tensor> outs, PendingInvoke* pending) {
+    const IntrusivePtr<PendingInvoke> kept(pending);
+    state.pending.push_back(kept);
+    state.used = true;
+    invoked->busy.store(true, std::memory_order_relaxed);  // the pool's queue publishes it
+    try {
+      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)] {
+        try {
+          RunInto(*invoked, ins, outs);
+        } catch (...) {
+          kept->failure = std::current_exception();
+        }
+        invoked->busy.store(false, std::memory_order_release);
+        kept->done.CountDown();
+      });
+    } catch (...) {
+      state.pending.pop_back();
+      invoked->busy.store(false, std::memory_order_relaxed);
+      throw;
+    }
+  }
+  static opkit_status InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                  const opkit_tensor* inputs, uint64_t num_outputs,
+                                  const opkit_tensor* outputs, uint64_t num_attrs,
+                                  const opkit_attr* const* attrs, opkit_pending** handle) {
+    IntrusivePtr<PendingInvoke> pending;
+    const opkit_status made = AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
+      *handle = nullptr;
+      pending = MakeIntrusive<PendingInvoke>();
+    });
+    if (made != OPKIT_OK) return made;
+    const opkit_status status =
+        Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, pending.get());
+    if (status != OPKIT_OK) return status;
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (state.pending.empty() || state.pending.back() != pending) {  // it has run, or is issued
+        pending->done.CountDown();
+        state.pending.push_back(pending);
+        state.used = true;
+      }
+      *handle = reinterpret_cast<opkit_pending*>(pending.get());
+    });
+  }
+  static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
+    return AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
+      pending->Wait();
+      pending->told = true;
+      if (pending->failure) std::rethrow_exception(pending->failure);
     });
   }
 
@@ -13260,7 +13408,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &Temporary,
                                      &ParallelFor,
                                      &Launch,
-                                     &Invoke,
+                                     &InvokeNow,
                                      &Log,
                                      &ScopeBegin,
                                      &ScopeEnd,
@@ -13268,7 +13416,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &Adopt,
                                      &Defer,
                                      &Complete,
-                                     &AllocateOutput};
+                                     &AllocateOutput,
+                                     &InvokeAsync,
+                                     &Wait};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
@@ -14029,7 +14179,7 @@ struct OpRegistry::State {
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
-OPKIT_INLINE OpRegistry::~OpRegistry() = default;
+OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
 OPKIT_INLINE OpRegistry& OpRegistry::Global() {
   static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
   return *registry;
@@ -14238,6 +14388,70 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
+// ---- opkit/op/impl/observer.ipp
+// The list of observers that a subject owns.
+#ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
+#define OPKIT_OP_IMPL_OBSERVER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct ObserverList::Items {
+  std::vector<AnyObserver*> list;
+  std::string error;
+};
+
+OPKIT_INLINE ObserverList::~ObserverList() {
+  if (!items_) return;
+  for (AnyObserver* observer : items_->list) delete observer;
+  delete items_;
+}
+OPKIT_INLINE void ObserverList::Attach(AnyObserver* observer) {
+  if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
+  if (!items_) items_ = new Items;
+  items_->list.push_back(observer);
+}
+OPKIT_INLINE bool ObserverList::Detach(const AnyObserver* observer) {
+  if (!items_) return false;
+  const auto found = std::find(items_->list.begin(), items_->list.end(), observer);
+  if (found == items_->list.end()) return false;
+  items_->list.erase(found);
+  return true;
+}
+OPKIT_INLINE void ObserverList::Take(ObserverList& other, void* subject) {
+  if (!other.items_ || &other == this) return;
+  if (!items_) items_ = new Items;
+  items_->list.insert(items_->list.end(), other.items_->list.begin(), other.items_->list.end());
+  for (AnyObserver* observer : other.items_->list) observer->subject_ = subject;
+  if (!other.items_->error.empty()) items_->error.swap(other.items_->error);
+  delete std::exchange(other.items_, nullptr);
+}
+OPKIT_INLINE size_t ObserverList::size() const { return items_ ? items_->list.size() : 0; }
+OPKIT_INLINE std::string ObserverList::error() const { return items_ ? items_->error : ""; }
+
+// By place: an observer may attach another.
+template <class F>
+void ObserverList::ForEach(F call) {
+  for (size_t i = 0; i < items_->list.size(); ++i) {
+    try {
+      call(*items_->list[i]);
+    } catch (...) {
+      items_->error = CurrentError().what();
+    }
+  }
+}
+OPKIT_INLINE void ObserverList::Start() {
+  ForEach([](AnyObserver& observer) { observer.Start(); });
+}
+OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
+  ForEach([&](AnyObserver& observer) { observer.Stop(succeeded); });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
+
 // ---- opkit/op/impl/workspace.ipp
 // The definitions of Workspace, and Blob's errors.
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
@@ -14254,21 +14468,24 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
         ", but is read as ", wanted, " (names as the compiler mangles them)");
 }
 
+OPKIT_INLINE Workspace::~Workspace() {
+  for (Blob* blob : blobs_) delete blob;
+}
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
   const size_t number = detail::Index(names_.Add(name));
-  if (number == blobs_.size()) blobs_.emplace_back();
-  std::unique_ptr<Blob>& blob = blobs_[number];
-  if (!blob) blob = std::make_unique<Blob>(name);
-  return blob.get();
+  if (number == blobs_.size()) blobs_.push_back(nullptr);
+  Blob*& blob = blobs_[number];
+  if (!blob) blob = new Blob(name);
+  return blob;
 }
 OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
   if (!FindBlob(name)) return false;
-  blobs_[detail::Index(names_.Find(name))].reset();
+  delete std::exchange(blobs_[detail::Index(names_.Find(name))], nullptr);
   return true;
 }
 OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
   std::vector<std::string> names;
-  for (const auto& blob : blobs_)
+  for (const Blob* blob : blobs_)
     if (blob) names.push_back(blob->name());
   std::sort(names.begin(), names.end());
   return names;
@@ -14327,33 +14544,47 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
+struct PendingTensors::Items : RefCounted {
+  struct Item {
+    int place;
+    Blob* blob;           // null: a copy of an input
+    uint64_t invocation;  // of a copy
+    Tensor tensor;
+  };
+  std::list<Item> list;  // items stay where they are
+};
+OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
+  if (!items_) items_ = MakeIntrusive<Items>();
+  return static_cast<Items&>(*items_);
+}
+
 OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
   if (!items_) return nullptr;
-  for (Item& item : *items_)
+  for (Items::Item& item : items().list)
     if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
-  if (!items_) items_ = std::make_unique<std::list<Item>>();
-  return &items_->emplace_back(Item{output, blob, 0, std::move(tensor)}).tensor;
+  return &items().list.emplace_back(Items::Item{output, blob, 0, std::move(tensor)}).tensor;
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
   // What was copied before the run, for the constructor or an observer, may have changed since.
   const uint64_t invocation = CurrentInvocation().id;
-  if (!items_) items_ = std::make_unique<std::list<Item>>();
-  for (const Item& item : *items_)
+  std::list<Items::Item>& list = items().list;
+  for (const Items::Item& item : list)
     if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
-  return items_->emplace_back(Item{input, nullptr, invocation, make()}).tensor;
+  return list.emplace_back(Items::Item{input, nullptr, invocation, make()}).tensor;
 }
 OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  for (Item& item : *items_)
+  for (Items::Item& item : items().list)
     if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
 OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
-  for (const Item& item : *items_) out.push_back(item.tensor.storage());
+  for (const Items::Item& item : static_cast<const Items&>(*items_).list)
+    out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -15106,7 +15337,7 @@ struct GradientRegistry::State {
   std::map<std::string, GradientRegistration> gradients;
 };
 OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
-OPKIT_INLINE GradientRegistry::~GradientRegistry() = default;
+OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
 OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
   static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
   return *registry;

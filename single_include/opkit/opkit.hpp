@@ -21,7 +21,6 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <linux/futex.h>
-#include <list>
 #include <map>
 #include <memory>
 #include <new>
@@ -897,28 +896,27 @@ class RefCounted {
   mutable std::atomic<int64_t> count_{0};
 };
 
-// Regular handle of a RefCounted. Copies may live on different threads; one handle object may not
-// be written from two.
+// Regular handle of a RefCounted. It has no call of std::swap or std::exchange, which every T would
+// make again, with the traits that they ask. Copies may live on different threads; one handle
+// object may not be written from two.
 template <class T>
 class IntrusivePtr {
  public:
   IntrusivePtr() = default;
   explicit IntrusivePtr(T* object) : object_(object) { Retain(); }
   IntrusivePtr(const IntrusivePtr& other) : object_(other.object_) { Retain(); }
-  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
   template <class U>
     requires std::is_convertible_v<U*, T*>
   IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
   // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
   // destroys that.
-  IntrusivePtr& operator=(const IntrusivePtr& other) {
-    IntrusivePtr copy(other);
-    std::swap(object_, copy.object_);
-    return *this;
-  }
+  IntrusivePtr& operator=(const IntrusivePtr& other) { return *this = IntrusivePtr(other); }
   IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
-    IntrusivePtr moved(std::move(other));
-    std::swap(object_, moved.object_);
+    IntrusivePtr moved(static_cast<IntrusivePtr&&>(other));
+    T* const before = object_;
+    object_ = moved.object_;
+    moved.object_ = before;
     return *this;
   }
   ~IntrusivePtr() { Release(); }
@@ -3206,9 +3204,7 @@ class CPUStream {
    public:
     // Whether work of the issuer is skipped: for a failure of its own, or of none's.
     bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
-    void Add(uint64_t issuer, std::exception_ptr failure) {
-      list_.emplace_back(issuer, std::move(failure));
-    }
+    void Add(uint64_t issuer, std::exception_ptr failure);
     std::exception_ptr Take(uint64_t issuer);
 
    private:
@@ -4825,10 +4821,8 @@ class TaskGraph {
     int bytes = 0;
     const detail::TaskRecord record = store_->Store(std::forward<F>(f), &bytes);
     if (bytes > max_bytes_) max_bytes_ = bytes;
-    if (detail::Index(size_) == kBlock * blocks_.size()) {
-      blocks_.emplace_back();
-      blocks_.back().reserve(kBlock);
-    }
+    if (detail::Index(size_) == kBlock * blocks_.size()) [[unlikely]]
+      AddBlock();
     blocks_.back().push_back(record);
     return {size_++};
   }
@@ -4851,6 +4845,7 @@ class TaskGraph {
  private:
   friend class FrozenTaskGraph;
 
+  OPKIT_COLD void AddBlock();
   [[noreturn]] OPKIT_COLD void ThrowNoTasks(TaskId before, TaskId after) const;
 
   // In blocks, so that a large graph is not copied while it grows.
@@ -4909,98 +4904,6 @@ class TaskGroup {
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_TASK_GROUP_HPP_
-
-// ---- opkit/profile/environment.hpp
-// OPKIT_PROFILE=trace.json in the environment profiles a program that says nothing of it.
-#ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
-#define OPKIT_PROFILE_ENVIRONMENT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
-// of a trace; once. Returns whether it does.
-bool ProfileByEnvironment();
-
-}  // namespace detail
-
-#ifndef OPKIT_COMPILED
-// The compiled runtime has one where operators are compiled.
-[[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
-#endif
-
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
-
-// ---- opkit/profile/counters.hpp
-// What the processor and the system count on a thread: cycles, cache misses, page faults. A profile
-// tells how many of them a span took (ProfileOptions::counters).
-#ifndef OPKIT_PROFILE_COUNTERS_HPP_
-#define OPKIT_PROFILE_COUNTERS_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// The counters of one thread, from their opening on.
-class ThreadCounters {
- public:
-  virtual ~ThreadCounters() = default;
-  // What was counted until now, by the thread that opened them: a number for each name.
-  virtual void Read(uint64_t* values) noexcept = 0;
-};
-
-// Where counters come from. Lasts as long as the process.
-class CounterSource {
- public:
-  // Begins to count on the calling thread. A counter that is not to be had is 0 and is added to
-  // `absent` with the reason, where that is given. Error (kInvalidArgument) for an unknown name.
-  virtual std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
-                                               std::vector<std::string>* absent) = 0;
-
- protected:
-  ~CounterSource() = default;
-};
-
-// Those of Linux (perf_event_open(2)): "cycles", "instructions", "cache_references",
-// "cache_misses", "branches", "branch_misses", "page_faults", "context_switches", "cpu_migrations"
-// and "task_clock" (ns), without the kernel's part where the system allows no other. A processor
-// that has fewer counters than are asked for counts them in turns: the numbers are scaled.
-CounterSource& PerfCounters();
-
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_COUNTERS_HPP_
-
-// ---- opkit/profile/options.hpp
-// ProfileOptions: what a profiler records, and how much of it is kept.
-#ifndef OPKIT_PROFILE_OPTIONS_HPP_
-#define OPKIT_PROFILE_OPTIONS_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-struct ProfileOptions {
-  // Of records, 48 bytes each. What comes when they are used up is dropped and counted, or takes
-  // the place of the oldest of its thread where `ring`.
-  int64_t max_bytes = int64_t{1} << 30;
-  bool ring = false;
-  // Dtypes and shapes of operators' inputs, and the operations and bytes that their schemas count.
-  // They are found when the operator's span has ended: what is around it grows by a microsecond.
-  bool shapes = false;
-  // Each allocation and release of tensors' memory, with the operator that it happened in.
-  bool memory = false;
-  // What is counted during each span, at most six names of PerfCounters(): {"cycles",
-  // "cache_misses"}. The span takes some 0.3 us more for each. Profile::absent_counters says which
-  // are not to be had.
-  std::vector<std::string> counters = {};
-  CounterSource* counter_source = nullptr;  // null: PerfCounters()
-  // Where a fatal signal ends the process while the session runs, its Chrome trace until then is
-  // written there. Empty for nowhere.
-  std::string crash_trace = {};
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_OPTIONS_HPP_
 
 // ---- opkit/profile/profile.hpp
 // Profile: what was recorded while a profiler ran, decoded. Traces, tables and reports are made of
@@ -5100,6 +5003,159 @@ std::string UserCodeName(const ProfileSpan& span);
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PROFILE_HPP_
+
+// ---- opkit/profile/profile_diff.hpp
+// CompareTimes: which operators got slower or faster from one recording to another, and which
+// differences are no chance.
+#ifndef OPKIT_PROFILE_PROFILE_DIFF_HPP_
+#define OPKIT_PROFILE_PROFILE_DIFF_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// How long each run took of what has one name, in ns.
+struct NamedTimes {
+  std::string name;
+  std::vector<double> times;
+};
+
+// The runs of a profile by DisplayName, each until its event has ended; `by_node` with the node
+// behind it ("Conv (conv1)"). By name. Spans that are still open are left out.
+std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node = false);
+
+struct ProfileDiffRow {
+  enum class Verdict {
+    kSame,  // no difference that could not be chance
+    kSlower,
+    kFaster,
+    kTooFew,  // so few runs that no difference could be significant
+    kNew,     // not in the first recording
+    kGone,    // not in the second
+  };
+  std::string name;
+  int64_t runs_before = 0, runs_after = 0;
+  double median_before = 0, median_after = 0;  // ns
+  double change = 0;  // of the medians, relative: 0.1 for 10 % slower; 0 for a new or gone one
+  double p = 1;  // two-sided, Mann-Whitney, corrected for the number of comparisons (Holm 1979)
+  Verdict verdict = Verdict::kSame;
+};
+
+struct ProfileDiff {
+  // Those that cost more time come first: by runs_after times the difference of the medians.
+  std::vector<ProfileDiffRow> rows;
+};
+
+// `significance` is the probability of calling any of the differences significant where there is
+// none. Runs of one process are no independent samples (clocks, caches and memory drift together):
+// where it matters, record in turns and put several recordings of each side together. Error
+// (kInvalidArgument) for a significance that is not between 0 and 1.
+//
+//   Profiler::Start(); RunOld(); Profiler::Stop();
+//   const auto before = TimesByName(Profiler::Read());
+//   Profiler::Start(); RunNew(); Profiler::Stop();
+//   std::puts(ToString(CompareTimes(before, TimesByName(Profiler::Read()))).c_str());
+ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
+                         const std::vector<NamedTimes>& after, double significance = 0.01);
+
+std::string ToString(const ProfileDiff& diff);
+// {"rows": [{"name": …, "runs_before": …, "runs_after": …, "median_before_ns": …,
+// "median_after_ns": …, "change": …, "p": …, "verdict": "slower"}, …]}
+std::string ToJson(const ProfileDiff& diff);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILE_DIFF_HPP_
+
+// ---- opkit/profile/environment.hpp
+// OPKIT_PROFILE=trace.json in the environment profiles a program that says nothing of it.
+#ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
+#define OPKIT_PROFILE_ENVIRONMENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
+// of a trace; once. Returns whether it does.
+bool ProfileByEnvironment();
+
+}  // namespace detail
+
+#ifndef OPKIT_COMPILED
+// The compiled runtime has one where operators are compiled.
+[[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
+#endif
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
+
+// ---- opkit/profile/counters.hpp
+// What the processor and the system count on a thread: cycles, cache misses, page faults. A profile
+// tells how many of them a span took (ProfileOptions::counters).
+#ifndef OPKIT_PROFILE_COUNTERS_HPP_
+#define OPKIT_PROFILE_COUNTERS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The counters of one thread, from their opening on.
+class ThreadCounters {
+ public:
+  virtual ~ThreadCounters() = default;
+  // What was counted until now, by the thread that opened them: a number for each name.
+  virtual void Read(uint64_t* values) noexcept = 0;
+};
+
+// Where counters come from. Lasts as long as the process.
+class CounterSource {
+ public:
+  // Begins to count on the calling thread. A counter that is not to be had is 0 and is added to
+  // `absent` with the reason, where that is given. Error (kInvalidArgument) for an unknown name.
+  virtual std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
+                                               std::vector<std::string>* absent) = 0;
+
+ protected:
+  ~CounterSource() = default;
+};
+
+// Those of Linux (perf_event_open(2)): "cycles", "instructions", "cache_references",
+// "cache_misses", "branches", "branch_misses", "page_faults", "context_switches", "cpu_migrations"
+// and "task_clock" (ns), without the kernel's part where the system allows no other. A processor
+// that has fewer counters than are asked for counts them in turns: the numbers are scaled.
+CounterSource& PerfCounters();
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_COUNTERS_HPP_
+
+// ---- opkit/profile/options.hpp
+// ProfileOptions: what a profiler records, and how much of it is kept.
+#ifndef OPKIT_PROFILE_OPTIONS_HPP_
+#define OPKIT_PROFILE_OPTIONS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct ProfileOptions {
+  // Of records, 48 bytes each. What comes when they are used up is dropped and counted, or takes
+  // the place of the oldest of its thread where `ring`.
+  int64_t max_bytes = int64_t{1} << 30;
+  bool ring = false;
+  // Dtypes and shapes of operators' inputs, and the operations and bytes that their schemas count.
+  // They are found when the operator's span has ended: what is around it grows by a microsecond.
+  bool shapes = false;
+  // Each allocation and release of tensors' memory, with the operator that it happened in.
+  bool memory = false;
+  // What is counted during each span, at most six names of PerfCounters(): {"cycles",
+  // "cache_misses"}. The span takes some 0.3 us more for each. Profile::absent_counters says which
+  // are not to be had.
+  std::vector<std::string> counters = {};
+  CounterSource* counter_source = nullptr;  // null: PerfCounters()
+  // Where a fatal signal ends the process while the session runs, its Chrome trace until then is
+  // written there. Empty for nowhere.
+  std::string crash_trace = {};
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_OPTIONS_HPP_
 
 // ---- opkit/profile/machine_rates.hpp
 // MachineRates: how fast a machine computes and moves bytes. MachinePeak (machine_peak.hpp)
@@ -6214,7 +6270,7 @@ class OpRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  State* const state_;  // its own
 };
 
 namespace detail {
@@ -6292,23 +6348,57 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Watches one T (an operator or a net). An exception of Start or Stop is kept as
-// `Observable::last_observer_error` and never reaches the caller of Run.
-template <class T>
-class Observable;
-template <class T>
-class ObserverBase {
+namespace detail {
+
+class ObserverList;
+// An observer of whatever class.
+class AnyObserver {
  public:
-  explicit ObserverBase(T* subject) : subject_(subject) {}
-  virtual ~ObserverBase() = default;
+  explicit AnyObserver(void* subject) : subject_(subject) {}
+  virtual ~AnyObserver() = default;
   virtual void Start() {}
   // Also called when the run failed; `succeeded` tells.
   virtual void Stop(bool succeeded) { static_cast<void>(succeeded); }
-  T* subject() const { return subject_; }
+
+ protected:
+  void* subject_;
+  friend ObserverList;
+};
+
+// The observers of one subject, which it owns. One class for all subjects.
+class ObserverList {
+ public:
+  ObserverList() = default;
+  ObserverList(ObserverList&&) = delete;
+  ~ObserverList();
+
+  void Attach(AnyObserver* observer);
+  // The caller's again; false when it is not attached.
+  bool Detach(const AnyObserver* observer);
+  void Take(ObserverList& other, void* subject);
+  bool empty() const { return !items_; }
+  size_t size() const;
+  std::string error() const;
+  void Start();
+  void Stop(bool succeeded);
 
  private:
-  friend Observable<T>;
-  T* subject_;
+  struct Items;
+  template <class F>
+  void ForEach(F call);
+
+  Items* items_ = nullptr;  // made with the first
+};
+
+}  // namespace detail
+
+// Watches one T (an operator or a net). An exception of Start or Stop is kept as
+// `Observable::last_observer_error` and never reaches the caller of Run.
+template <class T>
+class ObserverBase : public detail::AnyObserver {
+ public:
+  explicit ObserverBase(T* subject) : AnyObserver(subject) {}
+  T* subject() const { return static_cast<T*>(subject_); }
 };
 
 // Base of a class that can be observed. Attaching and detaching may not race with a run.
@@ -6320,66 +6410,34 @@ class Observable {
 
   // Takes ownership; the pointer returned is the handle to detach it by.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
-    if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
-    if (!observers_) observers_ = std::make_unique<List>();
-    return observers_->items.emplace_back(std::move(observer)).get();
+    observers_.Attach(observer.get());
+    return observer.release();
   }
   // Gives it back; null when it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
-    if (!observers_) return nullptr;
-    auto& items = observers_->items;
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (items[i].get() != observer) continue;
-      std::unique_ptr<ObserverBase<T>> detached = std::move(items[i]);
-      items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
-      return detached;
-    }
-    return nullptr;
+    return std::unique_ptr<ObserverBase<T>>(
+        observers_.Detach(observer) ? const_cast<ObserverBase<T>*>(observer) : nullptr);
   }
   // Takes the observers of `other`, which watch this subject from now on, behind those that are
   // here.
   void TakeObservers(Observable& other) {
-    if (!other.observers_ || &other == this) return;
-    if (!observers_) observers_ = std::make_unique<List>();
-    auto& items = observers_->items;
-    items.reserve(items.size() + other.NumObservers());
-    for (auto& observer : other.observers_->items) {
-      observer->subject_ = static_cast<T*>(this);
-      items.push_back(std::move(observer));
-    }
-    if (!other.observers_->error.empty()) observers_->error.swap(other.observers_->error);
-    other.observers_.reset();
+    observers_.Take(other.observers_, static_cast<T*>(this));
   }
-  size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
+  size_t NumObservers() const { return observers_.size(); }
   // The last exception of an observer; empty when there was none.
-  std::string last_observer_error() const { return observers_ ? observers_->error : ""; }
+  std::string last_observer_error() const { return observers_.error(); }
 
   void StartAllObservers() {
-    if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
+    if (!observers_.empty()) [[unlikely]]
+      observers_.Start();
   }
   void StopAllObservers(bool succeeded) {
-    if (observers_) [[unlikely]]
-      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
+    if (!observers_.empty()) [[unlikely]]
+      observers_.Stop(succeeded);
   }
 
  private:
-  struct List {
-    std::vector<std::unique_ptr<ObserverBase<T>>> items;
-    std::string error;
-  };
-  template <class F>
-  OPKIT_COLD void ForEach(F call) {
-    for (size_t i = 0; i < observers_->items.size(); ++i) {
-      try {
-        call(*observers_->items[i]);
-      } catch (...) {
-        observers_->error = CurrentError().what();
-      }
-    }
-  }
-
-  std::unique_ptr<List> observers_;  // made with the first
+  detail::ObserverList observers_;
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
@@ -6513,6 +6571,7 @@ class Workspace {
  public:
   Workspace() = default;
   Workspace(Workspace&&) = delete;
+  ~Workspace();
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
@@ -6520,7 +6579,7 @@ class Workspace {
   // Null when there is none.
   Blob* FindBlob(std::string_view name) const {
     const int number = names_.Find(name);
-    return number < 0 ? nullptr : blobs_[detail::Index(number)].get();
+    return number < 0 ? nullptr : blobs_[detail::Index(number)];
   }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const;
@@ -6540,7 +6599,7 @@ class Workspace {
 
  private:
   NameIndex names_;
-  std::vector<std::unique_ptr<Blob>> blobs_;  // by number; null where one was removed
+  std::vector<Blob*> blobs_;  // its own, by number; null where one was removed
 };
 
 }  // namespace opkit
@@ -6569,17 +6628,16 @@ class PendingTensors {
   const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
   // Moves the outputs to their blobs, and lets go of the copies.
   void Publish();
-  void Clear() { items_ = {}; }
+  void Clear() {
+    if (items_) [[unlikely]]
+      items_ = {};
+  }
   void AppendStorages(RefCountedList& out) const;
 
  private:
-  struct Item {
-    int place;
-    Blob* blob;           // null: a copy of an input
-    uint64_t invocation;  // of a copy
-    Tensor tensor;
-  };
-  std::unique_ptr<std::list<Item>> items_;
+  struct Items;
+  Items& items();
+  IntrusivePtr<RefCounted> items_;  // Items, made with the first
 };
 
 // The memory that a plan sets aside for the operator, or memory of its own that grows to the
@@ -7195,7 +7253,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 1
+#define OPKIT_ABI_MINOR 2
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -7381,6 +7439,9 @@ typedef struct opkit_call {
 /* What remembers that an operator is not finished: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
+/* Since 1.2. An operator that runs beside its caller: see opkit_host.invoke_async. */
+typedef struct opkit_pending opkit_pending;
+
 /* Room for the host, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
@@ -7452,6 +7513,16 @@ struct opkit_host {
    * before forward returns. Written to *tensor, and where the call has its output. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
+
+  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke only
+   * issues work on a stream, so does this. What is written to *pending lasts as long as the call. */
+  opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
+                               const opkit_tensor* inputs, uint64_t num_outputs,
+                               const opkit_tensor* outputs, uint64_t num_attrs,
+                               const opkit_attr* const* attrs, opkit_pending** pending);
+  /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
+   * host waits for, and its failure is the function's. */
+  opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 };
 
 /* The implementation of an operator for a type of device. */
@@ -8201,8 +8272,24 @@ class OpAdoption {
   opkit_scope scope_{};
 };
 
+// An operator that OpResource::invoke_async has begun. Valid during the call.
+class OpPending {
+ public:
+  OpPending(const opkit_call* call, opkit_pending* pending) : call_(call), pending_(pending) {}
+  // Returns when it has ended; meanwhile the thread runs other work of the host's. Error: the one
+  // that it failed with.
+  void Wait() const {
+    if (const opkit_status status = call_->host->wait(call_, pending_); status != OPKIT_OK)
+      detail::ThrowHostFailure(call_->host, status);
+  }
+
+ private:
+  const opkit_call* call_;
+  opkit_pending* pending_;
+};
+
 // A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), temporary() and random().
+// thread of the call, except invoke(), invoke_async(), temporary() and random().
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -8337,16 +8424,39 @@ class OpResource {
               std::span<const OpTensor> outputs, const Arguments& args = {}) const {
     const std::string name(op);
     const detail::AbiAttributes attributes(args);
-    const auto views = [](std::span<const OpTensor> tensors) {
-      return tensors.empty() ? nullptr : &tensors.data()->view();
-    };
-    Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
-                         views(outputs), attributes.size(), attributes.data()));
+    Check(host()->invoke(call_, name.c_str(), inputs.size(), Views(inputs), outputs.size(),
+                         Views(outputs), attributes.size(), attributes.data()));
   }
   void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
               std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
            args);
+  }
+  // The same on the host's threads, beside the caller's own code; a pool of one thread runs it at
+  // once, a stream at its place. Its Error is that of Wait, or of the operator where nobody waits:
+  // it has ended before the operator does. Errors, of this call: as invoke for what is wrong before
+  // it runs; kUnsupported in a program of an older ABI.
+  //
+  //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
+  //   …
+  //   sum.Wait();
+  OpPending invoke_async(std::string_view op, std::span<const OpTensor> inputs,
+                         std::span<const OpTensor> outputs, const Arguments& args = {}) const {
+    if (!OPKIT_ABI_HAS(host(), wait))
+      Throw(ErrorCode::kUnsupported, "invoke_async needs ABI 1.2; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    const std::string name(op);
+    const detail::AbiAttributes attributes(args);
+    opkit_pending* pending = nullptr;
+    Check(host()->invoke_async(call_, name.c_str(), inputs.size(), Views(inputs), outputs.size(),
+                               Views(outputs), attributes.size(), attributes.data(), &pending));
+    return OpPending(call_, pending);
+  }
+  OpPending invoke_async(std::string_view op, std::initializer_list<OpTensor> inputs,
+                         std::initializer_list<OpTensor> outputs,
+                         const Arguments& args = {}) const {
+    return invoke_async(op, std::span(inputs.begin(), inputs.size()),
+                        std::span(outputs.begin(), outputs.size()), args);
   }
 
  private:
@@ -8358,6 +8468,9 @@ class OpResource {
     launch([n, f = std::move(f), grain, host = host()]() mutable {
       detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
     });
+  }
+  static const opkit_tensor* Views(std::span<const OpTensor> tensors) {
+    return tensors.empty() ? nullptr : &tensors.data()->view();
   }
   const opkit_host* host() const { return call_->host; }
   void Check(opkit_status status) const {
@@ -8391,12 +8504,12 @@ namespace detail {
 void WriteLog(LogLevel level, std::string_view op, std::string_view text);
 
 // The reason why the function that this thread runs fails.
-struct HostError {
+struct HostError : RefCounted {
   std::string text;              // given by the operator
   std::string failure;           // given by a function of the host's table
   std::exception_ptr exception;  // the cause of either, if it was thrown in this program
 };
-using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
+using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
 
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
@@ -9302,8 +9415,9 @@ class BasicFunctionOpBuilder {
   }
   // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return Guarded(
-        [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
+    return Guarded([&] {
+      for (const auto& pair : pairs) record_->inplace.push_back(pair);
+    });
   }
   // Its nodes carry a graph, which the functions run; one without is refused.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
@@ -10223,7 +10337,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  State* const state_;  // its own
 };
 
 // True when the operator has a gradient maker.
@@ -11272,8 +11386,8 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   // These inputs and outputs have one shape. The names of both are mixed: a negative place stands
   // for a name of the other list.
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
-  void AddRule(UniqueFunction<void(InferenceContext&)> rule) { rules_.push_back(std::move(rule)); }
-  void AddInplace(int input, int output) { inplace_.emplace_back(input, output); }
+  void AddRule(UniqueFunction<void(InferenceContext&)> rule);
+  void AddInplace(int input, int output);
   // The element types of a kernel, besides those of the kernels before it.
   void AddElementTypes(std::initializer_list<DType> dtypes);
   void AddProblem(std::string_view what);
@@ -12318,7 +12432,7 @@ class NamedTensors {
   const Tensor& at(std::string_view name) const;
   const Tensor& operator[](std::string_view name) const { return at(name); }
   const Tensor& operator[](size_t position) const;
-  void Add(const std::string& name, const Tensor& tensor) { items_.push_back({name, tensor}); }
+  void Add(const std::string& name, const Tensor& tensor);
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
   size_t size() const { return items_.size(); }
@@ -12400,7 +12514,7 @@ class Executor : public Observable<Executor> {
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  Impl* const impl_;  // its own
 };
 
 }  // namespace opkit
@@ -13088,6 +13202,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 #include <dlfcn.h>
 #include <limits>
 #include <link.h>
+#include <list>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -14512,6 +14627,9 @@ OPKIT_INLINE void CPUStream::Serve() {
   }
 }
 
+OPKIT_INLINE void CPUStream::Failures::Add(uint64_t issuer, std::exception_ptr failure) {
+  list_.emplace_back(issuer, std::move(failure));
+}
 OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
   const auto* found = Find(issuer);
   if (!found) found = Find(0);
@@ -17659,6 +17777,10 @@ OPKIT_INLINE std::string FrozenTaskGraph::Describe() const {
                        state_->replay.ExplainMode()));
 }
 
+OPKIT_INLINE void TaskGraph::AddBlock() {
+  blocks_.emplace_back();
+  blocks_.back().reserve(kBlock);
+}
 OPKIT_INLINE void TaskGraph::ThrowNoTasks(TaskId before, TaskId after) const {
   Throw(ErrorCode::kOutOfRange, "expected two tasks of this graph, which has ", size_,
         ", found tasks ", before.index, " and ", after.index, "; use what Add returned");
@@ -17720,79 +17842,6 @@ OPKIT_INLINE void TaskGroup::Wait() {
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
-
-// ---- opkit/profile/impl/counters.ipp
-// The counters of Linux.
-#ifndef OPKIT_PROFILE_IMPL_COUNTERS_IPP_
-#define OPKIT_PROFILE_IMPL_COUNTERS_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-struct PerfEvent {
-  const char* name;
-  uint32_t type;  // of perf_event_open(2), as config
-  uint64_t config;
-};
-inline constexpr uint32_t kPerfHardware = 0, kPerfSoftware = 1;
-inline constexpr PerfEvent kPerfEvents[] = {
-    {"cycles", kPerfHardware, 0},           {"instructions", kPerfHardware, 1},
-    {"cache_references", kPerfHardware, 2}, {"cache_misses", kPerfHardware, 3},
-    {"branches", kPerfHardware, 4},         {"branch_misses", kPerfHardware, 5},
-    {"task_clock", kPerfSoftware, 1},       {"page_faults", kPerfSoftware, 2},
-    {"context_switches", kPerfSoftware, 3}, {"cpu_migrations", kPerfSoftware, 4},
-};
-
-inline const PerfEvent& PerfEventNamed(const std::string& name) {
-  std::vector<std::string> known;
-  for (const PerfEvent& event : kPerfEvents) {
-    if (name == event.name) return event;
-    known.push_back(event.name);
-  }
-  Throw(ErrorCode::kInvalidArgument, "there is no counter '", name, "'", SuggestName(name, known));
-}
-
-// One descriptor for each counter that is there: a group, which one call could read, would count
-// nothing where the processor cannot count all of it at once.
-class PerfThreadCounters final : public ThreadCounters {
- public:
-  PerfThreadCounters(const std::vector<std::string>& names, std::vector<std::string>* absent) {
-    for (const std::string& name : names) {
-      const PerfEvent& event = PerfEventNamed(name);
-      files_.push_back(OpenThreadCounter(event.type, event.config));
-      if (files_.back() < 0 && absent)
-        absent->push_back(StrCat(name, ": ", std::strerror(-files_.back())));
-    }
-  }
-  PerfThreadCounters(const PerfThreadCounters&) = delete;
-  ~PerfThreadCounters() override {
-    for (const int file : files_)
-      if (file >= 0) CloseThreadCounter(file);
-  }
-  void Read(uint64_t* values) noexcept override {
-    for (const int file : files_) *values++ = ReadThreadCounter(file);
-  }
-
- private:
-  std::vector<int> files_;  // negative for one that is absent
-};
-
-}  // namespace detail
-
-OPKIT_INLINE CounterSource& PerfCounters() {
-  struct Perf final : CounterSource {
-    std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
-                                         std::vector<std::string>* absent) override {
-      return std::make_unique<detail::PerfThreadCounters>(names, absent);
-    }
-  };
-  static Perf perf;
-  return perf;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_IMPL_COUNTERS_IPP_
 
 // ---- opkit/profile/impl/profile.ipp
 // Names and domains of spans.
@@ -17922,6 +17971,33 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
 
+// ---- opkit/profile/mann_whitney.hpp
+// MannWhitneyTest: whether one sample tends to be larger than another, whatever their
+// distributions.
+#ifndef OPKIT_PROFILE_MANN_WHITNEY_HPP_
+#define OPKIT_PROFILE_MANN_WHITNEY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct MannWhitney {
+  // How many of the pairs have the larger number in `b`; a pair of equal ones counts a half.
+  double u = 0;
+  // The probability of a U at least as far from its middle, were both samples of one distribution:
+  // two-sided; 1 where a sample is empty or all numbers are equal.
+  double p = 1;
+};
+
+// Exact for up to 50 numbers without equal ones, else by the normal approximation with corrections
+// for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988, section 6.4).
+MannWhitney MannWhitneyTest(const std::vector<double>& a, const std::vector<double>& b);
+
+// The smallest p that samples of these sizes can have: 2 / C(a + b, a).
+double SmallestMannWhitneyP(int64_t a, int64_t b);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_MANN_WHITNEY_HPP_
+
 // ---- opkit/profile/nesting.hpp
 // The spans of a profile as they nest on their threads, and what spans of one name share.
 #ifndef OPKIT_PROFILE_NESTING_HPP_
@@ -18019,6 +18095,232 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+
+// ---- opkit/profile/impl/profile_diff.ipp
+// The comparison of two recordings.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node) {
+  std::map<std::string, std::vector<double>> times;
+  detail::PerName<std::vector<double>*> known;
+  for (const ProfileSpan& span : profile.spans) {
+    // A part of a task is its run; parts of other invocations are in their own span.
+    if (span.open || (span.adopted && span.kind != InvocationKind::kTask)) continue;
+    const uint32_t node = by_node ? span.node : 0;
+    std::vector<double>*& list = known.Of(span, node);
+    if (!list)
+      list = &times[DisplayName(span) + (node != 0 ? StrCat(" (", InternedName(node), ")") : "")];
+    list->push_back(static_cast<double>((std::max)(span.end, span.completed) - span.begin));
+  }
+  std::vector<NamedTimes> out;
+  for (auto& [name, list] : times) out.push_back({name, std::move(list)});
+  return out;
+}
+
+namespace detail {
+
+inline double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+inline const char* VerdictText(ProfileDiffRow::Verdict verdict) {
+  using Verdict = ProfileDiffRow::Verdict;
+  switch (verdict) {
+    case Verdict::kSlower:
+      return "slower";
+    case Verdict::kFaster:
+      return "faster";
+    case Verdict::kTooFew:
+      return "too few runs";
+    case Verdict::kNew:
+      return "new";
+    case Verdict::kGone:
+      return "gone";
+    default:
+      return "same";
+  }
+}
+
+// Each p times the number of those that are not smaller, and no smaller than the p before it.
+inline void CorrectForComparisons(std::vector<ProfileDiffRow*> rows) {
+  std::sort(rows.begin(), rows.end(),
+            [](const ProfileDiffRow* a, const ProfileDiffRow* b) { return a->p < b->p; });
+  double least = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    least = (std::max)(least, rows[i]->p * static_cast<double>(rows.size() - i));
+    rows[i]->p = (std::min)(least, 1.0);
+  }
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
+                                      const std::vector<NamedTimes>& after, double significance) {
+  using Verdict = ProfileDiffRow::Verdict;
+  if (!(significance > 0 && significance < 1))
+    Throw(ErrorCode::kInvalidArgument, "a significance lies between 0 and 1, and is not ",
+          significance);
+  struct Pair {
+    std::vector<double> before, after;
+  };
+  std::map<std::string, Pair> pairs;
+  const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (const NamedTimes& one : before) append(pairs[one.name].before, one.times);
+  for (const NamedTimes& one : after) append(pairs[one.name].after, one.times);
+
+  ProfileDiff diff;
+  diff.rows.reserve(pairs.size());
+  std::vector<ProfileDiffRow*> compared;
+  for (const auto& [name, pair] : pairs) {
+    if (pair.before.empty() && pair.after.empty()) continue;
+    ProfileDiffRow& row = diff.rows.emplace_back();
+    row.name = name;
+    row.runs_before = static_cast<int64_t>(pair.before.size());
+    row.runs_after = static_cast<int64_t>(pair.after.size());
+    row.median_before = detail::Median(pair.before);
+    row.median_after = detail::Median(pair.after);
+    if (row.runs_before == 0 || row.runs_after == 0) {
+      row.verdict = row.runs_before == 0 ? Verdict::kNew : Verdict::kGone;
+      continue;
+    }
+    if (row.median_before > 0) row.change = row.median_after / row.median_before - 1;
+    row.p = MannWhitneyTest(pair.before, pair.after).p;
+    compared.push_back(&row);
+  }
+  detail::CorrectForComparisons(compared);
+  for (ProfileDiffRow* row : compared) {
+    const double least = SmallestMannWhitneyP(row->runs_before, row->runs_after);
+    if (row->p <= significance && row->median_after != row->median_before)
+      row->verdict = row->median_after > row->median_before ? Verdict::kSlower : Verdict::kFaster;
+    else if (least * static_cast<double>(compared.size()) > significance)
+      row->verdict = Verdict::kTooFew;
+  }
+  const auto cost = [](const ProfileDiffRow& row) {
+    return static_cast<double>((std::max)(row.runs_after, row.runs_before)) *
+           (row.median_after - row.median_before);
+  };
+  std::stable_sort(
+      diff.rows.begin(), diff.rows.end(),
+      [&](const ProfileDiffRow& a, const ProfileDiffRow& b) { return cost(a) > cost(b); });
+  return diff;
+}
+
+OPKIT_INLINE std::string ToString(const ProfileDiff& diff) {
+  std::vector<std::vector<std::string>> lines = {
+      {"name", "verdict", "runs", "after", "median us", "after", "change", "p"}};
+  for (const ProfileDiffRow& row : diff.rows) {
+    const bool both = row.runs_before > 0 && row.runs_after > 0;
+    char change[32] = "", p[32] = "";
+    if (both) {
+      std::snprintf(change, sizeof change, "%+.1f %%", 100 * row.change);
+      std::snprintf(p, sizeof p, row.p < 0.001 ? "%.1e" : "%.3f", row.p);
+    }
+    lines.push_back({row.name, detail::VerdictText(row.verdict), StrCat(row.runs_before),
+                     StrCat(row.runs_after),
+                     row.runs_before > 0 ? detail::Microseconds(row.median_before) : "",
+                     row.runs_after > 0 ? detail::Microseconds(row.median_after) : "", change, p});
+  }
+  return detail::AlignColumns(lines, 2);
+}
+
+OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
+  std::string out = "{\"rows\": [";
+  for (const ProfileDiffRow& row : diff.rows) {
+    out += out.back() == '[' ? "{\"name\": " : ", {\"name\": ";
+    detail::AppendJsonString(out, row.name);
+    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after,
+                  ", \"median_before_ns\": ", row.median_before,
+                  ", \"median_after_ns\": ", row.median_after);
+    out += StrCat(", \"change\": ", row.change, ", \"p\": ", row.p, ", \"verdict\": \"",
+                  detail::VerdictText(row.verdict), "\"}");
+  }
+  return out + "]}";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
+
+// ---- opkit/profile/impl/counters.ipp
+// The counters of Linux.
+#ifndef OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+#define OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct PerfEvent {
+  const char* name;
+  uint32_t type;  // of perf_event_open(2), as config
+  uint64_t config;
+};
+inline constexpr uint32_t kPerfHardware = 0, kPerfSoftware = 1;
+inline constexpr PerfEvent kPerfEvents[] = {
+    {"cycles", kPerfHardware, 0},           {"instructions", kPerfHardware, 1},
+    {"cache_references", kPerfHardware, 2}, {"cache_misses", kPerfHardware, 3},
+    {"branches", kPerfHardware, 4},         {"branch_misses", kPerfHardware, 5},
+    {"task_clock", kPerfSoftware, 1},       {"page_faults", kPerfSoftware, 2},
+    {"context_switches", kPerfSoftware, 3}, {"cpu_migrations", kPerfSoftware, 4},
+};
+
+inline const PerfEvent& PerfEventNamed(const std::string& name) {
+  std::vector<std::string> known;
+  for (const PerfEvent& event : kPerfEvents) {
+    if (name == event.name) return event;
+    known.push_back(event.name);
+  }
+  Throw(ErrorCode::kInvalidArgument, "there is no counter '", name, "'", SuggestName(name, known));
+}
+
+// One descriptor for each counter that is there: a group, which one call could read, would count
+// nothing where the processor cannot count all of it at once.
+class PerfThreadCounters final : public ThreadCounters {
+ public:
+  PerfThreadCounters(const std::vector<std::string>& names, std::vector<std::string>* absent) {
+    for (const std::string& name : names) {
+      const PerfEvent& event = PerfEventNamed(name);
+      files_.push_back(OpenThreadCounter(event.type, event.config));
+      if (files_.back() < 0 && absent)
+        absent->push_back(StrCat(name, ": ", std::strerror(-files_.back())));
+    }
+  }
+  PerfThreadCounters(const PerfThreadCounters&) = delete;
+  ~PerfThreadCounters() override {
+    for (const int file : files_)
+      if (file >= 0) CloseThreadCounter(file);
+  }
+  void Read(uint64_t* values) noexcept override {
+    for (const int file : files_) *values++ = ReadThreadCounter(file);
+  }
+
+ private:
+  std::vector<int> files_;  // negative for one that is absent
+};
+
+}  // namespace detail
+
+OPKIT_INLINE CounterSource& PerfCounters() {
+  struct Perf final : CounterSource {
+    std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
+                                         std::vector<std::string>* absent) override {
+      return std::make_unique<detail::PerfThreadCounters>(names, absent);
+    }
+  };
+  static Perf perf;
+  return perf;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_COUNTERS_IPP_
 
 // ---- opkit/profile/impl/profile_table.ipp
 // Sums, percentiles and text of a profile's table.
@@ -19370,7 +19672,7 @@ struct OpRegistry::State {
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
-OPKIT_INLINE OpRegistry::~OpRegistry() = default;
+OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
 OPKIT_INLINE OpRegistry& OpRegistry::Global() {
   static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
   return *registry;
@@ -19579,6 +19881,70 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
+// ---- opkit/op/impl/observer.ipp
+// The list of observers that a subject owns.
+#ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
+#define OPKIT_OP_IMPL_OBSERVER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct ObserverList::Items {
+  std::vector<AnyObserver*> list;
+  std::string error;
+};
+
+OPKIT_INLINE ObserverList::~ObserverList() {
+  if (!items_) return;
+  for (AnyObserver* observer : items_->list) delete observer;
+  delete items_;
+}
+OPKIT_INLINE void ObserverList::Attach(AnyObserver* observer) {
+  if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
+  if (!items_) items_ = new Items;
+  items_->list.push_back(observer);
+}
+OPKIT_INLINE bool ObserverList::Detach(const AnyObserver* observer) {
+  if (!items_) return false;
+  const auto found = std::find(items_->list.begin(), items_->list.end(), observer);
+  if (found == items_->list.end()) return false;
+  items_->list.erase(found);
+  return true;
+}
+OPKIT_INLINE void ObserverList::Take(ObserverList& other, void* subject) {
+  if (!other.items_ || &other == this) return;
+  if (!items_) items_ = new Items;
+  items_->list.insert(items_->list.end(), other.items_->list.begin(), other.items_->list.end());
+  for (AnyObserver* observer : other.items_->list) observer->subject_ = subject;
+  if (!other.items_->error.empty()) items_->error.swap(other.items_->error);
+  delete std::exchange(other.items_, nullptr);
+}
+OPKIT_INLINE size_t ObserverList::size() const { return items_ ? items_->list.size() : 0; }
+OPKIT_INLINE std::string ObserverList::error() const { return items_ ? items_->error : ""; }
+
+// By place: an observer may attach another.
+template <class F>
+void ObserverList::ForEach(F call) {
+  for (size_t i = 0; i < items_->list.size(); ++i) {
+    try {
+      call(*items_->list[i]);
+    } catch (...) {
+      items_->error = CurrentError().what();
+    }
+  }
+}
+OPKIT_INLINE void ObserverList::Start() {
+  ForEach([](AnyObserver& observer) { observer.Start(); });
+}
+OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
+  ForEach([&](AnyObserver& observer) { observer.Stop(succeeded); });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
+
 // ---- opkit/base/impl/name_index.ipp
 // The definitions of opkit/base/name_index.hpp.
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
@@ -19651,21 +20017,24 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
         ", but is read as ", wanted, " (names as the compiler mangles them)");
 }
 
+OPKIT_INLINE Workspace::~Workspace() {
+  for (Blob* blob : blobs_) delete blob;
+}
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
   const size_t number = detail::Index(names_.Add(name));
-  if (number == blobs_.size()) blobs_.emplace_back();
-  std::unique_ptr<Blob>& blob = blobs_[number];
-  if (!blob) blob = std::make_unique<Blob>(name);
-  return blob.get();
+  if (number == blobs_.size()) blobs_.push_back(nullptr);
+  Blob*& blob = blobs_[number];
+  if (!blob) blob = new Blob(name);
+  return blob;
 }
 OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
   if (!FindBlob(name)) return false;
-  blobs_[detail::Index(names_.Find(name))].reset();
+  delete std::exchange(blobs_[detail::Index(names_.Find(name))], nullptr);
   return true;
 }
 OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
   std::vector<std::string> names;
-  for (const auto& blob : blobs_)
+  for (const Blob* blob : blobs_)
     if (blob) names.push_back(blob->name());
   std::sort(names.begin(), names.end());
   return names;
@@ -19702,33 +20071,47 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
+struct PendingTensors::Items : RefCounted {
+  struct Item {
+    int place;
+    Blob* blob;           // null: a copy of an input
+    uint64_t invocation;  // of a copy
+    Tensor tensor;
+  };
+  std::list<Item> list;  // items stay where they are
+};
+OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
+  if (!items_) items_ = MakeIntrusive<Items>();
+  return static_cast<Items&>(*items_);
+}
+
 OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
   if (!items_) return nullptr;
-  for (Item& item : *items_)
+  for (Items::Item& item : items().list)
     if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
-  if (!items_) items_ = std::make_unique<std::list<Item>>();
-  return &items_->emplace_back(Item{output, blob, 0, std::move(tensor)}).tensor;
+  return &items().list.emplace_back(Items::Item{output, blob, 0, std::move(tensor)}).tensor;
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
   // What was copied before the run, for the constructor or an observer, may have changed since.
   const uint64_t invocation = CurrentInvocation().id;
-  if (!items_) items_ = std::make_unique<std::list<Item>>();
-  for (const Item& item : *items_)
+  std::list<Items::Item>& list = items().list;
+  for (const Items::Item& item : list)
     if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
-  return items_->emplace_back(Item{input, nullptr, invocation, make()}).tensor;
+  return list.emplace_back(Items::Item{input, nullptr, invocation, make()}).tensor;
 }
 OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  for (Item& item : *items_)
+  for (Items::Item& item : items().list)
     if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
 OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
-  for (const Item& item : *items_) out.push_back(item.tensor.storage());
+  for (const Items::Item& item : static_cast<const Items&>(*items_).list)
+    out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -20542,6 +20925,20 @@ struct InvokedOperator : RefCounted {
   std::vector<bool> present;
   const void* stream;
   ResolvedOperator resolved;
+  // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
+  std::atomic<bool> busy{false};
+};
+
+// An operator that runs beside its caller.
+struct PendingInvoke : RefCounted {
+  ThreadPool& pool = ThreadPool::Current();
+  Latch done{1};
+  std::exception_ptr failure;  // before the latch opens
+  bool told = false;           // the caller has waited for it
+
+  void Wait() {
+    if (!done.done()) pool.Wait(done);
+  }
 };
 
 // Adds `term` to `target`, element by element; both are dense.
@@ -20625,6 +21022,7 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // until launched work has run: a library's code
   OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
   OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
@@ -20637,6 +21035,16 @@ struct ResourceState {
     if (late) return add(late->memory);
     used = true;
     add(memory);
+  }
+  // Returns when nothing runs beside the function any more; the first failure that nobody was told.
+  std::exception_ptr AwaitPending() noexcept {
+    std::exception_ptr failure;
+    for (const auto& one : pending) {
+      one->Wait();
+      if (!one->told && !failure) failure = one->failure;
+    }
+    pending.clear();
+    return failure;
   }
   // Called when the function of `run` has returned: hands the memory that it was given over to the
   // run.
@@ -20693,7 +21101,7 @@ OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
-  if (!slot) slot = std::make_unique<HostError>();
+  if (!slot) slot = MakeIntrusive<HostError>();
   return *slot;
 }
 
@@ -20886,8 +21294,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                                Device device, const void* stream) {
     std::vector<bool> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
-      if (known->stream == stream && known->op == op && known->args == args &&
-          known->present == present &&
+      if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
+          known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known;
     const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
@@ -20896,10 +21304,11 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     state.invoked.push_back(made);
     return made;
   }
+  // Where nothing is issued and `pending` is not null, a thread of the pool runs it.
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
                              const opkit_tensor* inputs, uint64_t num_outputs,
                              const opkit_tensor* outputs, uint64_t num_attrs,
-                             const opkit_attr* const* attrs) {
+                             const opkit_attr* const* attrs, PendingInvoke* pending) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
@@ -20912,13 +21321,77 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       const Device device = state.launch && state.asynchronous ? Device{} : state.device;
       IntrusivePtr<InvokedOperator> invoked = Resolve(
           state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
-      if (!call->asynchronous)
+      if (pending && !call->asynchronous && pending->pool.threads() > 1)
+        RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
+      else if (!call->asynchronous)
         RunInto(*invoked, ins, outs);
       else if (is_native)
         on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
       else
         state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
                                      outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
+    });
+  }
+
+  static opkit_status InvokeNow(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                const opkit_tensor* inputs, uint64_t num_outputs,
+                                const opkit_tensor* outputs, uint64_t num_attrs,
+                                const opkit_attr* const* attrs) {
+    return Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, nullptr);
+  }
+  static void RunBeside(ResourceState& state, IntrusivePtr<InvokedOperator> invoked,
+                        std::vector<Tensor> ins, std::vector<Tensor> outs, PendingInvoke* pending) {
+    const IntrusivePtr<PendingInvoke> kept(pending);
+    state.pending.push_back(kept);
+    state.used = true;
+    invoked->busy.store(true, std::memory_order_relaxed);  // the pool's queue publishes it
+    try {
+      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)] {
+        try {
+          RunInto(*invoked, ins, outs);
+        } catch (...) {
+          kept->failure = std::current_exception();
+        }
+        invoked->busy.store(false, std::memory_order_release);
+        kept->done.CountDown();
+      });
+    } catch (...) {
+      state.pending.pop_back();
+      invoked->busy.store(false, std::memory_order_relaxed);
+      throw;
+    }
+  }
+  static opkit_status InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                  const opkit_tensor* inputs, uint64_t num_outputs,
+                                  const opkit_tensor* outputs, uint64_t num_attrs,
+                                  const opkit_attr* const* attrs, opkit_pending** handle) {
+    IntrusivePtr<PendingInvoke> pending;
+    const opkit_status made = AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
+      *handle = nullptr;
+      pending = MakeIntrusive<PendingInvoke>();
+    });
+    if (made != OPKIT_OK) return made;
+    const opkit_status status =
+        Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, pending.get());
+    if (status != OPKIT_OK) return status;
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (state.pending.empty() || state.pending.back() != pending) {  // it has run, or is issued
+        pending->done.CountDown();
+        state.pending.push_back(pending);
+        state.used = true;
+      }
+      *handle = reinterpret_cast<opkit_pending*>(pending.get());
+    });
+  }
+  static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
+    return AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
+      pending->Wait();
+      pending->told = true;
+      if (pending->failure) std::rethrow_exception(pending->failure);
     });
   }
 
@@ -20988,7 +21461,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &Temporary,
                                      &ParallelFor,
                                      &Launch,
-                                     &Invoke,
+                                     &InvokeNow,
                                      &Log,
                                      &ScopeBegin,
                                      &ScopeEnd,
@@ -20996,7 +21469,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &Adopt,
                                      &Defer,
                                      &Complete,
-                                     &AllocateOutput};
+                                     &AllocateOutput,
+                                     &InvokeAsync,
+                                     &Wait};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
@@ -21788,6 +22263,9 @@ class RecordBody final : public FunctionBody, public OutputMaker {
       OpResource handle(&call);
       CallFunction(*node_.record, PassName(), [&] { return Call(handle); });
     }
+    if (!run_->resource.pending.empty()) [[unlikely]]
+      if (std::exception_ptr failure = run_->resource.AwaitPending())
+        std::rethrow_exception(failure);
     views_.CheckMade();
     if (run_->resource.deferrable) [[unlikely]]
       return EndLater();
@@ -21884,6 +22362,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   OPKIT_COLD void ReleaseMemory() noexcept {
     ResourceState& resource = run_->resource;
     resource.used = false;
+    resource.AwaitPending();
     if (resource.deferred) [[unlikely]]
       Abandon();
     resource.memory.additions.clear();
@@ -22395,7 +22874,7 @@ struct GradientRegistry::State {
   std::map<std::string, GradientRegistration> gradients;
 };
 OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
-OPKIT_INLINE GradientRegistry::~GradientRegistry() = default;
+OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
 OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
   static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
   return *registry;
@@ -23140,6 +23619,12 @@ OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
   AddRule([this, ins = std::move(ins), outs = std::move(outs)](InferenceContext& context) {
     InferSameShape(schema, context, ins, outs);
   });
+}
+OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
+  rules_.push_back(std::move(rule));
+}
+OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
+  inplace_.emplace_back(input, output);
 }
 OPKIT_INLINE void TypedSchema::AddElementTypes(std::initializer_list<DType> dtypes) {
   for (DType dtype : dtypes)
@@ -25880,6 +26365,9 @@ class TensorBindings {
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE void NamedTensors::Add(const std::string& name, const Tensor& tensor) {
+  items_.push_back({name, tensor});
+}
 OPKIT_INLINE const Tensor* NamedTensors::find(std::string_view name) const {
   for (const NamedTensor& item : items_)
     if (item.name == name) return &item.tensor;
@@ -26246,9 +26734,8 @@ class Executor::Impl {
   std::atomic<RunState> run_state_{RunState::kIdle};
 };
 
-OPKIT_INLINE Executor::Executor(Plan plan)
-    : impl_(std::make_unique<Impl>(*this, std::move(plan))) {}
-OPKIT_INLINE Executor::~Executor() = default;
+OPKIT_INLINE Executor::Executor(Plan plan) : impl_(new Impl(*this, std::move(plan))) {}
+OPKIT_INLINE Executor::~Executor() { delete impl_; }
 
 OPKIT_INLINE const Plan& Executor::plan() const { return impl_->plan(); }
 OPKIT_INLINE NamedTensors Executor::Run(const std::vector<NamedTensor>& inputs, Timeout timeout) {
@@ -32249,6 +32736,80 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
+
+// ---- opkit/profile/impl/mann_whitney.ipp
+// Ranks, and the distribution of U.
+#ifndef OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
+#define OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The probability of a U of at most `limit` where all orders of a + b numbers are equally likely.
+// Their counts are the coefficients of the Gaussian binomial, the product over i from 1 to a of
+// (1 - x^(b + i)) / (1 - x^i); for a + b <= 50 they and their sum are exact in a double.
+inline double ProbabilityOfU(size_t a, size_t b, double limit) {
+  std::vector<double> counts(a * b + 1);
+  counts[0] = 1;
+  double all = 1;
+  for (size_t i = 1; i <= a; ++i) {
+    for (size_t u = counts.size(); u-- > b + i;) counts[u] -= counts[u - b - i];
+    for (size_t u = i; u < counts.size(); ++u) counts[u] += counts[u - i];
+    all = all * static_cast<double>(b + i) / static_cast<double>(i);
+  }
+  double sum = 0;
+  for (size_t u = 0; u < counts.size() && static_cast<double>(u) <= limit; ++u) sum += counts[u];
+  return sum / all;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE MannWhitney MannWhitneyTest(const std::vector<double>& a,
+                                         const std::vector<double>& b) {
+  MannWhitney out;
+  if (a.empty() || b.empty()) return out;
+  struct Item {
+    double value;
+    bool of_b;
+  };
+  std::vector<Item> items;
+  items.reserve(a.size() + b.size());
+  for (double value : a) items.push_back({value, false});
+  for (double value : b) items.push_back({value, true});
+  std::sort(items.begin(), items.end(),
+            [](const Item& x, const Item& y) { return x.value < y.value; });
+  double ties = 0, a_before = 0;
+  for (size_t first = 0, end = 0; first < items.size(); first = end) {
+    double of_a = 0, of_b = 0;
+    for (end = first; end < items.size() && items[end].value == items[first].value; ++end)
+      ++(items[end].of_b ? of_b : of_a);
+    out.u += of_b * (a_before + of_a / 2);
+    a_before += of_a;
+    const double equal = of_a + of_b;
+    ties += equal * equal * equal - equal;
+  }
+  const auto m = static_cast<double>(a.size()), n = static_cast<double>(b.size()), all = m + n;
+  const double distance = std::abs(out.u - m * n / 2);
+  if (ties == 0 && all <= 50) {
+    out.p = 2 * detail::ProbabilityOfU(a.size(), b.size(), m * n / 2 - distance);
+  } else {
+    const double variance = m * n / 12 * (all + 1 - ties / (all * (all - 1)));
+    if (variance > 0) out.p = std::erfc((std::max)(distance - 0.5, 0.0) / std::sqrt(2 * variance));
+  }
+  out.p = (std::min)(out.p, 1.0);
+  return out;
+}
+
+OPKIT_INLINE double SmallestMannWhitneyP(int64_t a, int64_t b) {
+  double p = 2;
+  for (int64_t i = 1; i <= (std::min)(a, b); ++i)
+    p *= static_cast<double>(i) / static_cast<double>((std::max)(a, b) + i);
+  return (std::min)(p, 1.0);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
 
 // ---- opkit/base/output_file.hpp
 // OutputFile, WriteFile: a file is written whole, or stays what it was.

@@ -458,10 +458,19 @@ inline void CallInvoke(const opkit_call* call) {
     const opkit_attr* const* attrs = parts.Attrs(num_attrs);
     // On a stream it runs later, and memory of the library's own would have to last until then.
     const bool lasts = !call->asynchronous || (ins.empty() && outs.empty());
+    const bool beside = lasts && In().Byte() % 4 == 3;
+    opkit_pending* pending = nullptr;
     const opkit_status status =
-        lasts ? g_host->invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs)
-              : OPKIT_OK;
+        beside ? g_host->invoke_async(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs,
+                                      attrs, &pending)
+        : lasts
+            ? g_host->invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs)
+            : OPKIT_OK;
     if (!op) Require(status != OPKIT_OK || !lasts);
+    if (beside) Require((pending != nullptr) == (status == OPKIT_OK));
+    // Memory of the library's own ends here.
+    if (pending && (!ins.empty() || !outs.empty() || In().Byte() % 2 == 0))
+      static_cast<void>(g_host->wait(call, pending));
   }
   --depth;
 }

@@ -113,6 +113,9 @@ OPKIT_PIN(opkit_cost, size, 0); OPKIT_PIN(opkit_cost, extension, 8);
 OPKIT_PIN(opkit_cost, flops, 16); OPKIT_PIN(opkit_cost, bytes_read, 24);
 OPKIT_PIN(opkit_cost, bytes_written, 32); OPKIT_PIN(opkit_cost, params_bytes, 40);
 #endif
+#if OPKIT_ABI_MINOR >= 2
+OPKIT_PIN(opkit_host, invoke_async, 160); OPKIT_PIN(opkit_host, wait, 168);
+#endif
 // clang-format on
 #undef OPKIT_PIN
 #undef OPKIT_PIN_SIZE

@@ -473,6 +473,19 @@ TEST_CASE("a library calls the program's operators by invoke") {
   CHECK(Contains(error.what(), "in forward of operator LibInvokes of library libfeatures.so"));
 }
 
+TEST_CASE("a library calls the program's operators beside its own code") {
+  Scoped features("features");
+  for (const int threads : {1, 2}) {
+    ThreadPool pool(threads, "lib-pool");
+    const PoolScope scope(pool);
+    CHECK(Call("LibInvokesBeside", {1, 2}) == Floats{2, 4});
+    CHECK(Contains(ErrorOf([&] {
+                     Call("LibInvokesBeside", Floats{1}, {{"fails", true}});
+                   }).what(),
+                   "LibHostAdd"));
+  }
+}
+
 TEST_CASE("on a CPU stream a library's work keeps its place") {
   Scoped features("features");
   Bench bench;

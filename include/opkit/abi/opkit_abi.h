@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 1
+#define OPKIT_ABI_MINOR 2
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -221,6 +221,9 @@ typedef struct opkit_call {
 /* What remembers that an operator is not finished: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
+/* Since 1.2. An operator that runs beside its caller: see opkit_host.invoke_async. */
+typedef struct opkit_pending opkit_pending;
+
 /* Room for the host, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
@@ -292,6 +295,16 @@ struct opkit_host {
    * before forward returns. Written to *tensor, and where the call has its output. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
+
+  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke only
+   * issues work on a stream, so does this. What is written to *pending lasts as long as the call. */
+  opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
+                               const opkit_tensor* inputs, uint64_t num_outputs,
+                               const opkit_tensor* outputs, uint64_t num_attrs,
+                               const opkit_attr* const* attrs, opkit_pending** pending);
+  /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
+   * host waits for, and its failure is the function's. */
+  opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 };
 
 /* The implementation of an operator for a type of device. */

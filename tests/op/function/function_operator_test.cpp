@@ -50,6 +50,18 @@ REGISTER_OP(FnDouble)
     .setInferShape(SameShape)
     .setInplace({{0, 0}});
 
+std::atomic<bool> beside_is_open{false};
+std::atomic<uint64_t> beside_parent{0}, beside_caller{0};
+
+void DoubleWhenOpen(const AttrMap& attrs, OpIns in, OpOuts out, OpResource& res) {
+  beside_is_open.wait(false);
+  beside_parent = CurrentInvocation().parent;
+  if (attrs.get("fails", false)) Throw(ErrorCode::kOutOfRange, "it was told to fail");
+  for (int64_t i = 0; i < in[0].size(); ++i) out[0].data<float>()[i] = 2 * in[0].data<float>()[i];
+  static_cast<void>(res);
+}
+REGISTER_OP(FnWhenOpen).setForward(DoubleWhenOpen).setParseAttrs(OneToOne).setInferShape(SameShape);
+
 }  // namespace
 
 TEST_CASE("scratch that nobody declared is an Error, and that of 0 bytes is none") {
@@ -68,6 +80,57 @@ TEST_CASE("scratch that nobody declared is an Error, and that of 0 bytes is none
           .starts_with("operator FnScratchNone has no scratch: declare it with setScratch(bytes)"));
   CHECK(Invoke("FnScratchEmpty", {Tensor::From<float>({1}, {0})})[0].data<float>()[0] == 0);
   CHECK(Invoke("FnScratchEmpty", {Tensor::From<float>({3}, {0, 0, 0})})[0].data<float>()[0] == 8);
+}
+
+TEST_CASE("what a function invokes asynchronously runs beside it, and ends before it") {
+  enum class Way { kWaits, kLeaves, kFails, kFailsAlone, kThrows, kNever };
+  Way way = Way::kWaits;
+  LOCAL_OP(FnBeside)
+      .setForward([&](const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
+        beside_caller = CurrentInvocation().id;
+        const bool fails = way == Way::kFails || way == Way::kFailsAlone;
+        if (way == Way::kNever) res.invoke_async("FnNobody", {in[0]}, {out[0]});
+        const OpTensor half = res.temporary(in[0].shape(), DType::kFloat32);
+        const OpPending first = res.invoke_async("FnWhenOpen", {in[0]}, {half}, {{"fails", fails}});
+        const OpPending second = res.invoke_async("FnWhenOpen", {in[0]}, {out[0]});
+        beside_is_open = true;
+        beside_is_open.notify_all();
+        if (way == Way::kThrows) Throw(ErrorCode::kFailedPrecondition, "the caller fails");
+        if (way == Way::kLeaves || way == Way::kFailsAlone) return;
+        if (way == Way::kFails) {
+          const Error error = ErrorOf([&] { first.Wait(); });
+          CHECK(error.code() == ErrorCode::kOutOfRange);
+          CHECK(Contains(error.message(), "it was told to fail"));
+          return;
+        }
+        first.Wait();
+        second.Wait();
+        second.Wait();
+        for (int64_t i = 0; i < in[0].size(); ++i) out[0].data<float>()[i] += half.data<float>()[i];
+      })
+      .setParseAttrs(OneToOne)
+      .setInferShape(SameShape);
+  const auto run = [&](Way chosen, int threads) {
+    way = chosen;
+    beside_is_open = threads == 1;  // a pool of one runs them at once
+    ThreadPool pool(threads);
+    const PoolScope in_pool(pool);
+    return Invoke("FnBeside", {Vector({1, 2})})[0].ToVector<float>();
+  };
+  for (const int threads : {1, 2, 8}) {
+    CAPTURE(threads);
+    CHECK(run(Way::kWaits, threads) == Floats{4, 8});
+    CHECK(beside_parent == beside_caller);
+    CHECK(run(Way::kLeaves, threads) == Floats{2, 4});
+    if (threads > 1) {
+      CHECK(run(Way::kFails, threads) == Floats{2, 4});
+      const Error alone = ErrorOf([&] { run(Way::kFailsAlone, threads); });
+      CHECK(Contains(alone.what(), "it was told to fail"));
+      CHECK(Contains(alone.what(), "in operator FnBeside"));
+    }
+    CHECK(Contains(ErrorOf([&] { run(Way::kThrows, threads); }).message(), "the caller fails"));
+    CHECK(Contains(ErrorOf([&] { run(Way::kNever, threads); }).what(), "FnNobody"));
+  }
 }
 
 TEST_CASE("a function makes outputs whose shape the data decides, but not on a CPU stream") {

@@ -494,6 +494,18 @@ REGISTER_OP(LibInvokes)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
+// y = x + x, beside a scope of its own; "fails": nobody waits for what fails.
+REGISTER_OP(LibInvokesBeside)
+    .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource& res) {
+      const OpPending sum = res.invoke_async("LibHostAdd", {in[0], in[0]}, {out[0]});
+      if (attrs.contains("fails"))
+        return static_cast<void>(res.invoke_async("LibHostAdd", {in[0], in[0]}, {}));
+      const OpScope scope = res.scope("mine");
+      sum.Wait();
+    })
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+
 // The system's number of the thread that ran each index.
 REGISTER_OP(LibThreads)
     .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource& res) {

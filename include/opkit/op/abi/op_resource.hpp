@@ -243,8 +243,24 @@ class OpAdoption {
   opkit_scope scope_{};
 };
 
+// An operator that OpResource::invoke_async has begun. Valid during the call.
+class OpPending {
+ public:
+  OpPending(const opkit_call* call, opkit_pending* pending) : call_(call), pending_(pending) {}
+  // Returns when it has ended; meanwhile the thread runs other work of the host's. Error: the one
+  // that it failed with.
+  void Wait() const {
+    if (const opkit_status status = call_->host->wait(call_, pending_); status != OPKIT_OK)
+      detail::ThrowHostFailure(call_->host, status);
+  }
+
+ private:
+  const opkit_call* call_;
+  opkit_pending* pending_;
+};
+
 // A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), temporary() and random().
+// thread of the call, except invoke(), invoke_async(), temporary() and random().
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -379,16 +395,39 @@ class OpResource {
               std::span<const OpTensor> outputs, const Arguments& args = {}) const {
     const std::string name(op);
     const detail::AbiAttributes attributes(args);
-    const auto views = [](std::span<const OpTensor> tensors) {
-      return tensors.empty() ? nullptr : &tensors.data()->view();
-    };
-    Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
-                         views(outputs), attributes.size(), attributes.data()));
+    Check(host()->invoke(call_, name.c_str(), inputs.size(), Views(inputs), outputs.size(),
+                         Views(outputs), attributes.size(), attributes.data()));
   }
   void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
               std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
            args);
+  }
+  // The same on the host's threads, beside the caller's own code; a pool of one thread runs it at
+  // once, a stream at its place. Its Error is that of Wait, or of the operator where nobody waits:
+  // it has ended before the operator does. Errors, of this call: as invoke for what is wrong before
+  // it runs; kUnsupported in a program of an older ABI.
+  //
+  //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
+  //   …
+  //   sum.Wait();
+  OpPending invoke_async(std::string_view op, std::span<const OpTensor> inputs,
+                         std::span<const OpTensor> outputs, const Arguments& args = {}) const {
+    if (!OPKIT_ABI_HAS(host(), wait))
+      Throw(ErrorCode::kUnsupported, "invoke_async needs ABI 1.2; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    const std::string name(op);
+    const detail::AbiAttributes attributes(args);
+    opkit_pending* pending = nullptr;
+    Check(host()->invoke_async(call_, name.c_str(), inputs.size(), Views(inputs), outputs.size(),
+                               Views(outputs), attributes.size(), attributes.data(), &pending));
+    return OpPending(call_, pending);
+  }
+  OpPending invoke_async(std::string_view op, std::initializer_list<OpTensor> inputs,
+                         std::initializer_list<OpTensor> outputs,
+                         const Arguments& args = {}) const {
+    return invoke_async(op, std::span(inputs.begin(), inputs.size()),
+                        std::span(outputs.begin(), outputs.size()), args);
   }
 
  private:
@@ -400,6 +439,9 @@ class OpResource {
     launch([n, f = std::move(f), grain, host = host()]() mutable {
       detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
     });
+  }
+  static const opkit_tensor* Views(std::span<const OpTensor> tensors) {
+    return tensors.empty() ? nullptr : &tensors.data()->view();
   }
   const opkit_host* host() const { return call_->host; }
   void Check(opkit_status status) const {

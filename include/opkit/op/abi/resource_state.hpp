@@ -4,6 +4,7 @@
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
+#include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
 #include "opkit/op/invoke.hpp"
 
@@ -45,6 +46,20 @@ struct InvokedOperator : RefCounted {
   std::vector<bool> present;
   const void* stream;
   ResolvedOperator resolved;
+  // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
+  std::atomic<bool> busy{false};
+};
+
+// An operator that runs beside its caller.
+struct PendingInvoke : RefCounted {
+  ThreadPool& pool = ThreadPool::Current();
+  Latch done{1};
+  std::exception_ptr failure;  // before the latch opens
+  bool told = false;           // the caller has waited for it
+
+  void Wait() {
+    if (!done.done()) pool.Wait(done);
+  }
 };
 
 // Adds `term` to `target`, element by element; both are dense.
@@ -128,6 +143,7 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // until launched work has run: a library's code
   OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
   OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
@@ -140,6 +156,16 @@ struct ResourceState {
     if (late) return add(late->memory);
     used = true;
     add(memory);
+  }
+  // Returns when nothing runs beside the function any more; the first failure that nobody was told.
+  std::exception_ptr AwaitPending() noexcept {
+    std::exception_ptr failure;
+    for (const auto& one : pending) {
+      one->Wait();
+      if (!one->told && !failure) failure = one->failure;
+    }
+    pending.clear();
+    return failure;
   }
   // Called when the function of `run` has returned: hands the memory that it was given over to the
   // run.

@@ -26,7 +26,7 @@ OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
-  if (!slot) slot = std::make_unique<HostError>();
+  if (!slot) slot = MakeIntrusive<HostError>();
   return *slot;
 }
 
@@ -219,8 +219,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                                Device device, const void* stream) {
     std::vector<bool> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
-      if (known->stream == stream && known->op == op && known->args == args &&
-          known->present == present &&
+      if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
+          known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known;
     const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
@@ -229,10 +229,11 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     state.invoked.push_back(made);
     return made;
   }
+  // Where nothing is issued and `pending` is not null, a thread of the pool runs it.
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
                              const opkit_tensor* inputs, uint64_t num_outputs,
                              const opkit_tensor* outputs, uint64_t num_attrs,
-                             const opkit_attr* const* attrs) {
+                             const opkit_attr* const* attrs, PendingInvoke* pending) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
@@ -245,13 +246,77 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       const Device device = state.launch && state.asynchronous ? Device{} : state.device;
       IntrusivePtr<InvokedOperator> invoked = Resolve(
           state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
-      if (!call->asynchronous)
+      if (pending && !call->asynchronous && pending->pool.threads() > 1)
+        RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
+      else if (!call->asynchronous)
         RunInto(*invoked, ins, outs);
       else if (is_native)
         on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
       else
         state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
                                      outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
+    });
+  }
+
+  static opkit_status InvokeNow(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                const opkit_tensor* inputs, uint64_t num_outputs,
+                                const opkit_tensor* outputs, uint64_t num_attrs,
+                                const opkit_attr* const* attrs) {
+    return Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, nullptr);
+  }
+  static void RunBeside(ResourceState& state, IntrusivePtr<InvokedOperator> invoked,
+                        std::vector<Tensor> ins, std::vector<Tensor> outs, PendingInvoke* pending) {
+    const IntrusivePtr<PendingInvoke> kept(pending);
+    state.pending.push_back(kept);
+    state.used = true;
+    invoked->busy.store(true, std::memory_order_relaxed);  // the pool's queue publishes it
+    try {
+      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)] {
+        try {
+          RunInto(*invoked, ins, outs);
+        } catch (...) {
+          kept->failure = std::current_exception();
+        }
+        invoked->busy.store(false, std::memory_order_release);
+        kept->done.CountDown();
+      });
+    } catch (...) {
+      state.pending.pop_back();
+      invoked->busy.store(false, std::memory_order_relaxed);
+      throw;
+    }
+  }
+  static opkit_status InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                  const opkit_tensor* inputs, uint64_t num_outputs,
+                                  const opkit_tensor* outputs, uint64_t num_attrs,
+                                  const opkit_attr* const* attrs, opkit_pending** handle) {
+    IntrusivePtr<PendingInvoke> pending;
+    const opkit_status made = AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
+      *handle = nullptr;
+      pending = MakeIntrusive<PendingInvoke>();
+    });
+    if (made != OPKIT_OK) return made;
+    const opkit_status status =
+        Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, pending.get());
+    if (status != OPKIT_OK) return status;
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (state.pending.empty() || state.pending.back() != pending) {  // it has run, or is issued
+        pending->done.CountDown();
+        state.pending.push_back(pending);
+        state.used = true;
+      }
+      *handle = reinterpret_cast<opkit_pending*>(pending.get());
+    });
+  }
+  static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
+    return AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
+      pending->Wait();
+      pending->told = true;
+      if (pending->failure) std::rethrow_exception(pending->failure);
     });
   }
 
@@ -321,7 +386,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &Temporary,
                                      &ParallelFor,
                                      &Launch,
-                                     &Invoke,
+                                     &InvokeNow,
                                      &Log,
                                      &ScopeBegin,
                                      &ScopeEnd,
@@ -329,7 +394,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &Adopt,
                                      &Defer,
                                      &Complete,
-                                     &AllocateOutput};
+                                     &AllocateOutput,
+                                     &InvokeAsync,
+                                     &Wait};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 

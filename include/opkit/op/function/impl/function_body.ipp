@@ -471,6 +471,9 @@ class RecordBody final : public FunctionBody, public OutputMaker {
       OpResource handle(&call);
       CallFunction(*node_.record, PassName(), [&] { return Call(handle); });
     }
+    if (!run_->resource.pending.empty()) [[unlikely]]
+      if (std::exception_ptr failure = run_->resource.AwaitPending())
+        std::rethrow_exception(failure);
     views_.CheckMade();
     if (run_->resource.deferrable) [[unlikely]]
       return EndLater();
@@ -567,6 +570,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   OPKIT_COLD void ReleaseMemory() noexcept {
     ResourceState& resource = run_->resource;
     resource.used = false;
+    resource.AwaitPending();
     if (resource.deferred) [[unlikely]]
       Abandon();
     resource.memory.additions.clear();
