@@ -104,7 +104,16 @@ void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
   WriteFile("-", table.Format(false, stdout));
 }
 
-void WriteProfile(const RunCommand& command) {
+// The last run, for the report; none where its records found no room.
+RunReport LastRun(const Plan& plan) {
+  try {
+    return ReportOfRun(plan, Profiler::Read());
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+void WriteProfile(const RunCommand& command, const Plan& plan) {
   FailWith(ExitCode::kBadFile, "", [&] {
     if (command.profile && command.profile->ends_with(".pftrace"))
       Profiler::WritePerfettoTrace(*command.profile);
@@ -113,7 +122,7 @@ void WriteProfile(const RunCommand& command) {
     if (command.report) {
       ProfileTableOptions table;
       table.peak = MachinePeak(NumThreads());
-      Profiler::WriteReport(*command.report, table);
+      Profiler::WriteReport(*command.report, table, LastRun(plan));
     }
   });
 }
@@ -139,7 +148,7 @@ void RunModel(RunCommand& command) {
     }
   }
   Profiler::Stop();
-  WriteProfile(command);
+  WriteProfile(command, executor.plan());
   WriteOutputs(executor.outputs(), command.output_dir.value_or(""));
   if (command.table) {
     constexpr int kMostRuns = 10;
@@ -182,7 +191,8 @@ void AddRunCommand(CLI::App& program) {
       ->option_text("NAME,...")
       ->delimiter(',');
   app->add_option("--report", command->report,
-                  "Writes a page of the runs for a browser: their timeline, and a table")
+                  "Writes a page of the runs for a browser: their timeline, a table, the graph "
+                  "coloured by time and its memory")
       ->option_text("FILE.html");
   app->footer(
       "Examples:\n"

@@ -5257,6 +5257,53 @@ std::string ToJson(const ProfileTable& table);
 
 #endif  // OPKIT_PROFILE_PROFILE_TABLE_HPP_
 
+// ---- opkit/profile/report.hpp
+// A profile as a page for a browser. What makes the page is opkit/report/report.hpp, which
+// registers itself where a program includes it, so that recording drags in none of it.
+#ifndef OPKIT_PROFILE_REPORT_HPP_
+#define OPKIT_PROFILE_REPORT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A run of a graph, for a report's picture of the graph and of the memory over time: ReportOfRun of
+// opkit/graph/run_profile.hpp makes it. All times are ns since the profile's session began.
+struct RunReport {
+  struct Node {
+    std::string name;
+    int64_t ready = 0, begin = 0, end = 0;  // as in NodeTime
+    std::vector<int> after;                 // places in `nodes` of those that it waits for
+    bool critical = false;                  // on the critical path
+  };
+  struct Buffer {
+    std::string name;   // of the value; of those that share it, in order, "a = b"
+    std::string owner;  // the node that writes it first
+    int64_t bytes = 0;
+    int64_t begin = 0, end = 0;  // when its memory was taken, and free again
+  };
+  std::vector<Node> nodes;  // by begin; empty: there is no run to show
+  std::vector<Buffer> buffers;
+  int64_t begin = 0, end = 0;
+  int64_t arena_bytes = 0;  // that the plan holds for all buffers
+};
+
+// `table` is for the report's table; with its `peak` the report has a roofline, with a `run` the
+// graph and its memory. Errors: kUnsupported where no file of the program includes
+// opkit/report/report.hpp; kFailedPrecondition where the file cannot be written.
+void WriteReport(const Profile& profile, const std::string& path,
+                 const ProfileTableOptions& table = {}, const RunReport& run = {});
+
+namespace detail {
+
+using ReportWriter = void(const Profile& profile, const std::string& path,
+                          const ProfileTableOptions& table, const RunReport& run);
+// True, for static initialisers.
+bool SetReportWriter(ReportWriter* writer) noexcept;
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_REPORT_HPP_
+
 // ---- opkit/profile/profiler.hpp
 // Profiler: records where time goes, inside custom operators too, and writes it as a trace or a
 // table. ProfileScope and the functions beside it add the program's own parts.
@@ -5295,7 +5342,8 @@ class Profiler {
   static void WriteChromeTrace(const std::string& path);
   static void WritePerfettoTrace(const std::string& path);
   // A page for a browser. Also kUnsupported, without opkit/report/report.hpp in the program.
-  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {});
+  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {},
+                          const RunReport& run = {});
 };
 
 // A part of the program's own code, under the invocation that is current: its child.
@@ -12855,6 +12903,12 @@ struct RunProfile {
 //   std::puts(ToString(ProfileOfRun(executor.plan(), Profiler::Read())).c_str());
 RunProfile ProfileOfRun(const Plan& plan, const Profile& profile);
 
+// The same run for WriteReport: the nodes, what each waits for, and the planned memory of the run
+// over its time. Errors: as ProfileOfRun.
+//
+//   Profiler::WriteReport("report.html", {}, ReportOfRun(executor.plan(), Profiler::Read()));
+RunReport ReportOfRun(const Plan& plan, const Profile& profile);
+
 // The run's times, and the nodes of its critical path with their waits.
 std::string ToString(const RunProfile& run);
 
@@ -18574,6 +18628,39 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
 
+// ---- opkit/profile/impl/report.ipp
+// The writer of reports, if there is one.
+#ifndef OPKIT_PROFILE_IMPL_REPORT_IPP_
+#define OPKIT_PROFILE_IMPL_REPORT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Set by static initialisers, which a library that is loaded runs beside other threads.
+inline constinit std::atomic<ReportWriter*> g_report_writer{nullptr};
+
+OPKIT_INLINE bool SetReportWriter(ReportWriter* writer) noexcept {
+  g_report_writer = writer;
+  return true;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
+                              const ProfileTableOptions& table, const RunReport& run) {
+  detail::ReportWriter* const writer = detail::g_report_writer;
+  if (!writer)
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("cannot write the report '", path,
+                       "': no file of the program includes opkit/report/report.hpp, which is not a "
+                       "part of opkit/opkit.hpp"));
+  writer(profile, path, table, run);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_
+
 // ---- opkit/profile/chrome_trace.hpp
 // A profile as a Chrome trace: JSON that Perfetto (https://ui.perfetto.dev) and chrome://tracing
 // show.
@@ -18909,32 +18996,6 @@ class Recorder final : public SpanSink, public MemorySink {
 
 #endif  // OPKIT_PROFILE_RECORDER_HPP_
 
-// ---- opkit/profile/report.hpp
-// A profile as a page for a browser. What makes the page is opkit/report/report.hpp, which
-// registers itself where a program includes it, so that recording drags in none of it.
-#ifndef OPKIT_PROFILE_REPORT_HPP_
-#define OPKIT_PROFILE_REPORT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// `table` is for the report's table; with its `peak` the report has a roofline. Errors:
-// kUnsupported where no file of the program includes opkit/report/report.hpp; kFailedPrecondition
-// where the file cannot be written.
-void WriteReport(const Profile& profile, const std::string& path,
-                 const ProfileTableOptions& table = {});
-
-namespace detail {
-
-using ReportWriter = void(const Profile& profile, const std::string& path,
-                          const ProfileTableOptions& table);
-// True, for static initialisers.
-bool SetReportWriter(ReportWriter* writer) noexcept;
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_REPORT_HPP_
-
 // ---- opkit/profile/impl/profiler.ipp
 // The profiler's functions, which the recorder and the writers do.
 #ifndef OPKIT_PROFILE_IMPL_PROFILER_IPP_
@@ -18969,8 +19030,9 @@ OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
 OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
   ::opkit::WritePerfettoTrace(Read(), path);
 }
-OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table) {
-  ::opkit::WriteReport(Read(), path, table);
+OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table,
+                                        const RunReport& run) {
+  ::opkit::WriteReport(Read(), path, table, run);
 }
 
 namespace detail {
@@ -29709,6 +29771,57 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
         " nodes of this plan: record a run of it whole, between Profiler::Start and Stop");
 }
 
+OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
+  using detail::Index;
+  const RunProfile run = ProfileOfRun(plan, profile);
+  const auto specialization = plan.state()->GetLatest();
+  const Schedule& schedule = specialization->schedule();
+  const GraphView& view = plan.state()->view();
+  std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());  // place: in run.nodes
+  for (int step = 0; step < schedule.size(); ++step)
+    step_of[Index(schedule.original_of(step))] = step;
+  RunReport report;
+  report.begin = run.begin;
+  report.end = run.end;
+  for (size_t i = 0; i < run.nodes.size(); ++i) {
+    const NodeTime& node = run.nodes[i];
+    place_of[Index(step_of[Index(node.node)])] = static_cast<int>(i);
+    report.nodes.push_back({node.name, node.ready, node.begin, node.end, {}, false});
+  }
+  for (int step = 0; step < schedule.size(); ++step)
+    for (const int entry : detail::EntriesOf(schedule, step))
+      report.nodes[Index(place_of[Index(Schedule::TargetOf(entry))])].after.push_back(
+          place_of[Index(step)]);
+  for (const int place : run.critical_path) report.nodes[Index(place)].critical = true;
+
+  const auto node_at = [&](int64_t step) -> const RunReport::Node& {
+    return report.nodes[Index(place_of[Index(step)])];
+  };
+  for (const detail::ArenaPlan& arena : specialization->arenas()) {
+    report.arena_bytes += arena.plan.arena_bytes;
+    const size_t first = report.buffers.size();
+    for (const MemoryInterval& buffer : arena.lifetimes.buffers) {
+      RunReport::Buffer& made = report.buffers.emplace_back();
+      const bool is_given = buffer.lower < 0;  // before the run
+      made.bytes = buffer.size;
+      made.owner = is_given ? "" : node_at(buffer.lower).name;
+      made.begin = is_given ? run.begin : node_at(buffer.lower).begin;
+      made.end = buffer.upper > schedule.size()
+                     ? run.end
+                     : (std::max)(made.begin, node_at(buffer.upper - 1).end);
+    }
+    for (size_t value = 0; value < arena.values.size(); ++value) {
+      const int buffer = arena.lifetimes.buffer_of[value];
+      if (buffer < 0) continue;
+      std::string& name = report.buffers[first + Index(buffer)].name;
+      const bool is_scratch = value >= Index(view.num_values());
+      name += StrCat(name.empty() ? "" : " = ",
+                     is_scratch ? "scratch" : view.name(static_cast<int>(value)));
+    }
+  }
+  return report;
+}
+
 OPKIT_INLINE std::string ToString(const RunProfile& run) {
   int64_t work = 0, path = 0, waits = 0;
   for (const NodeTime& node : run.nodes) work += node.end - node.begin;
@@ -33873,39 +33986,6 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_
-
-// ---- opkit/profile/impl/report.ipp
-// The writer of reports, if there is one.
-#ifndef OPKIT_PROFILE_IMPL_REPORT_IPP_
-#define OPKIT_PROFILE_IMPL_REPORT_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Set by static initialisers, which a library that is loaded runs beside other threads.
-inline constinit std::atomic<ReportWriter*> g_report_writer{nullptr};
-
-OPKIT_INLINE bool SetReportWriter(ReportWriter* writer) noexcept {
-  g_report_writer = writer;
-  return true;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
-                              const ProfileTableOptions& table) {
-  detail::ReportWriter* const writer = detail::g_report_writer;
-  if (!writer)
-    throw Error(ErrorCode::kUnsupported,
-                StrCat("cannot write the report '", path,
-                       "': no file of the program includes opkit/report/report.hpp, which is not a "
-                       "part of opkit/opkit.hpp"));
-  writer(profile, path, table);
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_
 
 // ---- opkit/device/impl/native_stream.ipp
 // The table of opkit/device/native_stream.hpp.

@@ -120,4 +120,34 @@ TEST_CASE("a plan of open shapes that nothing has run has no run profile") {
         ErrorCode::kFailedPrecondition);
 }
 
+TEST_CASE("a run for the report has what each node waits for, and the memory over time") {
+  const Plan plan = Compile(Diamond());
+  const RunReport run = ReportOfRun(plan, Recorded());
+  CHECK(run.begin == 100);
+  CHECK(run.end == 1000);
+  REQUIRE(run.nodes.size() == 4);
+  CHECK(run.nodes[0].after.empty());
+  CHECK(run.nodes[1].after == std::vector<int>{0});
+  CHECK(run.nodes[2].name == "Scale (triple)");
+  CHECK(run.nodes[2].after == std::vector<int>{0});
+  CHECK(run.nodes[3].after.size() == 2);
+  CHECK(run.nodes[2].critical);
+  CHECK_FALSE(run.nodes[1].critical);
+  CHECK(run.nodes[3].ready == 800);
+  CHECK(run.arena_bytes == plan.memory().arena_bytes);
+  // a lives from its node's begin to the end of the later reader, b and c until the Add.
+  const auto buffer = [&](const std::string& value) -> const RunReport::Buffer& {
+    for (const RunReport::Buffer& one : run.buffers)
+      if ((" = " + one.name + " = ").find(" = " + value + " = ") != std::string::npos) return one;
+    FAIL("no buffer of " << value);
+    return run.buffers[0];
+  };
+  CHECK(buffer("a").owner == "Relu (a)");
+  CHECK(buffer("a").begin == 110);
+  CHECK(buffer("a").bytes >= 12);
+  CHECK(buffer("b").end == 990);
+  CHECK(buffer("c").end == 990);
+  CHECK(ErrorOf([&] { ReportOfRun(plan, Profile()); }).code() == ErrorCode::kNotFound);
+}
+
 }  // namespace run_profile_test

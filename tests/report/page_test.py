@@ -85,6 +85,32 @@ class Report(unittest.TestCase):
         self.assertIn("Conv: 0.00333 GFLOP/s, 0.00667 GB/s, 0 % of",
                       self.page.value("document.querySelector('#roofline circle').textContent"))
 
+    def test_the_graph_is_coloured_by_time_and_a_click_selects_the_run(self):
+        boxes = "[...document.querySelectorAll('#graph rect')]"
+        self.assertEqual(self.page.value(f"{boxes}.length"), 3)
+        # In layers: both first nodes above the last, which is as far right as their middle.
+        tops = self.page.value(f"{boxes}.map(box => +box.getAttribute('y'))")
+        self.assertEqual(tops[0], tops[1])
+        self.assertGreater(tops[2], tops[0])
+        self.assertEqual(self.page.value(f"{boxes}.map(box => box.classList.contains('critical'))"),
+                         [True, False, True])
+        heat = self.page.value(f"{boxes}.map(box => box.dataset.heat)")
+        self.assertEqual(heat, ["100", "33", "67"])  # of the longest
+        self.assertEqual(self.page.value("document.querySelectorAll('#graph path').length"), 2)
+        self.page.value(f"{boxes}[0].dispatchEvent(new MouseEvent('click'))")
+        self.assertIn("conv_1", self.text("details"))
+        self.assertEqual(self.page.errors, [])
+
+    def test_the_peak_of_the_planned_memory_and_its_owners(self):
+        self.assertIn("192 B at 400.0 µs of the run, in an arena of 256 B", self.text("peak"))
+        rows = self.page.value("[...document.querySelectorAll('#owners tbody tr')]"
+                               ".map(row => [...row.cells].map(cell => cell.textContent))")
+        self.assertEqual(rows, [["b = c", "</script><b> (odd)", "96 B", "50 %"],
+                                ["a", "Conv (conv_1)", "64 B", "33 %"],
+                                ["scratch", "</script><b> (odd)", "32 B", "17 %"]])
+        self.assertIn("V", self.page.value(
+            "document.querySelector('#plan .area').getAttribute('d')"))
+
     def test_names_are_text_whatever_they_hold(self):
         self.assertEqual(self.page.value("document.querySelectorAll('b').length"), 0)
         self.click("</script><b>")

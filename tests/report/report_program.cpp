@@ -40,6 +40,23 @@ Profile Small() {
   return profile;
 }
 
+// Three nodes, of which the last waits for the others, and their memory: 192 bytes at 400 to 450
+// us.
+RunReport Run() {
+  RunReport run;
+  run.begin = 0;
+  run.end = 1'000'000;
+  run.arena_bytes = 256;
+  run.nodes = {{"Conv (conv_1)", 0, 100'000, 400'000, {}, true},
+               {"</script><b> (odd)", 0, 350'000, 450'000, {}, false},
+               {"Mine (mine)", 450'000, 500'000, 700'000, {0, 1}, true}};
+  run.buffers = {{"a", "Conv (conv_1)", 64, 100'000, 700'000},
+                 {"b = c", "</script><b> (odd)", 96, 350'000, 450'000},
+                 {"scratch", "</script><b> (odd)", 32, 400'000, 450'000},
+                 {"d", "Mine (mine)", 100, 500'000, 1'000'000}};
+  return run;
+}
+
 // Runs of 100 operators, on four threads.
 Profile Large(int spans) {
   constexpr int kThreads = 4, kNodes = 100, kNames = 20;
@@ -73,5 +90,8 @@ Profile Large(int spans) {
 int main(int argc, char** argv) {
   ProfileTableOptions table;
   table.peak = {100e9, 10e9};
-  WriteReport(argc > 2 ? Large(std::atoi(argv[2])) : Small(), argv[1], table);
+  if (argc > 2)
+    WriteReport(Large(std::atoi(argv[2])), argv[1], table);
+  else
+    WriteReport(Small(), argv[1], table, Run());
 }

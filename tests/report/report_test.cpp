@@ -5,6 +5,7 @@
 #include "opkit/profile/profiler.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/text.hpp"
 
 namespace report_test {
 namespace {
@@ -36,6 +37,25 @@ TEST_CASE("a report is one page whose data no name can leave") {
   const std::string data = page.substr(begin, end - begin);
   CHECK(data.find("\\u003c/script> \\\"quoted\\\" \\\\ \\u000a \xef\xbf\xbd") != std::string::npos);
   CHECK(data.ends_with("}"));
+}
+
+TEST_CASE("a report shows a run where it is given one") {
+  const TemporaryFolder folder;
+  const Recorded recorded;
+  RunReport run;
+  run.nodes = {{"first", 1, 2, 3, {}, true}, {"</script>", 3, 4, 5, {0}, false}};
+  run.buffers = {{"x", "first", 64, 2, 5}};
+  run.arena_bytes = 128;
+  Profiler::WriteReport(folder / "run.html", {}, run);
+  Profiler::WriteReport(folder / "none.html");
+  const std::string page = ReadFile(folder / "run.html");
+  const std::string texts = page.substr(page.find("\"texts\":"));
+  CHECK(Contains(page, "\"run\":{\"begin\":0,\"end\":0,\"arena\":128,\"nodes\":[["));
+  CHECK(Contains(page, ",1,2,3,1,[]],["));
+  CHECK(Contains(page, ",3,4,5,0,[0]]],\"buffers\":[["));
+  CHECK(Contains(page, ",64,2,5]]}"));
+  CHECK(Contains(texts, "\"first\",\"\\u003c/script>\",\"x\""));
+  CHECK_FALSE(Contains(ReadFile(folder / "none.html"), "\"run\":"));
 }
 
 TEST_CASE("a report that cannot be written is an Error, and what was recorded stays") {

@@ -4,7 +4,7 @@
 #define OPKIT_GRAPH_RUN_PROFILE_HPP_
 
 #include "opkit/graph/plan.hpp"
-#include "opkit/profile/profile.hpp"
+#include "opkit/profile/report.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -36,6 +36,12 @@ struct RunProfile {
 //   Profiler::Stop();
 //   std::puts(ToString(ProfileOfRun(executor.plan(), Profiler::Read())).c_str());
 RunProfile ProfileOfRun(const Plan& plan, const Profile& profile);
+
+// The same run for WriteReport: the nodes, what each waits for, and the planned memory of the run
+// over its time. Errors: as ProfileOfRun.
+//
+//   Profiler::WriteReport("report.html", {}, ReportOfRun(executor.plan(), Profiler::Read()));
+RunReport ReportOfRun(const Plan& plan, const Profile& profile);
 
 // The run's times, and the nodes of its critical path with their waits.
 std::string ToString(const RunProfile& run);

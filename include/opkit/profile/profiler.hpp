@@ -13,6 +13,7 @@
 #include "opkit/profile/options.hpp"
 #include "opkit/profile/profile.hpp"
 #include "opkit/profile/profile_table.hpp"
+#include "opkit/profile/report.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -40,7 +41,8 @@ class Profiler {
   static void WriteChromeTrace(const std::string& path);
   static void WritePerfettoTrace(const std::string& path);
   // A page for a browser. Also kUnsupported, without opkit/report/report.hpp in the program.
-  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {});
+  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {},
+                          const RunReport& run = {});
 };
 
 // A part of the program's own code, under the invocation that is current: its child.

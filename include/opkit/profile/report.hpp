@@ -7,16 +7,37 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// `table` is for the report's table; with its `peak` the report has a roofline. Errors:
-// kUnsupported where no file of the program includes opkit/report/report.hpp; kFailedPrecondition
-// where the file cannot be written.
+// A run of a graph, for a report's picture of the graph and of the memory over time: ReportOfRun of
+// opkit/graph/run_profile.hpp makes it. All times are ns since the profile's session began.
+struct RunReport {
+  struct Node {
+    std::string name;
+    int64_t ready = 0, begin = 0, end = 0;  // as in NodeTime
+    std::vector<int> after;                 // places in `nodes` of those that it waits for
+    bool critical = false;                  // on the critical path
+  };
+  struct Buffer {
+    std::string name;   // of the value; of those that share it, in order, "a = b"
+    std::string owner;  // the node that writes it first
+    int64_t bytes = 0;
+    int64_t begin = 0, end = 0;  // when its memory was taken, and free again
+  };
+  std::vector<Node> nodes;  // by begin; empty: there is no run to show
+  std::vector<Buffer> buffers;
+  int64_t begin = 0, end = 0;
+  int64_t arena_bytes = 0;  // that the plan holds for all buffers
+};
+
+// `table` is for the report's table; with its `peak` the report has a roofline, with a `run` the
+// graph and its memory. Errors: kUnsupported where no file of the program includes
+// opkit/report/report.hpp; kFailedPrecondition where the file cannot be written.
 void WriteReport(const Profile& profile, const std::string& path,
-                 const ProfileTableOptions& table = {});
+                 const ProfileTableOptions& table = {}, const RunReport& run = {});
 
 namespace detail {
 
 using ReportWriter = void(const Profile& profile, const std::string& path,
-                          const ProfileTableOptions& table);
+                          const ProfileTableOptions& table, const RunReport& run);
 // True, for static initialisers.
 bool SetReportWriter(ReportWriter* writer) noexcept;
 

@@ -14,7 +14,7 @@ namespace detail {
 // One HTML file that needs nothing but a browser. It holds each span in some 25 bytes; for millions
 // of them WritePerfettoTrace is the better choice. Bytes of a name that are no UTF-8 become U+FFFD.
 void WriteHtmlReport(const Profile& profile, const std::string& path,
-                     const ProfileTableOptions& table);
+                     const ProfileTableOptions& table, const RunReport& run);
 
 [[maybe_unused]] inline const bool kReportWriterIsSet = SetReportWriter(&WriteHtmlReport);
 

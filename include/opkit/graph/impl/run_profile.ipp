@@ -107,6 +107,57 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
         " nodes of this plan: record a run of it whole, between Profiler::Start and Stop");
 }
 
+OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
+  using detail::Index;
+  const RunProfile run = ProfileOfRun(plan, profile);
+  const auto specialization = plan.state()->GetLatest();
+  const Schedule& schedule = specialization->schedule();
+  const GraphView& view = plan.state()->view();
+  std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());  // place: in run.nodes
+  for (int step = 0; step < schedule.size(); ++step)
+    step_of[Index(schedule.original_of(step))] = step;
+  RunReport report;
+  report.begin = run.begin;
+  report.end = run.end;
+  for (size_t i = 0; i < run.nodes.size(); ++i) {
+    const NodeTime& node = run.nodes[i];
+    place_of[Index(step_of[Index(node.node)])] = static_cast<int>(i);
+    report.nodes.push_back({node.name, node.ready, node.begin, node.end, {}, false});
+  }
+  for (int step = 0; step < schedule.size(); ++step)
+    for (const int entry : detail::EntriesOf(schedule, step))
+      report.nodes[Index(place_of[Index(Schedule::TargetOf(entry))])].after.push_back(
+          place_of[Index(step)]);
+  for (const int place : run.critical_path) report.nodes[Index(place)].critical = true;
+
+  const auto node_at = [&](int64_t step) -> const RunReport::Node& {
+    return report.nodes[Index(place_of[Index(step)])];
+  };
+  for (const detail::ArenaPlan& arena : specialization->arenas()) {
+    report.arena_bytes += arena.plan.arena_bytes;
+    const size_t first = report.buffers.size();
+    for (const MemoryInterval& buffer : arena.lifetimes.buffers) {
+      RunReport::Buffer& made = report.buffers.emplace_back();
+      const bool is_given = buffer.lower < 0;  // before the run
+      made.bytes = buffer.size;
+      made.owner = is_given ? "" : node_at(buffer.lower).name;
+      made.begin = is_given ? run.begin : node_at(buffer.lower).begin;
+      made.end = buffer.upper > schedule.size()
+                     ? run.end
+                     : (std::max)(made.begin, node_at(buffer.upper - 1).end);
+    }
+    for (size_t value = 0; value < arena.values.size(); ++value) {
+      const int buffer = arena.lifetimes.buffer_of[value];
+      if (buffer < 0) continue;
+      std::string& name = report.buffers[first + Index(buffer)].name;
+      const bool is_scratch = value >= Index(view.num_values());
+      name += StrCat(name.empty() ? "" : " = ",
+                     is_scratch ? "scratch" : view.name(static_cast<int>(value)));
+    }
+  }
+  return report;
+}
+
 OPKIT_INLINE std::string ToString(const RunProfile& run) {
   int64_t work = 0, path = 0, waits = 0;
   for (const NodeTime& node : run.nodes) work += node.end - node.begin;

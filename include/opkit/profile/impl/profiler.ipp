@@ -41,8 +41,9 @@ OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
 OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
   ::opkit::WritePerfettoTrace(Read(), path);
 }
-OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table) {
-  ::opkit::WriteReport(Read(), path, table);
+OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table,
+                                        const RunReport& run) {
+  ::opkit::WriteReport(Read(), path, table, run);
 }
 
 namespace detail {

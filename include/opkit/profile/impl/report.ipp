@@ -20,14 +20,14 @@ OPKIT_INLINE bool SetReportWriter(ReportWriter* writer) noexcept {
 }  // namespace detail
 
 OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
-                              const ProfileTableOptions& table) {
+                              const ProfileTableOptions& table, const RunReport& run) {
   detail::ReportWriter* const writer = detail::g_report_writer;
   if (!writer)
     throw Error(ErrorCode::kUnsupported,
                 StrCat("cannot write the report '", path,
                        "': no file of the program includes opkit/report/report.hpp, which is not a "
                        "part of opkit/opkit.hpp"));
-  writer(profile, path, table);
+  writer(profile, path, table, run);
 }
 
 }  // namespace opkit

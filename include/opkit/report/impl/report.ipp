@@ -13,6 +13,7 @@
 #include "opkit/profile/nesting.hpp"
 #include "opkit/profile/profile_table.hpp"
 #include "opkit/report/impl/report_page.ipp"
+#include "opkit/report/impl/report_run_script.ipp"
 #include "opkit/report/impl/report_script.ipp"
 #include "opkit/report/report.hpp"
 
@@ -25,8 +26,8 @@ namespace detail {
 // entry before. All times are ns.
 class ReportData {
  public:
-  ReportData(const Profile& profile, const ProfileTableOptions& table)
-      : profile_(profile), table_(table) {
+  ReportData(const Profile& profile, const ProfileTableOptions& table, const RunReport& run)
+      : profile_(profile), table_(table), run_(run) {
     FindBars();
   }
 
@@ -38,6 +39,7 @@ class ReportData {
     AppendBars();
     AppendCounters();
     AppendMarkers();
+    if (!run_.nodes.empty()) AppendRun();
     out_ += ",\"table\":" + opkit::ToJson(MakeProfileTable(profile_, table_));
     out_ +=
         StrCat(",\"peak\":{\"flops\":", table_.peak.flops, ",\"bytes\":", table_.peak.bytes, "}");
@@ -161,6 +163,27 @@ class ReportData {
            [](const ProfileMarker& marker) { return static_cast<int>(marker.frame); });
   }
 
+  // A node is [name, ready, begin, end, is critical, the nodes that it waits for], a buffer
+  // [name, owner, bytes, begin, end].
+  void AppendRun() {
+    out_ += StrCat(",\"run\":{\"begin\":", run_.begin, ",\"end\":", run_.end,
+                   ",\"arena\":", run_.arena_bytes, ",\"nodes\":[");
+    for (const RunReport::Node& node : run_.nodes) {
+      BeginItem();
+      out_ += StrCat('[', TextOf(node.name), ',', node.ready, ',', node.begin, ',', node.end, ',',
+                     node.critical ? 1 : 0, ",[");
+      for (const int place : node.after) Append(place);
+      out_ += "]]";
+    }
+    out_ += "],\"buffers\":[";
+    for (const RunReport::Buffer& buffer : run_.buffers) {
+      BeginItem();
+      out_ += StrCat('[', TextOf(buffer.name), ',', TextOf(buffer.owner), ',', buffer.bytes, ',',
+                     buffer.begin, ',', buffer.end, ']');
+    }
+    out_ += "]}";
+  }
+
   void BeginItem() {
     if (out_.back() != '[') out_ += ',';
   }
@@ -236,6 +259,7 @@ class ReportData {
 
   const Profile& profile_;
   const ProfileTableOptions& table_;
+  const RunReport& run_;
   std::vector<Bar> bars_;
   std::vector<std::pair<uint64_t, int64_t>> bar_of_;  // of an invocation's own span; by id
   std::string out_, names_, texts_;
@@ -246,13 +270,14 @@ class ReportData {
 };
 
 OPKIT_INLINE void WriteHtmlReport(const Profile& profile, const std::string& path,
-                                  const ProfileTableOptions& table) {
+                                  const ProfileTableOptions& table, const RunReport& run) {
   OutputFile file(path);
   file.Write(kReportHead);
   file.Write(kReportStyle);
   file.Write(kReportBody);
-  file.Write(ReportData(profile, table).ToJson());
+  file.Write(ReportData(profile, table, run).ToJson());
   file.Write(kReportScript);
+  file.Write(kReportRunScript);
   file.Commit();
 }
 

@@ -85,6 +85,13 @@ tr[aria-selected=true] td:first-child { box-shadow: inset 3px 0 var(--choice); }
 .custom { color: var(--custom); font-weight: 600; }
 svg { width: 620px; max-width: 100%; font-size: 11px; }
 svg text { fill: var(--text); }
+#graph { width: auto; max-width: none; }
+#graph rect { stroke: var(--line); cursor: pointer; }
+#graph .critical { stroke: var(--choice); stroke-width: 2; }
+#graph path { fill: none; stroke: var(--line); }
+#graph text { pointer-events: none; }
+#plan .area { fill: var(--plot); fill-opacity: 0.35; stroke: var(--plot); }
+#plan .arena { stroke: var(--faint); stroke-dasharray: 4 3; }
 svg .axis { stroke: var(--line); }
 svg .axis-text { fill: var(--faint); }
 svg .roof { stroke: var(--choice); stroke-width: 2; fill: none; }
@@ -128,6 +135,11 @@ inline constexpr char kReportBody[] = R"html(<body>
 <section><h2>Names</h2><div class="scroll"><table id="rows"></table></div></section>
 <section><h2>Domains</h2><table id="domains"></table></section>
 <section id="roofline_section"><h2>Roofline</h2><svg id="roofline" viewBox="0 0 620 330"></svg></section>
+<section id="plan_section" hidden><h2>Planned memory over the run</h2>
+<svg id="plan" viewBox="0 0 620 200"></svg>
+<p class="faint" id="peak"></p><div class="scroll"><table id="owners"></table></div></section>
+<section id="graph_section" hidden><h2>Graph by time</h2><p class="faint" id="graph_note"></p>
+<div class="scroll"><svg id="graph"></svg></div></section>
 <section id="memory_section"><h2>Memory</h2><table id="memory"></table></section>
 </div>
 <script type="application/json" id="data">)html";

@@ -721,8 +721,6 @@ window.opkitReport = {
   },
 };
 </script>
-</body>
-</html>
 )html";
 
 }  // namespace detail
