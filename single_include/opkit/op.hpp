@@ -2796,9 +2796,10 @@ enum class InvocationKind : uint8_t {
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
-  kRun,    // of an executor or a net
-  kTask,   // an operation pushed to an engine
-  kPhase,  // a part of Compile
+  kRun,     // of an executor or a net
+  kTask,    // an operation pushed to an engine
+  kPhase,   // a part of Compile
+  kEngine,  // what a thread of a pool does besides: it sleeps, or waits
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -2845,6 +2846,10 @@ class SpanSink {
   virtual void Describe(const SpanWork&) noexcept {}
   // The event of an operator's run has ended, which may be long after its span on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
+  // Whether spans of kEngine, and Marked, are to be called.
+  virtual bool WantsEngine() const noexcept { return false; }
+  // Something of this interned name has happened on this thread.
+  virtual void Marked(uint32_t name) noexcept { static_cast<void>(name); }
   // `task` was handed to an engine by this thread.
   virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
 
@@ -12117,6 +12122,42 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
+// ---- opkit/engine/pool/engine_scope.hpp
+// What the threads of a pool do besides their tasks, told to a profile that asks for it.
+#ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
+#define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline SpanSink* EngineSink() {
+  SpanSink* const sink = CurrentSpanSink();
+  return sink && sink->WantsEngine() ? sink : nullptr;
+}
+
+// A span of the thread, for the scope's life.
+class EngineScope {
+ public:
+  explicit EngineScope(const char* name) {
+    if (EngineSink()) [[unlikely]]
+      scope_.emplace(InvocationKind::kEngine, [&] { return SpanNames{InternName(name)}; });
+  }
+
+ private:
+  std::optional<InvocationScope> scope_;
+};
+
+// Something that happens at once.
+inline void MarkEngine(const char* name) {
+  if (SpanSink* sink = EngineSink()) [[unlikely]]
+    sink->Marked(InternName(name));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
+
 // ---- opkit/engine/pool/work_deque.hpp
 // WorkDeque: the queue of one worker of the pool. Its owner pushes and pops at the bottom (the
 // newest first, still in its cache), any other thread steals at the top (the oldest). Chase and
@@ -12408,10 +12449,12 @@ OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
   idle_.StopSearching();
-  if (!HasWork() && !stopping_ && self.index < worker_target())
+  if (!HasWork() && !stopping_ && self.index < worker_target()) {
+    const detail::EngineScope scope("park");
     sleeper.parker.Wait();
-  else if (idle_.Delist(sleeper))
+  } else if (idle_.Delist(sleeper)) {
     idle_.StartSearching();
+  }
 }
 
 // --- work
@@ -12468,7 +12511,10 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     if (victim >= slots) victim = 0;
     detail::PoolWorker* worker = workers_[victim].load(std::memory_order_acquire);
     if (worker == self) continue;
-    if (PoolTask* task = worker->deque.Steal()) return {task};
+    if (PoolTask* task = worker->deque.Steal()) {
+      detail::MarkEngine("steal");
+      return {task};
+    }
   }
   return {};
 }
@@ -12535,7 +12581,10 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     if (!latch.Enlist(latch_sleeper)) break;
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
-    if (!helps || !HasWork()) sleeper.parker.Wait(deadline_ns);
+    if (!helps || !HasWork()) {
+      const detail::EngineScope scope("wait");
+      sleeper.parker.Wait(deadline_ns);
+    }
     latch.Delist(latch_sleeper);
     // Woken for work it counts as searching, and hands that on if it leaves without taking any.
     if (helps) searching = !idle_.Delist(sleeper);

@@ -2859,9 +2859,10 @@ enum class InvocationKind : uint8_t {
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
-  kRun,    // of an executor or a net
-  kTask,   // an operation pushed to an engine
-  kPhase,  // a part of Compile
+  kRun,     // of an executor or a net
+  kTask,    // an operation pushed to an engine
+  kPhase,   // a part of Compile
+  kEngine,  // what a thread of a pool does besides: it sleeps, or waits
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -2908,6 +2909,10 @@ class SpanSink {
   virtual void Describe(const SpanWork&) noexcept {}
   // The event of an operator's run has ended, which may be long after its span on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
+  // Whether spans of kEngine, and Marked, are to be called.
+  virtual bool WantsEngine() const noexcept { return false; }
+  // Something of this interned name has happened on this thread.
+  virtual void Marked(uint32_t name) noexcept { static_cast<void>(name); }
   // `task` was handed to an engine by this thread.
   virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
 
@@ -4989,7 +4994,7 @@ struct Profile {
 // "MyOp::scope" for a scope of its author's.
 std::string DisplayName(const ProfileSpan& span);
 // "Custom Operators" for these and what runs inside them; else "operator", "user", "converter",
-// "copy", "run", "task" or "phase".
+// "copy", "run", "task", "phase" or "engine".
 const char* DomainOf(const ProfileSpan& span);
 
 namespace detail {
@@ -5143,6 +5148,10 @@ struct ProfileOptions {
   bool shapes = false;
   // Each allocation and release of tensors' memory, with the operator that it happened in.
   bool memory = false;
+  // What the threads of pools do besides: spans "park" of workers that sleep, "wait" of threads
+  // that sleep until something has ended, "drain" of Engine::WaitForAll; markers "steal" of tasks
+  // that another worker had queued.
+  bool engine = false;
   // What is counted during each span, at most six names of PerfCounters(): {"cycles",
   // "cache_misses"}. The span takes some 0.3 us more for each. Profile::absent_counters says which
   // are not to be had.
@@ -14805,6 +14814,42 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
+// ---- opkit/engine/pool/engine_scope.hpp
+// What the threads of a pool do besides their tasks, told to a profile that asks for it.
+#ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
+#define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline SpanSink* EngineSink() {
+  SpanSink* const sink = CurrentSpanSink();
+  return sink && sink->WantsEngine() ? sink : nullptr;
+}
+
+// A span of the thread, for the scope's life.
+class EngineScope {
+ public:
+  explicit EngineScope(const char* name) {
+    if (EngineSink()) [[unlikely]]
+      scope_.emplace(InvocationKind::kEngine, [&] { return SpanNames{InternName(name)}; });
+  }
+
+ private:
+  std::optional<InvocationScope> scope_;
+};
+
+// Something that happens at once.
+inline void MarkEngine(const char* name) {
+  if (SpanSink* sink = EngineSink()) [[unlikely]]
+    sink->Marked(InternName(name));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
+
 // ---- opkit/engine/pool/work_deque.hpp
 // WorkDeque: the queue of one worker of the pool. Its owner pushes and pops at the bottom (the
 // newest first, still in its cache), any other thread steals at the top (the oldest). Chase and
@@ -15096,10 +15141,12 @@ OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
   idle_.StopSearching();
-  if (!HasWork() && !stopping_ && self.index < worker_target())
+  if (!HasWork() && !stopping_ && self.index < worker_target()) {
+    const detail::EngineScope scope("park");
     sleeper.parker.Wait();
-  else if (idle_.Delist(sleeper))
+  } else if (idle_.Delist(sleeper)) {
     idle_.StartSearching();
+  }
 }
 
 // --- work
@@ -15156,7 +15203,10 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     if (victim >= slots) victim = 0;
     detail::PoolWorker* worker = workers_[victim].load(std::memory_order_acquire);
     if (worker == self) continue;
-    if (PoolTask* task = worker->deque.Steal()) return {task};
+    if (PoolTask* task = worker->deque.Steal()) {
+      detail::MarkEngine("steal");
+      return {task};
+    }
   }
   return {};
 }
@@ -15223,7 +15273,10 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     if (!latch.Enlist(latch_sleeper)) break;
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
-    if (!helps || !HasWork()) sleeper.parker.Wait(deadline_ns);
+    if (!helps || !HasWork()) {
+      const detail::EngineScope scope("wait");
+      sleeper.parker.Wait(deadline_ns);
+    }
     latch.Delist(latch_sleeper);
     // Woken for work it counts as searching, and hands that on if it leaves without taking any.
     if (helps) searching = !idle_.Delist(sleeper);
@@ -16857,7 +16910,10 @@ OPKIT_INLINE Var Engine::NewVar() { return core_->NewVar(); }
 OPKIT_INLINE void Engine::DeleteVar(Var var) { core_->DeleteVar(var); }
 OPKIT_INLINE uint64_t Engine::Version(Var var) const { return core_->Version(var); }
 OPKIT_INLINE void Engine::WaitForVar(Var var, Timeout timeout) { core_->WaitForVar(var, timeout); }
-OPKIT_INLINE void Engine::WaitForAll(Timeout timeout) { core_->WaitForAll(timeout); }
+OPKIT_INLINE void Engine::WaitForAll(Timeout timeout) {
+  const detail::EngineScope scope("drain");
+  core_->WaitForAll(timeout);
+}
 OPKIT_INLINE void Engine::Cancel() { core_->Cancel(); }
 
 OPKIT_INLINE detail::OpSlot Engine::Prepare(VarList reads, VarList writes,
@@ -17910,7 +17966,7 @@ OPKIT_INLINE std::string detail::UserCodeName(const ProfileSpan& span) {
 
 OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
   const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
-  if (span.custom == 0) return name;
+  if (span.custom == 0 || span.kind == InvocationKind::kEngine) return name;
   const std::string path = InternedName(span.custom);
   if (span.kind == InvocationKind::kCustomOperator)
     return span.adopted ? detail::UserCodeName(span) : path;
@@ -17918,6 +17974,7 @@ OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
 }
 
 OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
+  if (span.kind == InvocationKind::kEngine) return "engine";
   if (span.custom != 0) return "Custom Operators";
   switch (span.kind) {
     case InvocationKind::kUserCode:
@@ -18945,6 +19002,8 @@ class Recorder final : public SpanSink, public MemorySink {
   void Open(Invocation& now, SpanNames names, const Device* device, bool adopted) noexcept override;
   void Close() noexcept override;
   bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
+  bool WantsEngine() const noexcept override { return engine_.load(std::memory_order_relaxed); }
+  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, name, 0); }
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
@@ -18985,7 +19044,7 @@ class Recorder final : public SpanSink, public MemorySink {
   Mutex counters_mutex_;  // guards the next three; a thread may see a session before it has begun
   std::vector<std::string> counted_, absent_;
   CounterSource* counter_source_ = nullptr;
-  std::atomic<bool> shapes_{false};  // relaxed, as the two below
+  std::atomic<bool> shapes_{false}, engine_{false};  // relaxed, as the two below
   // Relaxed, both: a thread that sees a new session late still writes to the one before.
   std::atomic<uint32_t> session_{0};
   std::atomic<int64_t> chunks_left_{0};
@@ -33637,6 +33696,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   start_ = Instant::Now();
   memory_ = options.memory;
   shapes_.store(options.shapes, std::memory_order_relaxed);
+  engine_.store(options.engine, std::memory_order_relaxed);
   Install(true);
 }
 

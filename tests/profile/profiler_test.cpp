@@ -384,6 +384,53 @@ TEST_CASE("what a custom operator invokes asynchronously carries its name, besid
   CHECK(Named(profile, "Body::mine").size() == 1);
 }
 
+TEST_CASE("a profile tells what the threads of a pool do besides, where it is asked for") {
+  for (const bool asked : {true, false}) {
+    CAPTURE(asked);
+    ThreadPool pool(2);
+    const PoolScope in_pool(pool);
+    const Session session({.engine = asked});
+    std::atomic<bool> started{false}, stolen{false};
+    // The worker runs the first task; it queues the second, which this thread can only steal.
+    Latch both(2);
+    pool.Submit([&] {
+      pool.Submit([&] {
+        stolen = true;
+        both.CountDown();
+      });
+      started = true;
+      while (!stolen) std::this_thread::yield();
+      both.CountDown();
+    });
+    while (!started) std::this_thread::yield();
+    pool.Wait(both);
+    if (!asked) {
+      CHECK(Profiler::Read().spans.empty());
+      CHECK(Profiler::Read().markers.empty());
+      continue;
+    }
+    const Profile profile = Profiler::Read();
+    REQUIRE(profile.markers.size() == 1);
+    CHECK(InternedName(profile.markers[0].name) == "steal");
+    // Nothing is left to do: the worker sleeps sooner or later, and this thread in a wait that
+    // another one ends when it has seen that.
+    Latch seen(1);
+    std::thread watcher([&] {
+      while (Named(Profiler::Read(), "wait").empty() || Named(Profiler::Read(), "park").empty())
+        std::this_thread::yield();
+      seen.CountDown();
+    });
+    pool.Wait(seen);
+    watcher.join();
+    const auto waits = Named(Profiler::Read(), "wait");
+    REQUIRE(!waits.empty());
+    CHECK(std::string(DomainOf(waits[0])) == "engine");
+    Engine engine;
+    engine.WaitForAll();
+    CHECK(Named(Profiler::Read(), "drain").size() == 1);
+  }
+}
+
 TEST_CASE("a thread that goes on with a custom operator's work runs its user code") {
   Workspace ws;
   BodyOpCPU leaf(OperatorDef("Leaf"), &ws, [](BodyOpCPU&) { return true; });

@@ -26,9 +26,10 @@ enum class InvocationKind : uint8_t {
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
-  kRun,    // of an executor or a net
-  kTask,   // an operation pushed to an engine
-  kPhase,  // a part of Compile
+  kRun,     // of an executor or a net
+  kTask,    // an operation pushed to an engine
+  kPhase,   // a part of Compile
+  kEngine,  // what a thread of a pool does besides: it sleeps, or waits
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -75,6 +76,10 @@ class SpanSink {
   virtual void Describe(const SpanWork&) noexcept {}
   // The event of an operator's run has ended, which may be long after its span on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
+  // Whether spans of kEngine, and Marked, are to be called.
+  virtual bool WantsEngine() const noexcept { return false; }
+  // Something of this interned name has happened on this thread.
+  virtual void Marked(uint32_t name) noexcept { static_cast<void>(name); }
   // `task` was handed to an engine by this thread.
   virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
 

@@ -20,6 +20,10 @@ struct ProfileOptions {
   bool shapes = false;
   // Each allocation and release of tensors' memory, with the operator that it happened in.
   bool memory = false;
+  // What the threads of pools do besides: spans "park" of workers that sleep, "wait" of threads
+  // that sleep until something has ended, "drain" of Engine::WaitForAll; markers "steal" of tasks
+  // that another worker had queued.
+  bool engine = false;
   // What is counted during each span, at most six names of PerfCounters(): {"cycles",
   // "cache_misses"}. The span takes some 0.3 us more for each. Profile::absent_counters says which
   // are not to be had.

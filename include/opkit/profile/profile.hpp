@@ -88,7 +88,7 @@ struct Profile {
 // "MyOp::scope" for a scope of its author's.
 std::string DisplayName(const ProfileSpan& span);
 // "Custom Operators" for these and what runs inside them; else "operator", "user", "converter",
-// "copy", "run", "task" or "phase".
+// "copy", "run", "task", "phase" or "engine".
 const char* DomainOf(const ProfileSpan& span);
 
 namespace detail {

@@ -230,6 +230,8 @@ class Recorder final : public SpanSink, public MemorySink {
   void Open(Invocation& now, SpanNames names, const Device* device, bool adopted) noexcept override;
   void Close() noexcept override;
   bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
+  bool WantsEngine() const noexcept override { return engine_.load(std::memory_order_relaxed); }
+  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, name, 0); }
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
@@ -270,7 +272,7 @@ class Recorder final : public SpanSink, public MemorySink {
   Mutex counters_mutex_;  // guards the next three; a thread may see a session before it has begun
   std::vector<std::string> counted_, absent_;
   CounterSource* counter_source_ = nullptr;
-  std::atomic<bool> shapes_{false};  // relaxed, as the two below
+  std::atomic<bool> shapes_{false}, engine_{false};  // relaxed, as the two below
   // Relaxed, both: a thread that sees a new session late still writes to the one before.
   std::atomic<uint32_t> session_{0};
   std::atomic<int64_t> chunks_left_{0};

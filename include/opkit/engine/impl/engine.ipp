@@ -8,6 +8,7 @@
 #include "opkit/engine/dependency/impl/engine_core.ipp"
 #include "opkit/engine/dependency/impl/engine_run.ipp"
 #include "opkit/engine/engine.hpp"
+#include "opkit/engine/pool/engine_scope.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -54,7 +55,10 @@ OPKIT_INLINE Var Engine::NewVar() { return core_->NewVar(); }
 OPKIT_INLINE void Engine::DeleteVar(Var var) { core_->DeleteVar(var); }
 OPKIT_INLINE uint64_t Engine::Version(Var var) const { return core_->Version(var); }
 OPKIT_INLINE void Engine::WaitForVar(Var var, Timeout timeout) { core_->WaitForVar(var, timeout); }
-OPKIT_INLINE void Engine::WaitForAll(Timeout timeout) { core_->WaitForAll(timeout); }
+OPKIT_INLINE void Engine::WaitForAll(Timeout timeout) {
+  const detail::EngineScope scope("drain");
+  core_->WaitForAll(timeout);
+}
 OPKIT_INLINE void Engine::Cancel() { core_->Cancel(); }
 
 OPKIT_INLINE detail::OpSlot Engine::Prepare(VarList reads, VarList writes,

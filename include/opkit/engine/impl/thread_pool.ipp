@@ -8,6 +8,7 @@
 
 #include "opkit/base/error.hpp"
 #include "opkit/base/platform.hpp"
+#include "opkit/engine/pool/engine_scope.hpp"
 #include "opkit/engine/pool/work_deque.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
@@ -201,10 +202,12 @@ OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
   idle_.StopSearching();
-  if (!HasWork() && !stopping_ && self.index < worker_target())
+  if (!HasWork() && !stopping_ && self.index < worker_target()) {
+    const detail::EngineScope scope("park");
     sleeper.parker.Wait();
-  else if (idle_.Delist(sleeper))
+  } else if (idle_.Delist(sleeper)) {
     idle_.StartSearching();
+  }
 }
 
 // --- work
@@ -261,7 +264,10 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     if (victim >= slots) victim = 0;
     detail::PoolWorker* worker = workers_[victim].load(std::memory_order_acquire);
     if (worker == self) continue;
-    if (PoolTask* task = worker->deque.Steal()) return {task};
+    if (PoolTask* task = worker->deque.Steal()) {
+      detail::MarkEngine("steal");
+      return {task};
+    }
   }
   return {};
 }
@@ -328,7 +334,10 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     if (!latch.Enlist(latch_sleeper)) break;
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
-    if (!helps || !HasWork()) sleeper.parker.Wait(deadline_ns);
+    if (!helps || !HasWork()) {
+      const detail::EngineScope scope("wait");
+      sleeper.parker.Wait(deadline_ns);
+    }
     latch.Delist(latch_sleeper);
     // Woken for work it counts as searching, and hands that on if it leaves without taking any.
     if (helps) searching = !idle_.Delist(sleeper);

@@ -12,7 +12,7 @@ OPKIT_INLINE std::string detail::UserCodeName(const ProfileSpan& span) {
 
 OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
   const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
-  if (span.custom == 0) return name;
+  if (span.custom == 0 || span.kind == InvocationKind::kEngine) return name;
   const std::string path = InternedName(span.custom);
   if (span.kind == InvocationKind::kCustomOperator)
     return span.adopted ? detail::UserCodeName(span) : path;
@@ -20,6 +20,7 @@ OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
 }
 
 OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
+  if (span.kind == InvocationKind::kEngine) return "engine";
   if (span.custom != 0) return "Custom Operators";
   switch (span.kind) {
     case InvocationKind::kUserCode:

@@ -132,6 +132,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   start_ = Instant::Now();
   memory_ = options.memory;
   shapes_.store(options.shapes, std::memory_order_relaxed);
+  engine_.store(options.engine, std::memory_order_relaxed);
   Install(true);
 }
 
