@@ -7155,8 +7155,11 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
-// The backends that are asked for, in order: by the node, by the preferences for its operator and
-// for all, and the plain operator.
+// Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
+// Empty: all may.
+OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
+// The backends that are asked for, in order: by the node, by OPKIT_BACKENDS, by the preferences for
+// its operator and for all, and the plain operator.
 OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
 // The backends of BackendOrder that no kernel of the program has, each with the sentence of
 // WhyNoBackend.
@@ -20569,19 +20572,33 @@ namespace {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
-  const OpRegistry& registry = OpRegistry::Global();
-  BackendPreference order;
-  std::string_view engines = def.engine();
-  while (!engines.empty()) {
-    const size_t comma = (std::min)(engines.find(','), engines.size());
-    std::string_view name = engines.substr(0, comma);
+// The names between the commas of a text.
+inline BackendPreference SplitBackends(std::string_view text) {
+  BackendPreference names;
+  while (!text.empty()) {
+    const size_t comma = (std::min)(text.find(','), text.size());
+    std::string_view name = text.substr(0, comma);
     while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
     while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
-    if (!name.empty()) order.emplace_back(name);
-    engines.remove_prefix((std::min)(comma + 1, engines.size()));
+    if (!name.empty()) names.emplace_back(name == "DEFAULT" ? kReferenceBackend : name);
+    text.remove_prefix((std::min)(comma + 1, text.size()));
   }
+  return names;
+}
+
+OPKIT_INLINE const BackendPreference& AllowedBackends() {
+  static const BackendPreference allowed = [] {
+    const char* const text = std::getenv("OPKIT_BACKENDS");
+    return SplitBackends(text ? text : "");
+  }();
+  return allowed;
+}
+
+OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
+  const OpRegistry& registry = OpRegistry::Global();
+  BackendPreference order = SplitBackends(def.engine());
   if (!def.requires_engine()) {
+    for (const std::string& name : AllowedBackends()) order.push_back(name);
     for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
       order.push_back(std::move(name));
     order.emplace_back("DEFAULT");
@@ -20613,12 +20630,22 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     const bool ranked = by_rank && found == asked.end();
     return std::pair(found - asked.begin(), ranked ? -registry.BackendRank(kernel->backend) : 0);
   };
+  const BackendPreference& allowed = AllowedBackends();
+  std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    if (!allowed.empty() && std::ranges::count(allowed, kernel->backend) == 0) {
+      refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
+      continue;
+    }
     if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
     auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
   }
+  if (order.empty() && !refused.empty())
+    Throw(ErrorCode::kNotFound, "operator ", def, " has kernels of the backends ", refused, " on ",
+          def.device(), ", and the environment's OPKIT_BACKENDS=", std::getenv("OPKIT_BACKENDS"),
+          " allows none of them");
   if (order.empty() && def.requires_engine()) {
     CheckBackends(def);
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
@@ -21467,13 +21494,16 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     state.used = true;
     invoked->busy.store(true, std::memory_order_relaxed);  // the pool's queue publishes it
     try {
-      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)] {
+      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)]() mutable {
         try {
           RunInto(*invoked, ins, outs);
         } catch (...) {
           kept->failure = std::current_exception();
         }
-        invoked->busy.store(false, std::memory_order_release);
+        // The caller that waits finds its tensors and the operator held by nobody else.
+        ins.clear();
+        outs.clear();
+        std::exchange(invoked, {})->busy.store(false, std::memory_order_release);
         kept->done.CountDown();
       });
     } catch (...) {
@@ -33661,7 +33691,20 @@ OPKIT_INLINE Recorder& Recorder::Get() {
   return *recorder;
 }
 
-OPKIT_INLINE Recorder::Instant Recorder::Instant::Now() { return {Ticks(), MonotonicNs()}; }
+// The closest of some readings of both clocks: between two of one the thread may lose its core.
+OPKIT_INLINE Recorder::Instant Recorder::Instant::Now() {
+  Instant best{0, 0};
+  uint64_t closest = UINT64_MAX;
+  for (int i = 0; i < 8; ++i) {
+    const uint64_t before = Ticks();
+    const int64_t ns = MonotonicNs();
+    const uint64_t apart = Ticks() - before;
+    if (apart >= closest) continue;
+    closest = apart;
+    best = {before + apart / 2, ns};
+  }
+  return best;
+}
 
 OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   if (options.max_bytes < static_cast<int64_t>(sizeof(ProfileChunk)))

@@ -380,6 +380,21 @@ class WrongModel(Cli):
         self.refuses(BAD_MODEL, ["run", path, "--random"], "LRN", "size")
         self.assertNotIn("--shape", self.stderr)
 
+    def test_the_environment_restricts_the_backends(self):
+        def backends(allowed):
+            self.opkit("bench", self.affine(), "--runs", 1, "--nodes", "-o", "bench.json",
+                       environment={"OPKIT_BACKENDS": allowed})
+            report = json.loads((self.folder / "bench.json").read_text())
+            return {node["backend"] for node in report["nodes"]}
+        self.assertEqual(backends("reference"), {"reference"})
+        self.assertEqual(backends(" eigen , reference"), {"eigen"})
+        self.assertEqual(backends("reference,eigen"), {"reference"})
+        self.assertEqual(backends(""), backends("eigen,reference"))
+        self.opkit("run", self.affine(), "--random", code=BAD_MODEL,
+                   environment={"OPKIT_BACKENDS": "eigne"})
+        self.assertRegex(self.stderr, "has kernels of the backends .*reference.* on cpu, and the "
+                                      "environment's OPKIT_BACKENDS=eigne allows none of them")
+
     def test_backends_without_a_kernel(self):
         self.refuses(USAGE, ["run", self.affine(), "--random", "--backends", "eigne"],
                      "no backend 'eigne'", "did you mean 'eigen'?")

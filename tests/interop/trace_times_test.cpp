@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "opkit/profile/chrome_trace.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
@@ -37,8 +38,9 @@ TEST_CASE("the times of a trace that was written are those of its profile") {
     const ProfileScope inner("inner");
   }
   Profiler::Stop();
-  Profiler::WriteChromeTrace(folder / "trace.json");
-  const std::vector<NamedTimes> expected = TimesByName(Profiler::Read());
+  const Profile profile = Profiler::Read();
+  WriteChromeTrace(profile, folder / "trace.json");
+  const std::vector<NamedTimes> expected = TimesByName(profile);
   std::vector<NamedTimes> read = ReadTraceTimes(folder / "trace.json");
   REQUIRE(read.size() == 2);
   for (size_t i = 0; i < read.size(); ++i) {

@@ -28,8 +28,11 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
-// The backends that are asked for, in order: by the node, by the preferences for its operator and
-// for all, and the plain operator.
+// Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
+// Empty: all may.
+OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
+// The backends that are asked for, in order: by the node, by OPKIT_BACKENDS, by the preferences for
+// its operator and for all, and the plain operator.
 OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
 // The backends of BackendOrder that no kernel of the program has, each with the sentence of
 // WhyNoBackend.

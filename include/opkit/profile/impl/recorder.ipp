@@ -97,7 +97,20 @@ OPKIT_INLINE Recorder& Recorder::Get() {
   return *recorder;
 }
 
-OPKIT_INLINE Recorder::Instant Recorder::Instant::Now() { return {Ticks(), MonotonicNs()}; }
+// The closest of some readings of both clocks: between two of one the thread may lose its core.
+OPKIT_INLINE Recorder::Instant Recorder::Instant::Now() {
+  Instant best{0, 0};
+  uint64_t closest = UINT64_MAX;
+  for (int i = 0; i < 8; ++i) {
+    const uint64_t before = Ticks();
+    const int64_t ns = MonotonicNs();
+    const uint64_t apart = Ticks() - before;
+    if (apart >= closest) continue;
+    closest = apart;
+    best = {before + apart / 2, ns};
+  }
+  return best;
+}
 
 OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   if (options.max_bytes < static_cast<int64_t>(sizeof(ProfileChunk)))

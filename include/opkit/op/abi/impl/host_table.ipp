@@ -271,13 +271,16 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     state.used = true;
     invoked->busy.store(true, std::memory_order_relaxed);  // the pool's queue publishes it
     try {
-      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)] {
+      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)]() mutable {
         try {
           RunInto(*invoked, ins, outs);
         } catch (...) {
           kept->failure = std::current_exception();
         }
-        invoked->busy.store(false, std::memory_order_release);
+        // The caller that waits finds its tensors and the operator held by nobody else.
+        ins.clear();
+        outs.clear();
+        std::exchange(invoked, {})->busy.store(false, std::memory_order_release);
         kept->done.CountDown();
       });
     } catch (...) {
