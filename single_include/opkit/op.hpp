@@ -12141,13 +12141,13 @@ inline SpanSink* EngineSink() {
 // A span of the thread, for the scope's life.
 class EngineScope {
  public:
-  explicit EngineScope(const char* name) {
-    if (EngineSink()) [[unlikely]]
-      scope_.emplace(InvocationKind::kEngine, [&] { return SpanNames{InternName(name)}; });
-  }
+  explicit EngineScope(const char* name)
+      : scope_(EngineSink() ? InvocationScope(InvocationKind::kEngine,
+                                              [&] { return SpanNames{InternName(name)}; })
+                            : InvocationScope::Adopt(CurrentInvocation())) {}
 
  private:
-  std::optional<InvocationScope> scope_;
+  InvocationScope scope_;
 };
 
 // Something that happens at once.

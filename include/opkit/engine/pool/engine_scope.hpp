@@ -2,8 +2,6 @@
 #ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 #define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
-#include <optional>
-
 #include "opkit/device/invocation.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -17,13 +15,13 @@ inline SpanSink* EngineSink() {
 // A span of the thread, for the scope's life.
 class EngineScope {
  public:
-  explicit EngineScope(const char* name) {
-    if (EngineSink()) [[unlikely]]
-      scope_.emplace(InvocationKind::kEngine, [&] { return SpanNames{InternName(name)}; });
-  }
+  explicit EngineScope(const char* name)
+      : scope_(EngineSink() ? InvocationScope(InvocationKind::kEngine,
+                                              [&] { return SpanNames{InternName(name)}; })
+                            : InvocationScope::Adopt(CurrentInvocation())) {}
 
  private:
-  std::optional<InvocationScope> scope_;
+  InvocationScope scope_;
 };
 
 // Something that happens at once.
