@@ -11,3 +11,4 @@
 #include "opkit/profile/impl/profiler.ipp"
 #include "opkit/profile/impl/recorder.ipp"
 #include "opkit/profile/impl/report.ipp"
+#include "opkit/profile/impl/tool_ranges.ipp"

@@ -18783,6 +18783,40 @@ void WritePerfettoTrace(const Profile& profile, const std::string& path);
 
 #endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
 
+// ---- opkit/profile/tool_ranges.hpp
+// ToolRanges: spans told, as they begin and end, to a tool that watches the process from outside:
+// NVIDIA's by NVTX, Intel's by ITT. Neither library is linked: the tool names its own in the
+// environment of what it starts.
+#ifndef OPKIT_PROFILE_TOOL_RANGES_HPP_
+#define OPKIT_PROFILE_TOOL_RANGES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Ranges nest on each thread. A tool's object lives as long as the process. Thread-safe.
+class ToolRanges {
+ public:
+  // The tools that watch this process, loaded at the first call, each once; null where none does.
+  // A library that cannot be loaded is reported to stderr.
+  static const ToolRanges* OfProcess();
+  // The tool whose library this is. NVTX: what NVTX_INJECTION64_PATH names, with the symbol
+  // InitializeInjectionNvtx2; ITT: what INTEL_LIBITTNOTIFY64 names, with __itt_api_init or the
+  // functions themselves. Error (kNotFound) that says what is missing.
+  static const ToolRanges* LoadNvtx(const std::string& library);
+  static const ToolRanges* LoadItt(const std::string& library);
+
+  virtual void Push(const std::string& name) const = 0;
+  virtual void Pop() const = 0;
+
+ protected:
+  ~ToolRanges() = default;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_TOOL_RANGES_HPP_
+
 // ---- opkit/profile/recorder.hpp
 // Recorder: the sink that keeps what threads do while a profile is recorded. Every thread writes
 // fixed-size records with raw clock ticks to chunks of its own; Read decodes them.
@@ -19034,9 +19068,13 @@ class Recorder final : public SpanSink, public MemorySink {
   // What a span costs its thread, measured now.
   double TicksOfSpan();
   void ResetAfterFork();
+  OPKIT_COLD static void PushRange(const ToolRanges& tools, const Invocation& now, SpanNames names,
+                                   bool adopted) noexcept;
   // Lets the threads record, or not.
   void Install(bool on);
 
+  // Relaxed: it never changes once it is there, and that is before the first span.
+  std::atomic<const ToolRanges*> tools_{nullptr};
   Mutex mutex_;  // guards what follows, but for the atomics
   std::vector<ThreadProfile*> threads_;
   const Instant origin_ = Instant::Now();
@@ -33598,6 +33636,232 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
 
 #endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 
+// ---- opkit/profile/impl/tool_ranges.ipp
+// The two protocols by which tools offer their functions to a process.
+#ifndef OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
+#define OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void* OpenTool(const std::string& library) {
+  if (void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+  Throw(ErrorCode::kNotFound, "cannot load the tool's library: ", dlerror());
+}
+template <class Function>
+Function ToolSymbol(void* handle, const char* name) {
+  return reinterpret_cast<Function>(dlsym(handle, name));
+}
+
+// NVTX 3: the library's initialiser asks for tables of pointers by number and fills in its own
+// functions (nvtxTypes.h of the CUDA toolkit has the numbers).
+class NvtxRanges final : public ToolRanges {
+ public:
+  explicit NvtxRanges(const std::string& library) {
+    void* const handle = OpenTool(library);
+    const auto start =
+        ToolSymbol<int (*)(const void* (*)(uint32_t))>(handle, "InitializeInjectionNvtx2");
+    if (!start)
+      Throw(ErrorCode::kNotFound, "'", library, "' has no InitializeInjectionNvtx2: it is no tool ",
+            "for NVTX");
+    for (int i = 0; i < kFunctions; ++i) slots_[i] = &functions_[i];
+    Loading() = this;
+    const int started = start(&ExportTable);
+    Loading() = nullptr;
+    push_ = reinterpret_cast<Push_*>(functions_[kRangePushA]);
+    pop_ = reinterpret_cast<Pop_*>(functions_[kRangePop]);
+    if (!started || !push_ || !pop_)
+      Throw(ErrorCode::kNotFound, "the tool in '", library, "' takes no ranges by NVTX");
+  }
+  void Push(const std::string& name) const override { push_(name.c_str()); }
+  void Pop() const override { pop_(); }
+
+ private:
+  using Function = void (*)();
+  using Push_ = int(const char*);
+  using Pop_ = int();
+  // Of the core module, whose table ends with a null.
+  static constexpr int kCore = 1, kRangePushA = 9, kRangePop = 11, kFunctions = 16;
+  static constexpr uint32_t kCallbacks = 1;
+  struct Callbacks {
+    size_t struct_size;
+    int (*get_module_table)(int module, Function*** table, unsigned* size);
+  };
+
+  // The protocol's functions have no place for an object.
+  static NvtxRanges*& Loading() {
+    static NvtxRanges* loading = nullptr;
+    return loading;
+  }
+  static const void* ExportTable(uint32_t table) {
+    static const Callbacks callbacks{sizeof(Callbacks), &ModuleTable};
+    return table == kCallbacks ? &callbacks : nullptr;
+  }
+  static int ModuleTable(int module, Function*** table, unsigned* size) {
+    if (module != kCore || !Loading()) return 0;
+    if (table) *table = Loading()->slots_;
+    if (size) *size = kFunctions;
+    return 1;
+  }
+
+  Function functions_[kFunctions] = {};
+  Function* slots_[kFunctions + 1] = {};
+  Push_* push_ = nullptr;
+  Pop_* pop_ = nullptr;
+};
+
+// ITT API 3: a collector is given a description of the process's functions, whose pointers it fills
+// in, or (older ones) has them under their names (ittnotify_config.h of Intel's ittapi).
+class IttRanges final : public ToolRanges {
+ public:
+  explicit IttRanges(const std::string& library) {
+    void* const handle = OpenTool(library);
+    if (const auto start = ToolSymbol<void (*)(Process*, int)>(handle, "__itt_api_init"))
+      start(&process_, kAllGroups);
+    else
+      for (Entry* entry = entries_; entry->name; ++entry)
+        *entry->function = dlsym(handle, entry->name);
+    if (!task_begin_ || !task_end_)
+      Throw(ErrorCode::kNotFound, "the tool in '", library,
+            "' has neither __itt_api_init nor __itt_task_begin: it takes no tasks by ITT");
+    domain_ = domain_create_ ? reinterpret_cast<Domain* (*)(const char*)>(domain_create_)("opkit")
+                             : nullptr;
+    if (!domain_) domain_ = process_.domains = &own_domain_;
+  }
+  void Push(const std::string& name) const override {
+    reinterpret_cast<void (*)(const Domain*, Id, Id, Handle*)>(task_begin_)(domain_, {}, {},
+                                                                          HandleOf(name));
+  }
+  void Pop() const override { reinterpret_cast<void (*)(const Domain*)>(task_end_)(domain_); }
+
+ private:
+  struct Id {
+    unsigned long long words[3] = {};
+  };
+  struct Domain {
+    volatile int flags = 1;  // enabled
+    const char* name = nullptr;
+    void* wide_name = nullptr;
+    int extra1 = 0;
+    void* extra2 = nullptr;
+    Domain* next = nullptr;
+  };
+  struct Handle {
+    const char* text = nullptr;
+    void* wide_text = nullptr;
+    int extra1 = 0;
+    void* extra2 = nullptr;
+    Handle* next = nullptr;
+  };
+  struct Entry {
+    const char* name;
+    void** function;
+    void* initial;
+    void* none;
+    int group;
+  };
+  struct Process {
+    unsigned char magic[8] = {0xED, 0xAB, 0xAB, 0xEC, 0x0D, 0xEE, 0xDA, 0x30};
+    unsigned long version[3] = {3, 25, 0};
+    volatile long is_initialized = 0, has_mutex = 0, counter = 0;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    void* library = nullptr;
+    void* error_handler = nullptr;
+    const char** path = nullptr;
+    Entry* entries = nullptr;
+    Process* next = nullptr;
+    void* threads = nullptr;
+    Domain* domains = nullptr;
+    Handle* strings = nullptr;
+    int state = 0;
+    void* counters = nullptr;
+    unsigned collect_events = 0;
+    void* histograms = nullptr;
+    void* counter_metadata = nullptr;
+  };
+  static constexpr int kAllGroups = -1, kStructure = 1 << 12;
+
+  // A tool keeps the handles that it is given.
+  Handle* HandleOf(const std::string& name) const {
+    MutexLock lock(mutex_);
+    const auto [place, is_new] = handles_.try_emplace(name);
+    if (is_new) {
+      if (string_handle_create_)
+        place->second.made = reinterpret_cast<Handle* (*)(const char*)>(string_handle_create_)(
+            place->first.c_str());
+      place->second.own.text = place->first.c_str();
+    }
+    return place->second.made ? place->second.made : &place->second.own;
+  }
+
+  struct Known {
+    Handle own;
+    Handle* made = nullptr;
+  };
+  void *domain_create_ = nullptr, *string_handle_create_ = nullptr, *task_begin_ = nullptr,
+       *task_end_ = nullptr;
+  Entry entries_[5] = {
+      {"__itt_domain_create", &domain_create_, nullptr, nullptr, kStructure},
+      {"__itt_string_handle_create", &string_handle_create_, nullptr, nullptr, kStructure},
+      {"__itt_task_begin", &task_begin_, nullptr, nullptr, kStructure},
+      {"__itt_task_end", &task_end_, nullptr, nullptr, kStructure},
+      {nullptr, nullptr, nullptr, nullptr, 0}};
+  Process process_ = {.entries = entries_};
+  Domain own_domain_ = {.name = "opkit"};
+  const Domain* domain_ = nullptr;
+  mutable Mutex mutex_;
+  mutable std::map<std::string, Known> handles_;  // guarded by mutex_
+};
+
+class BothRanges final : public ToolRanges {
+ public:
+  BothRanges(const ToolRanges* first, const ToolRanges* second) : first_(first), second_(second) {}
+  void Push(const std::string& name) const override {
+    first_->Push(name);
+    second_->Push(name);
+  }
+  void Pop() const override {
+    second_->Pop();
+    first_->Pop();
+  }
+
+ private:
+  const ToolRanges* const first_;
+  const ToolRanges* const second_;
+};
+
+OPKIT_INLINE const ToolRanges* ToolRanges::LoadNvtx(const std::string& library) {
+  return new NvtxRanges(library);
+}
+OPKIT_INLINE const ToolRanges* ToolRanges::LoadItt(const std::string& library) {
+  return new IttRanges(library);
+}
+OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
+  const auto load = [](const char* variable,
+                       const ToolRanges* (*load)(const std::string&)) -> const ToolRanges* {
+    const char* const library = std::getenv(variable);
+    if (!library || !*library) return nullptr;
+    try {
+      return load(library);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "opkit: %s: %s\n", variable, error.what());
+      return nullptr;
+    }
+  };
+  static const ToolRanges* const tools = [&]() -> const ToolRanges* {
+    const ToolRanges* const nvtx = load("NVTX_INJECTION64_PATH", &LoadNvtx);
+    const ToolRanges* const itt = load("INTEL_LIBITTNOTIFY64", &LoadItt);
+    if (nvtx && itt) return new BothRanges(nvtx, itt);
+    return nvtx ? nvtx : itt;
+  }();
+  return tools;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
+
 // ---- opkit/profile/impl/recorder.ipp
 // The recorder's threads, chunks and sessions.
 #ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
@@ -33716,6 +33980,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
           " names; ", ProfileCounts::kMost, " are the most");
   std::vector<std::string> absent;
   if (!options.counters.empty()) source.Open(options.counters, &absent);
+  const ToolRanges* const tools = ToolRanges::OfProcess();
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
     Throw(ErrorCode::kFailedPrecondition,
@@ -33738,6 +34003,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   stopped_ = 0;
   start_ = Instant::Now();
   memory_ = options.memory;
+  tools_.store(tools, std::memory_order_relaxed);
   shapes_.store(options.shapes, std::memory_order_relaxed);
   engine_.store(options.engine, std::memory_order_relaxed);
   Install(true);
@@ -33824,13 +34090,29 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   const Device place = device ? *device : Device{};
   record.device_type = static_cast<int8_t>(place.type);
   record.device_index = static_cast<int8_t>(place.index);
+  if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
+    PushRange(*tools, now, names, adopted);
   thread->Open(session_.load(std::memory_order_relaxed), record);
+}
+
+OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation& now,
+                                      SpanNames names, bool adopted) noexcept {
+  ProfileSpan span;
+  span.kind = now.kind;
+  span.name = names.name;
+  span.custom = now.custom;
+  span.adopted = adopted;
+  const bool is_part = names.name == 0 && now.custom == 0;  // its name is on another thread
+  tools.Push(is_part ? "(part)" : DisplayName(span));
 }
 
 OPKIT_INLINE void Recorder::Close() noexcept {
   const uint64_t now = Ticks();
-  if (ThreadProfile* thread = t_profile)
-    thread->Close(session_.load(std::memory_order_relaxed), now);
+  ThreadProfile* const thread = t_profile;
+  if (!thread) return;
+  thread->Close(session_.load(std::memory_order_relaxed), now);
+  if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
+    tools->Pop();
 }
 
 OPKIT_INLINE void Recorder::EndSpan() noexcept {

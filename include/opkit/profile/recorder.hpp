@@ -13,6 +13,7 @@
 #include "opkit/core/allocator.hpp"
 #include "opkit/profile/options.hpp"
 #include "opkit/profile/profile.hpp"
+#include "opkit/profile/tool_ranges.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -259,9 +260,13 @@ class Recorder final : public SpanSink, public MemorySink {
   // What a span costs its thread, measured now.
   double TicksOfSpan();
   void ResetAfterFork();
+  OPKIT_COLD static void PushRange(const ToolRanges& tools, const Invocation& now, SpanNames names,
+                                   bool adopted) noexcept;
   // Lets the threads record, or not.
   void Install(bool on);
 
+  // Relaxed: it never changes once it is there, and that is before the first span.
+  std::atomic<const ToolRanges*> tools_{nullptr};
   Mutex mutex_;  // guards what follows, but for the atomics
   std::vector<ThreadProfile*> threads_;
   const Instant origin_ = Instant::Now();

@@ -122,6 +122,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
           " names; ", ProfileCounts::kMost, " are the most");
   std::vector<std::string> absent;
   if (!options.counters.empty()) source.Open(options.counters, &absent);
+  const ToolRanges* const tools = ToolRanges::OfProcess();
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
     Throw(ErrorCode::kFailedPrecondition,
@@ -144,6 +145,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
   stopped_ = 0;
   start_ = Instant::Now();
   memory_ = options.memory;
+  tools_.store(tools, std::memory_order_relaxed);
   shapes_.store(options.shapes, std::memory_order_relaxed);
   engine_.store(options.engine, std::memory_order_relaxed);
   Install(true);
@@ -230,13 +232,29 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   const Device place = device ? *device : Device{};
   record.device_type = static_cast<int8_t>(place.type);
   record.device_index = static_cast<int8_t>(place.index);
+  if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
+    PushRange(*tools, now, names, adopted);
   thread->Open(session_.load(std::memory_order_relaxed), record);
+}
+
+OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation& now,
+                                      SpanNames names, bool adopted) noexcept {
+  ProfileSpan span;
+  span.kind = now.kind;
+  span.name = names.name;
+  span.custom = now.custom;
+  span.adopted = adopted;
+  const bool is_part = names.name == 0 && now.custom == 0;  // its name is on another thread
+  tools.Push(is_part ? "(part)" : DisplayName(span));
 }
 
 OPKIT_INLINE void Recorder::Close() noexcept {
   const uint64_t now = Ticks();
-  if (ThreadProfile* thread = t_profile)
-    thread->Close(session_.load(std::memory_order_relaxed), now);
+  ThreadProfile* const thread = t_profile;
+  if (!thread) return;
+  thread->Close(session_.load(std::memory_order_relaxed), now);
+  if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
+    tools->Pop();
 }
 
 OPKIT_INLINE void Recorder::EndSpan() noexcept {
