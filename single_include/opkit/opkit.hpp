@@ -23434,12 +23434,20 @@ struct PendingOutputs::State {
       : op(std::move(resolved)), inputs(std::move(tensors)) {}
 
   void Run() noexcept {
-    try {
-      outputs = op(std::span(inputs));
-      event.SetFinished();
-    } catch (...) {
-      event.SetFinishedWithException(std::current_exception());
+    std::exception_ptr failure;
+    {  // nothing of the call outlives it on this thread but the outputs
+      ResolvedOperator called = std::move(op);
+      const std::vector<Tensor> read = std::move(inputs);
+      try {
+        outputs = called(std::span(read));
+      } catch (...) {
+        failure = std::current_exception();
+      }
     }
+    if (failure)
+      event.SetFinishedWithException(std::move(failure));
+    else
+      event.SetFinished();
     done.CountDown();
   }
 

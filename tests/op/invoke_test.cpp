@@ -451,6 +451,11 @@ TEST_CASE("a call goes on while its caller does, and ends with its outputs or it
     opkit::PendingOutputs sum = opkit::InvokeAsync("InvokedAxpy", {kX, kY});
     CHECK(sum.Get()[0].ToVector<float>() == std::vector<float>{11, 22});
     CHECK(sum.event().IsFinished());
+    const Tensor x = Tensor::From<float>({2}, {1, 2});
+    const auto held = x.storage().use_count();
+    opkit::PendingOutputs ended = opkit::InvokeAsync("InvokedAxpy", {x, kY});
+    ended.Get();
+    CHECK(x.storage().use_count() == held);  // though `ended` is still there
     CHECK(ErrorOf([&] { sum.Get(); }).code() == ErrorCode::kFailedPrecondition);
     opkit::PendingOutputs fails = opkit::InvokeAsync("InvokedAxpy", {kX, kY}, {{"alpha", -1.f}});
     CHECK(Contains(ErrorOf([&] { fails.Get(); }).message(), "alpha must not be negative"));

@@ -17,9 +17,9 @@ std::string Tool(const char* name) {
 // All that the tool was told.
 std::string RecordOf(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  REQUIRE(handle != nullptr);
+  REQUIRE((handle != nullptr));
   const auto record = reinterpret_cast<const char* (*)()>(dlsym(handle, "tool_record"));
-  REQUIRE(record != nullptr);
+  REQUIRE((record != nullptr));
   const std::string found = record();
   dlclose(handle);
   return found;
