@@ -10,6 +10,7 @@
 #include "opkit/core/impl/allocator.ipp"
 #include "opkit/core/impl/attribute.ipp"
 #include "opkit/core/impl/device.ipp"
+#include "opkit/core/impl/layout_registry.ipp"
 #include "opkit/core/impl/shape.ipp"
 #include "opkit/core/impl/symbolic_shape.ipp"
 #include "opkit/core/impl/tensor.ipp"

@@ -1,4 +1,5 @@
 // The definitions of graphs: the graph itself, inference, passes, gradients, printing and nets.
+#include "opkit/graph/impl/explanation.ipp"
 #include "opkit/graph/impl/graph.ipp"
 #include "opkit/graph/gradient/impl/gradients.ipp"
 #include "opkit/graph/impl/dot.ipp"
@@ -6,6 +7,7 @@
 #include "opkit/graph/impl/graph_view.ipp"
 #include "opkit/graph/impl/net_benchmark.ipp"
 #include "opkit/graph/impl/passes.ipp"
+#include "opkit/graph/impl/selection.ipp"
 #include "opkit/graph/impl/simple_net.ipp"
 #include "opkit/graph/impl/subgraph.ipp"
 #include "opkit/graph/passes/impl/common_subexpressions.ipp"

@@ -277,6 +277,9 @@ void AddModelOptions(CLI::App& app, ModelOptions* options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->option_text("NAME,...");
+  app.add_option("--selection", options->selection,
+                 "The kernels that nodes must have, as opkit run --save-selection wrote them")
+      ->option_text("FILE");
   AddLibraryOption(app, &options->libraries);
   app.add_option("--threads", options->threads, "Default: one for each CPU")
       ->check(WholeNumber(1, ThreadPool::kMaxThreads))
@@ -369,7 +372,13 @@ std::vector<GraphInput> ShapesOf(const std::vector<NamedTensor>& inputs) {
 Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
               const ModelOptions& options) {
   try {
-    const Plan plan = Compile(WithShapes(graph, inputs));
+    PlanOptions plan_options;
+    if (!options.selection.empty())
+      plan_options.selection = FailWith(ExitCode::kBadFile, "", [&] {
+        const Storage file = MapFile(options.selection);
+        return ParseSelection(BytesOf(file));
+      });
+    const Plan plan = Compile(WithShapes(graph, inputs), plan_options);
     if (!options.backends.empty()) CheckBackends(plan, options);
     return plan;
   } catch (const Error& error) {

@@ -18,6 +18,7 @@ struct ModelOptions {
   std::vector<std::string> inputs;     // name=file.npy
   std::vector<std::string> shapes;     // name=1x3x48x320
   std::vector<std::string> backends;   // in the order of preference; empty: all
+  std::string selection;               // a file of kernels that nodes must have
   int threads = 0;                     // 0: as many as there are CPUs
   uint64_t seed = 0;                   // of random inputs
 };
@@ -25,7 +26,7 @@ struct ModelOptions {
 // "2x3" or "2,3". Failure (kUsage) for what is no shape.
 opkit::Shape ParseShape(const std::string& text);
 
-// MODEL, --shape, --backends, --library, --threads.
+// MODEL, --shape, --backends, --selection, --library, --threads.
 void AddModelOptions(CLI::App& app, ModelOptions* options);
 // --input and --seed, for commands that run the model.
 void AddInputOptions(CLI::App& app, ModelOptions* options);

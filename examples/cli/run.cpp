@@ -24,7 +24,7 @@ using namespace opkit;
 
 struct RunCommand {
   ModelOptions model;
-  std::optional<std::string> output_dir, profile, report;
+  std::optional<std::string> output_dir, profile, report, explain, save_selection;
   std::vector<std::string> counters;
   bool critical_path = false;
   int repeat = 1;
@@ -157,6 +157,13 @@ void RunModel(RunCommand& command) {
   }
   if (command.critical_path)
     WriteFile("-", "\n" + ToString(ProfileOfRun(executor.plan(), Profiler::Read())));
+  if (command.explain) {
+    const Explanation explanation = executor.plan().Explain();
+    const bool json = command.explain->ends_with(".json");
+    WriteFile(*command.explain, json ? ToJson(explanation) : ToString(explanation));
+  }
+  if (command.save_selection)
+    WriteFile(*command.save_selection, ToString(executor.plan().selection()));
   if (command.repeat > 1)
     std::fprintf(stderr, "%d runs on %d threads: median %s ms, %s to %s\n", command.repeat,
                  NumThreads(), Fixed(times.Percentile(50), 3).c_str(),
@@ -182,6 +189,13 @@ void AddRunCommand(CLI::App& program) {
                 "Also prints how long each node takes, and at what rate");
   app->add_flag("--critical-path", command->critical_path,
                 "Also prints the chain of nodes that the last run's time was made of");
+  app->add_option("--explain", command->explain,
+                  "Says which implementation runs each node, and why, with the conversions between "
+                  "layouts; as JSON where the name ends with .json, - is standard output")
+      ->option_text("FILE");
+  app->add_option("--save-selection", command->save_selection,
+                  "Writes which implementation runs each node, for --selection")
+      ->option_text("FILE");
   app->add_option("--profile", command->profile,
                   "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or as "
                   "Perfetto's own, smaller, where the name ends with .pftrace")

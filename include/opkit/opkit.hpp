@@ -10,6 +10,7 @@
 #include "opkit/base/registry.hpp"
 #include "opkit/core/attribute.hpp"
 #include "opkit/core/dlpack.hpp"
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/core/symbolic_shape.hpp"
 #include "opkit/core/tensor.hpp"
 

@@ -1433,9 +1433,8 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 
 // ---- opkit/core/layout.hpp
 // Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
-// strides); any other id belongs to a backend, and its immutable descriptor says which blocking was
-// chosen. There is no registry of ids or of converters: only the backend that made a tensor of
-// another layout understands it.
+// strides); any other id is one that RegisterLayout gave (core/layout_registry.hpp), and its
+// immutable descriptor, where it has one, says which blocking was chosen.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -1443,13 +1442,25 @@ namespace opkit::inline OPKIT_ABI {
 
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
+class Shape;
+enum class DType : uint8_t;
 
 // Base of a backend's own description of a blocked layout. Immutable once shared.
 class LayoutDescriptor : public detail::RefCounted {
  public:
   virtual bool Equals(const LayoutDescriptor& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Bytes that the elements of this shape take; negative: as many as in the standard layout.
+  virtual int64_t Bytes(const Shape& shape, DType dtype) const {
+    return static_cast<void>(shape), static_cast<void>(dtype), -1;
+  }
 };
+
+namespace detail {
+// The name of a registered layout, empty for others; null while none is registered. Relaxed: it
+// needs nothing that was written before.
+inline constinit std::atomic<std::string (*)(LayoutId)> g_layout_name{nullptr};
+}  // namespace detail
 
 struct Layout {
   LayoutId id = kStandardLayout;
@@ -1461,10 +1472,13 @@ struct Layout {
     if (a.descriptor == b.descriptor) return true;
     return a.descriptor && b.descriptor && a.descriptor->Equals(*b.descriptor);
   }
+  // The name and what the descriptor says: "nChw8c 16 channels".
   friend std::string ToString(const Layout& layout) {
     if (layout.is_standard()) return "standard";
-    return StrCat("layout ", layout.id,
-                  layout.descriptor ? " " + layout.descriptor->Describe() : std::string());
+    const auto name_of = detail::g_layout_name.load(std::memory_order_relaxed);
+    std::string name = name_of ? name_of(layout.id) : std::string();
+    if (name.empty()) name = StrCat("layout ", layout.id);
+    return layout.descriptor ? StrCat(name, " ", layout.descriptor->Describe()) : name;
   }
 };
 
@@ -2253,9 +2267,10 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // For backends whose layout needs other sizes than the dense one: `storage` of any size under a
-  // blocked layout.
-  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout);
+  // For layouts that need other sizes than the dense one: all of `storage`, or `bytes` of it behind
+  // `byte_offset`.
+  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
+                           int64_t byte_offset = 0, int64_t bytes = -1);
   // The same memory on another device that can reach it (cpu and cpu_stream).
   void SetDevice(Device device);
 
@@ -5454,9 +5469,15 @@ OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
   return a < b + other.SpanBytes() && b < a + SpanBytes();
 }
 
-OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout) {
+OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
+                                       int64_t byte_offset, int64_t bytes) {
   Tensor out(storage->device());
-  out.capacity_ = storage->nbytes();
+  if (bytes < 0) bytes = storage->nbytes() - byte_offset;
+  if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
+    Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
+          " do not fit in a storage of ", storage->nbytes());
+  out.byte_offset_ = byte_offset;
+  out.capacity_ = bytes;
   out.storage_ = std::move(storage);
   out.shape_ = std::move(shape);
   out.dtype_ = dtype;
@@ -9126,7 +9147,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // strides.
   __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_ || tensor.has_strides()) [[unlikely]]
+    if (tensor.device() != memory_device_ || tensor.has_strides() ||
+        !tensor.layout().is_standard()) [[unlikely]]
       return UnusualInput(i, tensor);
     return tensor;
   }
@@ -9248,6 +9270,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // scratch. Null where none was chosen: everything is as the schema says and in the standard
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
+  // The layouts that it gives an input and an output; the standard one where it gives none.
+  const Layout& InputLayout(int i) const;
+  const Layout& OutputLayout(int o) const;
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -9361,7 +9386,8 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* OutputIn(Device device, int i, const Shape& shape, DType dtype) {
     Tensor* out = Output(i);
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
-        out->device() == device && out->is_dense() && !Clobbers(i, *out)) [[likely]]
+        out->device() == device && out->is_dense() && out->layout().is_standard() &&
+        !has_output_layouts_ && !Clobbers(i, *out)) [[likely]]
       return out;
     return ResizeOutput(i, *out, shape, dtype, device);
   }
@@ -9380,6 +9406,7 @@ class OperatorBase : public Observable<OperatorBase> {
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
   mutable bool has_taken_outputs_ = false;
+  bool has_output_layouts_ = false;  // other than the standard one, by the configuration
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;
@@ -12717,13 +12744,14 @@ struct KernelCandidate {
   KernelConfig config;
   std::string dropped;  // why it cannot be chosen; empty: it can be
   std::string backend;  // whose it is
+  int number = 0;       // of the configuration among those that the kernel proposes
 };
 
 // The candidates for a node, best first: the kernels of the backends that the node, the operator's
 // or the program's preference ask for, then the others by the rank of their backends, each with
 // every configuration that it proposes. A kernel without any is listed once, with the reason, and
-// so is a preferred backend that is not there. Configurations of other layouts than the standard
-// one are dropped: nothing converts to them yet. Its constructor may still refuse the node, by
+// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
+// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
 // UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
 // that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
 //
@@ -12734,11 +12762,19 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     const OperatorDef& def, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs);
 
+namespace detail {
+// All of its layouts are the standard one.
+bool IsStandard(const KernelConfig& config);
+}  // namespace detail
+
 struct SelectOptions {
   int net_position = -1;
   // The operator is to take other shapes too: the kernel is the one chosen for these types, without
   // the configuration that it proposed for them.
   bool any_shapes = false;
+  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
+  // other layouts than the standard one are passed over.
+  bool converts = false;
 };
 
 // The operator of the first candidate that takes the node, which is stored in `chosen` where that
@@ -12820,6 +12856,10 @@ class ResolvedOperator {
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
   // Takes the first candidate for the inputs as they are now.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
+  // Puts the inputs into the layouts that the operator takes.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
+  // Puts an output into the standard layout, in the caller's memory where that fits.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
 
   const OpSchema* schema_;
   std::unique_ptr<Workspace> workspace_;
@@ -12829,6 +12869,7 @@ class ResolvedOperator {
   std::vector<Blob*> outputs_;
   bool checks_types_ = false;  // before the run, for an operator that does not
   bool selects_ = false;       // some kernel's place depends on the inputs
+  bool converts_ = false;      // the operator has other layouts than the standard one
   std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
 };
 
@@ -13654,7 +13695,8 @@ OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
-  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape);
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
+                info.layout.is_standard() ? "" : " in " + ToString(info.layout));
 }
 
 OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
@@ -14565,6 +14607,80 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
 
+// ---- opkit/core/layout_registry.hpp
+// The layouts of the program besides the standard one: their names, what a tensor takes in them, and
+// how elements get from one to another. Below operators, so that Invoke converts as plans do.
+#ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+#define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
+// neither strided. Both are on the host. Called by several threads at once.
+using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
+
+struct LayoutDefinition {
+  std::string name;  // "NHWC"
+  // The conversions to and from the standard layout. Both are required.
+  LayoutConverter to_standard;
+  LayoutConverter from_standard;
+  // Bytes that the elements of this shape take. Null: as many as in the standard layout. Not asked
+  // of a layout with descriptors, which tell.
+  int64_t (*bytes)(const Shape& shape, DType dtype) = nullptr;
+  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
+  bool has_descriptors = false;
+  // An estimate of the time of a conversion, for each byte read or written.
+  double ns_per_byte = 0.25;
+};
+
+// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
+// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
+//
+//   LayoutId Nhwc() {
+//     static const LayoutId id = RegisterLayout(
+//         {.name = "NHWC", .to_standard = &FromNhwc, .from_standard = &ToNhwc});
+//     return id;
+//   }
+OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
+// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
+// for a layout that is not registered; kAlreadyExists.
+OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                               double ns_per_byte = 0.25);
+
+// The standard layout is registered, as "standard".
+OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
+// The id of a name. Error (kNotFound) that names the nearest.
+OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
+// The name of an id; "layout 7" where it is not registered.
+OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
+// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
+OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
+
+// The layouts that a conversion leads through, the last of them its target, and an estimate of its
+// time; no steps and 0 where there is nothing to convert.
+struct LayoutPath {
+  std::vector<Layout> steps;
+  double cost_ns = 0;
+};
+// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
+// not registered.
+OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
+                                            const Shape& shape, DType dtype);
+
+// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
+OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                                    Device device = {});
+// The tensor in the other layout, by the cheapest path; the same tensor where it has that layout.
+// Errors: kUninitialized; kNotFound; kUnsupported where the host cannot reach it.
+OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
+// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
+// also kInvalidArgument where the two differ in dtype or shape.
+OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+
 // ---- opkit/op/impl/operator_base.ipp
 // OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
@@ -14724,6 +14840,20 @@ OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
 
 OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
+  has_output_layouts_ = std::ranges::any_of(
+      config.output_layouts, [](const Layout& layout) { return !layout.is_standard(); });
+}
+namespace detail {
+inline const Layout& LayoutIn(const std::vector<Layout>* layouts, int i) {
+  static const auto* const standard = new Layout;
+  return layouts && Index(i) < layouts->size() ? (*layouts)[Index(i)] : *standard;
+}
+}  // namespace detail
+OPKIT_INLINE const Layout& OperatorBase::InputLayout(int i) const {
+  return detail::LayoutIn(config() ? &config()->input_layouts : nullptr, i);
+}
+OPKIT_INLINE const Layout& OperatorBase::OutputLayout(int o) const {
+  return detail::LayoutIn(config() ? &config()->output_layouts : nullptr, o);
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -14859,6 +14989,14 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
 }
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   CheckDevice(i, tensor);
+  if (const Layout& wanted = InputLayout(i);
+      tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
+                       " is ", tensor, ", but its kernel takes ", wanted,
+                       "; Invoke and plans convert, a workspace's tensors are converted by "
+                       "ConvertLayout"),
+                &tensor);
   return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
 }
 OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
@@ -14914,8 +15052,15 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
                                                 DType dtype, Device device) {
+  if (const Layout& layout = OutputLayout(o); !layout.is_standard()) {
+    if (out.layout() == layout && out.dtype() == dtype && out.shape() == shape &&
+        out.device() == device && out.initialized() && !Clobbers(o, out))
+      return Output(o);
+    return Replace(o, MakeTensor(shape, dtype, layout, device));
+  }
   Tensor next = out;
-  if (MemoryDevice(next.device()) != device || !next.is_dense()) next = Tensor(device);
+  if (MemoryDevice(next.device()) != device || !next.is_dense() || !next.layout().is_standard())
+    next = Tensor(device);
   next.SetDevice(device);
   next.Resize(shape, dtype);
   if (Clobbers(o, next)) {
@@ -16033,15 +16178,26 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Which layout of the configuration is not there; empty where all are standard.
-inline std::string UnmetLayout(const KernelConfig& config) {
+// Why a layout of the configuration cannot be converted to; empty where all can.
+inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
-    for (size_t i = 0; i < layouts->size(); ++i)
-      if (!(*layouts)[i].is_standard())
-        return StrCat("it proposes ", ToString((*layouts)[i]), " for ",
-                      layouts == &config.input_layouts ? "input " : "output ", i,
-                      ", and nothing converts between it and the standard layout");
+    for (size_t i = 0; i < layouts->size(); ++i) {
+      const Layout& layout = (*layouts)[i];
+      if (layout.is_standard()) continue;
+      const char* why = nullptr;
+      if (!IsRegisteredLayout(layout.id)) why = "and nothing converts between it and the standard layout";
+      if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
+      if (why)
+        return StrCat("it proposes ", ToString(layout), " for ",
+                      layouts == &config.input_layouts ? "input " : "output ", i, ", ", why);
+    }
   return {};
+}
+OPKIT_INLINE bool IsStandard(const KernelConfig& config) {
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
+    for (const Layout& layout : *layouts)
+      if (!layout.is_standard()) return false;
+  return true;
 }
 
 }  // namespace detail
@@ -16065,11 +16221,12 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       continue;
     }
     std::string dropped = "it proposes no configuration for this node";
+    int number = 0;
     try {
       for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
         detail::CheckConfig(*kernel, def, config);
-        out.push_back({kernel, std::move(config), {}, kernel->backend});
-        out.back().dropped = detail::UnmetLayout(out.back().config);
+        out.push_back({kernel, std::move(config), {}, kernel->backend, number++});
+        out.back().dropped = detail::UnmetLayout(def, out.back().config);
         dropped.clear();
       }
     } catch (const UnsupportedOperatorFeature& error) {
@@ -16093,6 +16250,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
   const detail::RegistryUse use;
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
+    if (!options.converts && !detail::IsStandard(candidate.config) && candidate.dropped.empty())
+      candidate.dropped = "it takes another layout than the standard one, and nothing converts here";
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,
@@ -16207,10 +16366,16 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
           inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
           inputs.size(), " and ", outputs.size());
   const Release release{*this};
+  bool standard = true;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs_[i]) *inputs_[i] = inputs[i];
+    if (inputs_[i]) {
+      *inputs_[i] = inputs[i];
+      standard &= inputs[i].layout().is_standard();
+    }
   if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
     Select();
+  if (converts_ || !standard) [[unlikely]]
+    ConvertInputs();
   if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
     op_->inference().Infer(
         def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
@@ -16231,8 +16396,28 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
       detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
-  for (size_t o = 0; o < outputs.size(); ++o)
-    outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    Tensor& made = *outputs_[o]->GetMutable<Tensor>();
+    if (converts_ && !made.layout().is_standard()) [[unlikely]]
+      ConvertOutput(made, outputs[o]);
+    else
+      outputs[o] = std::move(made);
+  }
+}
+
+OPKIT_INLINE void ResolvedOperator::ConvertInputs() {
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i] && inputs_[i]->initialized())
+      *inputs_[i] = ConvertLayout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
+}
+OPKIT_INLINE void ResolvedOperator::ConvertOutput(const Tensor& made, Tensor& output) const {
+  const InvocationScope scope(InvocationKind::kConverter, [&] {
+    return SpanNames{InternName("ConvertLayout"), InternName(def_.type())};
+  });
+  Tensor target = output.layout().is_standard() ? output : Tensor(made.device());
+  target.Resize(made.shape(), made.dtype());
+  ConvertLayoutTo(made, target);
+  output = std::move(target);
 }
 
 OPKIT_INLINE ResolvedOperator::Place ResolvedOperator::MakePlace() const {
@@ -16259,8 +16444,13 @@ OPKIT_INLINE void ResolvedOperator::Select() {
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
   Place place = MakePlace();
-  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs);
+  // Work that goes on in a stream has not made what would have to be converted.
+  const bool converts = def_.device().type == DeviceType::kCPU;
+  KernelCandidate chosen;
+  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts},
+                           &chosen);
   SetOperator(std::move(op), std::move(place));
+  converts_ = !detail::IsStandard(chosen.config);
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }
@@ -16337,6 +16527,249 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
+
+// ---- opkit/core/impl/layout_registry.ipp
+// The registry of layouts, and the search for the cheapest path between two.
+#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class LayoutRegistry {
+ public:
+  struct Converter {
+    LayoutId from, to;
+    LayoutConverter convert;
+    double ns_per_byte;
+  };
+
+  LayoutRegistry() {
+    layouts_.emplace_back().name = "standard";
+    g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
+                        std::memory_order_relaxed);
+  }
+  OPKIT_IMAGE_LOCAL static LayoutRegistry& Global() {
+    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
+    return *registry;
+  }
+
+  LayoutId Add(LayoutDefinition definition) {
+    if (definition.name.empty())
+      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
+    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
+      if (!there)
+        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
+              "' needs both to_standard and from_standard, or no other backend could read what is "
+              "in it");
+    MutexLock lock(mutex_);
+    for (const LayoutDefinition& known : layouts_)
+      if (known.name == definition.name)
+        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
+              "' already");
+    if (layouts_.size() > LayoutId{0xffff})
+      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
+    const auto id = static_cast<LayoutId>(layouts_.size());
+    const double cost = definition.ns_per_byte;
+    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
+    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
+    layouts_.push_back(std::move(definition));
+    return id;
+  }
+  void Add(Converter converter) {
+    MutexLock lock(mutex_);
+    Get(converter.from);
+    Get(converter.to);
+    if (Find(converter.from, converter.to))
+      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
+            Name(converter.to), " already");
+    AddConverter(std::move(converter));
+  }
+
+  bool Has(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return id < layouts_.size();
+  }
+  LayoutId Find(std::string_view name) const {
+    MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (const LayoutDefinition& known : layouts_) {
+      if (known.name == name) return static_cast<LayoutId>(names.size());
+      names.push_back(known.name);
+    }
+    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
+  }
+  std::string NameOf(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return Name(id);
+  }
+  // How many bytes the layout itself tells; null: as many as the elements take.
+  int64_t (*BytesOf(LayoutId id) const)(const Shape&, DType) {
+    MutexLock lock(mutex_);
+    return Get(id).bytes;
+  }
+  // Throws where there is no direct converter.
+  Converter& ConverterOf(const Layout& from, const Layout& to) const {
+    MutexLock lock(mutex_);
+    if (Converter* found = Find(from.id, to.id)) return *found;
+    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
+          ToString(to));
+  }
+
+  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
+    if (from == to) return {};
+    constexpr double kStepNs = 200;
+    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
+    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
+    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
+    MutexLock lock(mutex_);
+    for (const LayoutId id : {from.id, to.id}) Get(id);
+    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
+    // does. The source and the target may be two descriptions of one layout, so the target has a
+    // place of its own.
+    const size_t target = layouts_.size();
+    struct Place {
+      double cost = -1;  // not reached yet
+      size_t before = 0;
+    };
+    std::vector<Place> places(layouts_.size() + 1);
+    const auto bytes_at = [&](size_t at) {
+      if (at == target) return to_bytes;
+      if (at == from.id) return from_bytes;
+      return layouts_[at].bytes ? layouts_[at].bytes(shape, dtype) : dense;
+    };
+    places[from.id].cost = 0;
+    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
+      if (places[before].cost < 0) return false;
+      const double moved = static_cast<double>(bytes_at(before) + bytes_at(at));
+      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
+      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
+      places[at] = {cost, before};
+      return true;
+    };
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const Converter* one : converters_) {
+        if (one->from != from.id && layouts_[one->from].has_descriptors) continue;
+        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
+        if (one->to != from.id && !layouts_[one->to].has_descriptors)
+          changes |= relax(one->from, one->to, one->ns_per_byte);
+      }
+    }
+    LayoutPath path{{to}, places[target].cost};
+    for (size_t at = places[target].before; at != from.id; at = places[at].before)
+      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
+    return path;
+  }
+
+ private:
+  std::string Name(LayoutId id) const {
+    return id < layouts_.size() ? layouts_[id].name : StrCat("layout ", id);
+  }
+  const LayoutDefinition& Get(LayoutId id) const {
+    if (id < layouts_.size()) return layouts_[id];
+    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
+  }
+  Converter* Find(LayoutId from, LayoutId to) const {
+    for (Converter* one : converters_)
+      if (one->from == from && one->to == to) return one;
+    return nullptr;
+  }
+  void AddConverter(Converter converter) {
+    converters_.push_back(new Converter(std::move(converter)));
+  }
+
+  mutable Mutex mutex_;
+  std::vector<LayoutDefinition> layouts_;  // by id
+  std::vector<Converter*> converters_;  // as long as the process
+};
+
+}  // namespace detail
+
+OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
+  return detail::LayoutRegistry::Global().Add(std::move(definition));
+}
+OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                          double ns_per_byte) {
+  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
+}
+OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
+  return detail::LayoutRegistry::Global().Has(id);
+}
+OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
+  return detail::LayoutRegistry::Global().Find(name);
+}
+OPKIT_INLINE std::string LayoutName(LayoutId id) {
+  return detail::LayoutRegistry::Global().NameOf(id);
+}
+OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
+  if (layout.descriptor) {
+    const int64_t described = layout.descriptor->Bytes(shape, dtype);
+    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
+  }
+  const auto bytes = detail::LayoutRegistry::Global().BytesOf(layout.id);
+  return bytes ? bytes(shape, dtype) : Tensor::CheckedBytes(shape, dtype);
+}
+OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
+                                       DType dtype) {
+  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
+}
+
+OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                               Device device) {
+  return Tensor::FromLayout(AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)),
+                            shape, dtype, layout);
+}
+namespace detail {
+inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
+  if (!IsHostAccessible(tensor.device().type))
+    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
+          ", which the host cannot reach");
+}
+// One step of a path.
+inline void ConvertDirectly(const Tensor& from, Tensor& to) {
+  LayoutRegistry::Global().ConverterOf(from.layout(), to.layout()).convert(
+      from.is_dense() ? from : from.Contiguous(), to);
+}
+// The tensor after all steps of a path but the last.
+inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
+  Tensor last = tensor;
+  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
+    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
+    ConvertDirectly(last, next);
+    last = std::move(next);
+  }
+  return last;
+}
+}  // namespace detail
+
+OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
+  if (tensor.layout() == layout) return tensor;
+  detail::CheckConvertible(tensor, layout);
+  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
+  ConvertLayoutTo(tensor, made);
+  return made;
+}
+OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
+  detail::CheckConvertible(from, to.layout());
+  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
+    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
+          ": the target needs memory, the same dtype and the same shape");
+  if (from.layout() == to.layout()) {
+    const Tensor dense = from.is_dense() ? from : from.Contiguous();
+    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
+                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
+    return;
+  }
+  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
+  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

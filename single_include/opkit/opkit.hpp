@@ -974,9 +974,8 @@ struct Shared : RefCounted {
 
 // ---- opkit/core/layout.hpp
 // Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
-// strides); any other id belongs to a backend, and its immutable descriptor says which blocking was
-// chosen. There is no registry of ids or of converters: only the backend that made a tensor of
-// another layout understands it.
+// strides); any other id is one that RegisterLayout gave (core/layout_registry.hpp), and its
+// immutable descriptor, where it has one, says which blocking was chosen.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -984,13 +983,25 @@ namespace opkit::inline OPKIT_ABI {
 
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
+class Shape;
+enum class DType : uint8_t;
 
 // Base of a backend's own description of a blocked layout. Immutable once shared.
 class LayoutDescriptor : public detail::RefCounted {
  public:
   virtual bool Equals(const LayoutDescriptor& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Bytes that the elements of this shape take; negative: as many as in the standard layout.
+  virtual int64_t Bytes(const Shape& shape, DType dtype) const {
+    return static_cast<void>(shape), static_cast<void>(dtype), -1;
+  }
 };
+
+namespace detail {
+// The name of a registered layout, empty for others; null while none is registered. Relaxed: it
+// needs nothing that was written before.
+inline constinit std::atomic<std::string (*)(LayoutId)> g_layout_name{nullptr};
+}  // namespace detail
 
 struct Layout {
   LayoutId id = kStandardLayout;
@@ -1002,10 +1013,13 @@ struct Layout {
     if (a.descriptor == b.descriptor) return true;
     return a.descriptor && b.descriptor && a.descriptor->Equals(*b.descriptor);
   }
+  // The name and what the descriptor says: "nChw8c 16 channels".
   friend std::string ToString(const Layout& layout) {
     if (layout.is_standard()) return "standard";
-    return StrCat("layout ", layout.id,
-                  layout.descriptor ? " " + layout.descriptor->Describe() : std::string());
+    const auto name_of = detail::g_layout_name.load(std::memory_order_relaxed);
+    std::string name = name_of ? name_of(layout.id) : std::string();
+    if (name.empty()) name = StrCat("layout ", layout.id);
+    return layout.descriptor ? StrCat(name, " ", layout.descriptor->Describe()) : name;
   }
 };
 
@@ -1667,9 +1681,10 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // For backends whose layout needs other sizes than the dense one: `storage` of any size under a
-  // blocked layout.
-  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout);
+  // For layouts that need other sizes than the dense one: all of `storage`, or `bytes` of it behind
+  // `byte_offset`.
+  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
+                           int64_t byte_offset = 0, int64_t bytes = -1);
   // The same memory on another device that can reach it (cpu and cpu_stream).
   void SetDevice(Device device);
 
@@ -2188,178 +2203,6 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
 
 #endif  // OPKIT_CORE_DLPACK_HPP_
 
-// ---- opkit/core/symbolic_shape.hpp
-// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
-// the rank itself may be unknown. What shape inference reads and writes.
-#ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
-#define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
-// that there is nothing to infer yet, and is no Error of Compile.
-class OPKIT_EXPORT NotKnownYet : public Error {
- public:
-  explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
-};
-
-// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
-class Dim {
- public:
-  Dim() = default;  // unknown
-  Dim(int64_t value) : value_(value) {
-    if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
-  }
-  static Dim Symbol(std::string name);
-
-  bool is_known() const { return value_ >= 0; }
-  bool is_symbol() const { return !symbol_.empty(); }
-  bool is_unknown() const { return !is_known() && !is_symbol(); }
-  // Error (kFailedPrecondition) unless known.
-  int64_t value() const;
-  const std::string& symbol() const { return symbol_; }
-
-  friend bool operator==(const Dim&, const Dim&) = default;
-  friend std::string ToString(const Dim& dim) {
-    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
-  }
-  // True unless the two are known to differ.
-  static bool Compatible(const Dim& a, const Dim& b) {
-    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
-  }
-  // The extent that both describe, with the knowledge of both; nothing if they contradict each
-  // other.
-  static std::optional<Dim> Merge(const Dim& a, const Dim& b);
-
- private:
-  int64_t value_ = -1;
-  std::string symbol_;
-};
-
-inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
-
-// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
-// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
-// one.
-class DimExpr {
- public:
-  DimExpr(int64_t value) : value_(value) {}
-  DimExpr(const Dim& dim) {
-    if (dim.is_known()) value_ = dim.value();
-  }
-  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
-
-  // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
-  // 0.
-  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
-  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
-  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
-  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
-
- private:
-  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
-  std::optional<int64_t> value_;
-};
-DimExpr operator+(const DimExpr& a, const DimExpr& b);
-DimExpr operator-(const DimExpr& a, const DimExpr& b);
-DimExpr operator*(const DimExpr& a, const DimExpr& b);
-DimExpr operator/(const DimExpr& a, const DimExpr& b);
-
-// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
-class SymbolicShape {
- public:
-  SymbolicShape() = default;
-  SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
-  explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
-  SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
-  // A shape of `rank` unknown extents.
-  static SymbolicShape OfRank(int rank) {
-    return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
-  }
-
-  bool has_rank() const { return has_rank_; }
-  int rank() const {
-    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
-    return static_cast<int>(dims_.size());
-  }
-  bool is_known() const {
-    for (const Dim& dim : dims_)
-      if (!dim.is_known()) return false;
-    return has_rank_;
-  }
-  const std::vector<Dim>& dims() const { return dims_; }
-  // Negative axes count from the end. Errors: kOutOfRange for an axis that is not there,
-  // kFailedPrecondition while the rank is not known.
-  const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
-  Dim& operator[](int axis) { return dims_[Axis(axis)]; }
-  const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
-  int size() const { return rank(); }
-  // Error (kFailedPrecondition) unless every extent is known.
-  Shape ToShape() const;
-
-  // The shape that both describe, with the knowledge of both; nothing if they contradict each
-  // other.
-  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
-
-  friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
-  OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
-    return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
-  }
-  std::string ToString() const { return StrCat(*this); }  // the same
-
- private:
-  size_t Axis(int axis) const;
-  std::vector<Dim> dims_;
-  bool has_rank_ = false;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
-
-// ---- opkit/base/timeout.hpp
-// Timeout: how long to wait. Takes any std::chrono duration without including <chrono>.
-#ifndef OPKIT_BASE_TIMEOUT_HPP_
-#define OPKIT_BASE_TIMEOUT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-//   event.Finish();                                // for ever
-//   event.Finish(std::chrono::milliseconds(50));
-class Timeout {
- public:
-  constexpr Timeout() = default;
-  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
-  // is for ever.
-  template <class Duration>
-    requires requires(const Duration& d) {
-      d.count();
-      Duration::period::num;
-    }
-  constexpr Timeout(const Duration& duration) {
-    const auto ns = static_cast<long double>(duration.count()) * 1e9L *
-                    static_cast<long double>(Duration::period::num) /
-                    static_cast<long double>(Duration::period::den);
-    if (ns < 9.2e18L) ns_ = ns > 0 ? static_cast<int64_t>(ns) : 0;
-  }
-
-  constexpr bool is_forever() const { return ns_ < 0; }
-  constexpr int64_t ns() const { return ns_; }
-  // On the clock of detail::MonotonicNs; -1 for ever.
-  int64_t DeadlineNs() const {
-    if (is_forever()) return -1;
-    int64_t deadline = 0;
-    return __builtin_add_overflow(detail::MonotonicNs(), ns_, &deadline) ? -1 : deadline;
-  }
-
- private:
-  int64_t ns_ = -1;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_TIMEOUT_HPP_
-
 // ---- opkit/base/function_ref.hpp
 // FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
 // parameters that are called before the callee returns (loop bodies, visitors); what outlives the
@@ -2559,6 +2402,252 @@ class UniqueFunction<R(Args...)> {
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
+
+// ---- opkit/core/layout_registry.hpp
+// The layouts of the program besides the standard one: their names, what a tensor takes in them, and
+// how elements get from one to another. Below operators, so that Invoke converts as plans do.
+#ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+#define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
+// neither strided. Both are on the host. Called by several threads at once.
+using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
+
+struct LayoutDefinition {
+  std::string name;  // "NHWC"
+  // The conversions to and from the standard layout. Both are required.
+  LayoutConverter to_standard;
+  LayoutConverter from_standard;
+  // Bytes that the elements of this shape take. Null: as many as in the standard layout. Not asked
+  // of a layout with descriptors, which tell.
+  int64_t (*bytes)(const Shape& shape, DType dtype) = nullptr;
+  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
+  bool has_descriptors = false;
+  // An estimate of the time of a conversion, for each byte read or written.
+  double ns_per_byte = 0.25;
+};
+
+// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
+// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
+//
+//   LayoutId Nhwc() {
+//     static const LayoutId id = RegisterLayout(
+//         {.name = "NHWC", .to_standard = &FromNhwc, .from_standard = &ToNhwc});
+//     return id;
+//   }
+OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
+// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
+// for a layout that is not registered; kAlreadyExists.
+OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                               double ns_per_byte = 0.25);
+
+// The standard layout is registered, as "standard".
+OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
+// The id of a name. Error (kNotFound) that names the nearest.
+OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
+// The name of an id; "layout 7" where it is not registered.
+OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
+// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
+OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
+
+// The layouts that a conversion leads through, the last of them its target, and an estimate of its
+// time; no steps and 0 where there is nothing to convert.
+struct LayoutPath {
+  std::vector<Layout> steps;
+  double cost_ns = 0;
+};
+// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
+// not registered.
+OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
+                                            const Shape& shape, DType dtype);
+
+// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
+OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                                    Device device = {});
+// The tensor in the other layout, by the cheapest path; the same tensor where it has that layout.
+// Errors: kUninitialized; kNotFound; kUnsupported where the host cannot reach it.
+OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
+// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
+// also kInvalidArgument where the two differ in dtype or shape.
+OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+
+// ---- opkit/core/symbolic_shape.hpp
+// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
+// the rank itself may be unknown. What shape inference reads and writes.
+#ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+#define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
+// that there is nothing to infer yet, and is no Error of Compile.
+class OPKIT_EXPORT NotKnownYet : public Error {
+ public:
+  explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
+};
+
+// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
+class Dim {
+ public:
+  Dim() = default;  // unknown
+  Dim(int64_t value) : value_(value) {
+    if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
+  }
+  static Dim Symbol(std::string name);
+
+  bool is_known() const { return value_ >= 0; }
+  bool is_symbol() const { return !symbol_.empty(); }
+  bool is_unknown() const { return !is_known() && !is_symbol(); }
+  // Error (kFailedPrecondition) unless known.
+  int64_t value() const;
+  const std::string& symbol() const { return symbol_; }
+
+  friend bool operator==(const Dim&, const Dim&) = default;
+  friend std::string ToString(const Dim& dim) {
+    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
+  }
+  // True unless the two are known to differ.
+  static bool Compatible(const Dim& a, const Dim& b) {
+    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
+  }
+  // The extent that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
+  static std::optional<Dim> Merge(const Dim& a, const Dim& b);
+
+ private:
+  int64_t value_ = -1;
+  std::string symbol_;
+};
+
+inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
+
+// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
+// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
+// one.
+class DimExpr {
+ public:
+  DimExpr(int64_t value) : value_(value) {}
+  DimExpr(const Dim& dim) {
+    if (dim.is_known()) value_ = dim.value();
+  }
+  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
+
+  // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
+  // 0.
+  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
+  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
+  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
+  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
+
+ private:
+  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
+  std::optional<int64_t> value_;
+};
+DimExpr operator+(const DimExpr& a, const DimExpr& b);
+DimExpr operator-(const DimExpr& a, const DimExpr& b);
+DimExpr operator*(const DimExpr& a, const DimExpr& b);
+DimExpr operator/(const DimExpr& a, const DimExpr& b);
+
+// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
+class SymbolicShape {
+ public:
+  SymbolicShape() = default;
+  SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
+  explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
+  SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
+  // A shape of `rank` unknown extents.
+  static SymbolicShape OfRank(int rank) {
+    return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
+  }
+
+  bool has_rank() const { return has_rank_; }
+  int rank() const {
+    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
+    return static_cast<int>(dims_.size());
+  }
+  bool is_known() const {
+    for (const Dim& dim : dims_)
+      if (!dim.is_known()) return false;
+    return has_rank_;
+  }
+  const std::vector<Dim>& dims() const { return dims_; }
+  // Negative axes count from the end. Errors: kOutOfRange for an axis that is not there,
+  // kFailedPrecondition while the rank is not known.
+  const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
+  Dim& operator[](int axis) { return dims_[Axis(axis)]; }
+  const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
+  int size() const { return rank(); }
+  // Error (kFailedPrecondition) unless every extent is known.
+  Shape ToShape() const;
+
+  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
+  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
+
+  friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
+  OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
+    return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
+  }
+  std::string ToString() const { return StrCat(*this); }  // the same
+
+ private:
+  size_t Axis(int axis) const;
+  std::vector<Dim> dims_;
+  bool has_rank_ = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+
+// ---- opkit/base/timeout.hpp
+// Timeout: how long to wait. Takes any std::chrono duration without including <chrono>.
+#ifndef OPKIT_BASE_TIMEOUT_HPP_
+#define OPKIT_BASE_TIMEOUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+//   event.Finish();                                // for ever
+//   event.Finish(std::chrono::milliseconds(50));
+class Timeout {
+ public:
+  constexpr Timeout() = default;
+  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
+  // is for ever.
+  template <class Duration>
+    requires requires(const Duration& d) {
+      d.count();
+      Duration::period::num;
+    }
+  constexpr Timeout(const Duration& duration) {
+    const auto ns = static_cast<long double>(duration.count()) * 1e9L *
+                    static_cast<long double>(Duration::period::num) /
+                    static_cast<long double>(Duration::period::den);
+    if (ns < 9.2e18L) ns_ = ns > 0 ? static_cast<int64_t>(ns) : 0;
+  }
+
+  constexpr bool is_forever() const { return ns_ < 0; }
+  constexpr int64_t ns() const { return ns_; }
+  // On the clock of detail::MonotonicNs; -1 for ever.
+  int64_t DeadlineNs() const {
+    if (is_forever()) return -1;
+    int64_t deadline = 0;
+    return __builtin_add_overflow(detail::MonotonicNs(), ns_, &deadline) ? -1 : deadline;
+  }
+
+ private:
+  int64_t ns_ = -1;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_TIMEOUT_HPP_
 
 // ---- opkit/device/event.hpp
 // Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
@@ -6853,7 +6942,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // strides.
   __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_ || tensor.has_strides()) [[unlikely]]
+    if (tensor.device() != memory_device_ || tensor.has_strides() ||
+        !tensor.layout().is_standard()) [[unlikely]]
       return UnusualInput(i, tensor);
     return tensor;
   }
@@ -6975,6 +7065,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // scratch. Null where none was chosen: everything is as the schema says and in the standard
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
+  // The layouts that it gives an input and an output; the standard one where it gives none.
+  const Layout& InputLayout(int i) const;
+  const Layout& OutputLayout(int o) const;
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -7088,7 +7181,8 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* OutputIn(Device device, int i, const Shape& shape, DType dtype) {
     Tensor* out = Output(i);
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
-        out->device() == device && out->is_dense() && !Clobbers(i, *out)) [[likely]]
+        out->device() == device && out->is_dense() && out->layout().is_standard() &&
+        !has_output_layouts_ && !Clobbers(i, *out)) [[likely]]
       return out;
     return ResizeOutput(i, *out, shape, dtype, device);
   }
@@ -7107,6 +7201,7 @@ class OperatorBase : public Observable<OperatorBase> {
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
   mutable bool has_taken_outputs_ = false;
+  bool has_output_layouts_ = false;  // other than the standard one, by the configuration
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;
@@ -10479,13 +10574,14 @@ struct KernelCandidate {
   KernelConfig config;
   std::string dropped;  // why it cannot be chosen; empty: it can be
   std::string backend;  // whose it is
+  int number = 0;       // of the configuration among those that the kernel proposes
 };
 
 // The candidates for a node, best first: the kernels of the backends that the node, the operator's
 // or the program's preference ask for, then the others by the rank of their backends, each with
 // every configuration that it proposes. A kernel without any is listed once, with the reason, and
-// so is a preferred backend that is not there. Configurations of other layouts than the standard
-// one are dropped: nothing converts to them yet. Its constructor may still refuse the node, by
+// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
+// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
 // UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
 // that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
 //
@@ -10496,11 +10592,19 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     const OperatorDef& def, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs);
 
+namespace detail {
+// All of its layouts are the standard one.
+bool IsStandard(const KernelConfig& config);
+}  // namespace detail
+
 struct SelectOptions {
   int net_position = -1;
   // The operator is to take other shapes too: the kernel is the one chosen for these types, without
   // the configuration that it proposed for them.
   bool any_shapes = false;
+  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
+  // other layouts than the standard one are passed over.
+  bool converts = false;
 };
 
 // The operator of the first candidate that takes the node, which is stored in `chosen` where that
@@ -10582,6 +10686,10 @@ class ResolvedOperator {
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
   // Takes the first candidate for the inputs as they are now.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
+  // Puts the inputs into the layouts that the operator takes.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
+  // Puts an output into the standard layout, in the caller's memory where that fits.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
 
   const OpSchema* schema_;
   std::unique_ptr<Workspace> workspace_;
@@ -10591,6 +10699,7 @@ class ResolvedOperator {
   std::vector<Blob*> outputs_;
   bool checks_types_ = false;  // before the run, for an operator that does not
   bool selects_ = false;       // some kernel's place depends on the inputs
+  bool converts_ = false;      // the operator has other layouts than the standard one
   std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
 };
 
@@ -12138,6 +12247,53 @@ std::string ToDot(const Graph& graph, const GraphTypes& types, const DotOptions&
 
 #endif  // OPKIT_GRAPH_DOT_HPP_
 
+// ---- opkit/graph/explanation.hpp
+// Explanation: which implementation runs each node of a plan, and why: the candidates in the order of
+// preference, what became of each, and the conversions between the layouts of neighbours.
+//
+//   std::puts(ToString(plan.Explain()).c_str());
+#ifndef OPKIT_GRAPH_EXPLANATION_HPP_
+#define OPKIT_GRAPH_EXPLANATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct Explanation {
+  struct Candidate {
+    std::string backend;
+    std::string place;    // where its kernel was registered, FILE:LINE; empty for one that is not there
+    int config = 0;       // among those that its kernel proposes
+    std::string layouts;  // "NHWC, standard -> NHWC"; empty where all are the standard one
+    double cost_ns = -1;  // as the kernel estimates it; negative: it does not
+    double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
+    std::string why_not;       // empty for the one that was chosen
+  };
+  struct Node {
+    std::string name;  // its first output
+    std::string text;  // "Conv 'c1' (X, W) -> (P)"
+    std::vector<Candidate> candidates;
+    int chosen = -1;     // in `candidates`; -1 for a converter
+    int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
+    // Of a converter: the layouts, the bytes that it reads and writes, an estimate of its time.
+    std::string from = {}, to = {};
+    int64_t bytes = 0;
+    double ns = 0;
+
+    bool is_converter() const { return chosen < 0; }
+  };
+  std::vector<Node> nodes;  // in the order in which they run
+  int converters = 0;
+  int64_t converted_bytes = 0;
+};
+
+std::string ToString(const Explanation& explanation);
+// {"nodes": [{"name", "text", "chosen", "candidates": [{"backend", …}]} or {"name", "from", "to",
+// "bytes", "ns"}, …]}
+std::string ToJson(const Explanation& explanation);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_EXPLANATION_HPP_
+
 // ---- opkit/graph/memory/types.hpp
 // The memory planner's input and output: buffers with lifetimes in, offsets in one arena out. Plain
 // numbers: it knows no graph, and lifetimes.hpp makes buffers of a run's values.
@@ -12343,6 +12499,41 @@ PassList DefaultPasses(FoldOptions options = {});
 
 #endif  // OPKIT_GRAPH_PASSES_HPP_
 
+// ---- opkit/graph/selection.hpp
+// Selection: which kernel runs each node of a graph, in which of its configurations. A plan tells
+// its own; forced on another plan, or on the same graph in another run, it makes that run the same.
+#ifndef OPKIT_GRAPH_SELECTION_HPP_
+#define OPKIT_GRAPH_SELECTION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct SelectedKernel {
+  std::string node;      // the name of its first output that is not left out
+  std::string backend;   // "eigen"
+  int config = -1;       // among those that the kernel proposes for the node; -1: any of them
+  std::string op = {};   // empty: any
+};
+
+//   Selection chosen = plan.selection();
+//   WriteFile("model.selection", ToString(chosen));            // … and in another process
+//   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
+struct Selection {
+  std::vector<SelectedKernel> nodes;
+
+  // Null for a node that is left to the order of the backends.
+  const SelectedKernel* Find(std::string_view node) const;
+};
+
+// A line "node TAB op TAB backend TAB config" for each; a backslash, a tab and an end of line in a
+// name are written \\, \t and \n.
+std::string ToString(const Selection& selection);
+// Error (kInvalidArgument) that names the line.
+Selection ParseSelection(std::string_view text);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SELECTION_HPP_
+
 // ---- opkit/graph/plan/types.hpp
 // The options that a plan is made with, and the choice of a kernel that it tells for a node.
 #ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
@@ -12363,6 +12554,9 @@ struct PlanOptions {
   // Every backend that a node names is required, and one that is only preferred for the program
   // must be there: Compile throws kNotFound where it would pass it over.
   bool strict_backends = false;
+  // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
+  // is not there or does not take its node.
+  Selection selection = {};
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
@@ -12373,6 +12567,7 @@ struct PlanOptions {
 struct NodeChoice {
   const Kernel* kernel = nullptr;
   KernelConfig config;
+  int config_number = 0;           // among those that the kernel proposes
   IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;
@@ -12416,6 +12611,10 @@ class Plan {
   MemorySummary memory() const;
   // The kernel selected for a node of graph(); Error as for memory().
   NodeChoice choice(int node) const;
+  // The kernels of all nodes, to be saved or forced on another plan; Error as for memory().
+  Selection selection() const;
+  // Why each node has its kernel, and what conversions between layouts cost; Error as for memory().
+  Explanation Explain() const;
 
   // For people: the schedule, the memory plan, the kernel selected for each node, for the shapes of
   // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}). Unless has_shapes(),
@@ -14009,9 +14208,15 @@ OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
   return a < b + other.SpanBytes() && b < a + SpanBytes();
 }
 
-OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout) {
+OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
+                                       int64_t byte_offset, int64_t bytes) {
   Tensor out(storage->device());
-  out.capacity_ = storage->nbytes();
+  if (bytes < 0) bytes = storage->nbytes() - byte_offset;
+  if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
+    Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
+          " do not fit in a storage of ", storage->nbytes());
+  out.byte_offset_ = byte_offset;
+  out.capacity_ = bytes;
   out.storage_ = std::move(storage);
   out.shape_ = std::move(shape);
   out.dtype_ = dtype;
@@ -14191,6 +14396,249 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 }  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+// ---- opkit/core/impl/layout_registry.ipp
+// The registry of layouts, and the search for the cheapest path between two.
+#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class LayoutRegistry {
+ public:
+  struct Converter {
+    LayoutId from, to;
+    LayoutConverter convert;
+    double ns_per_byte;
+  };
+
+  LayoutRegistry() {
+    layouts_.emplace_back().name = "standard";
+    g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
+                        std::memory_order_relaxed);
+  }
+  OPKIT_IMAGE_LOCAL static LayoutRegistry& Global() {
+    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
+    return *registry;
+  }
+
+  LayoutId Add(LayoutDefinition definition) {
+    if (definition.name.empty())
+      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
+    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
+      if (!there)
+        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
+              "' needs both to_standard and from_standard, or no other backend could read what is "
+              "in it");
+    MutexLock lock(mutex_);
+    for (const LayoutDefinition& known : layouts_)
+      if (known.name == definition.name)
+        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
+              "' already");
+    if (layouts_.size() > LayoutId{0xffff})
+      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
+    const auto id = static_cast<LayoutId>(layouts_.size());
+    const double cost = definition.ns_per_byte;
+    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
+    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
+    layouts_.push_back(std::move(definition));
+    return id;
+  }
+  void Add(Converter converter) {
+    MutexLock lock(mutex_);
+    Get(converter.from);
+    Get(converter.to);
+    if (Find(converter.from, converter.to))
+      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
+            Name(converter.to), " already");
+    AddConverter(std::move(converter));
+  }
+
+  bool Has(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return id < layouts_.size();
+  }
+  LayoutId Find(std::string_view name) const {
+    MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (const LayoutDefinition& known : layouts_) {
+      if (known.name == name) return static_cast<LayoutId>(names.size());
+      names.push_back(known.name);
+    }
+    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
+  }
+  std::string NameOf(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return Name(id);
+  }
+  // How many bytes the layout itself tells; null: as many as the elements take.
+  int64_t (*BytesOf(LayoutId id) const)(const Shape&, DType) {
+    MutexLock lock(mutex_);
+    return Get(id).bytes;
+  }
+  // Throws where there is no direct converter.
+  Converter& ConverterOf(const Layout& from, const Layout& to) const {
+    MutexLock lock(mutex_);
+    if (Converter* found = Find(from.id, to.id)) return *found;
+    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
+          ToString(to));
+  }
+
+  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
+    if (from == to) return {};
+    constexpr double kStepNs = 200;
+    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
+    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
+    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
+    MutexLock lock(mutex_);
+    for (const LayoutId id : {from.id, to.id}) Get(id);
+    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
+    // does. The source and the target may be two descriptions of one layout, so the target has a
+    // place of its own.
+    const size_t target = layouts_.size();
+    struct Place {
+      double cost = -1;  // not reached yet
+      size_t before = 0;
+    };
+    std::vector<Place> places(layouts_.size() + 1);
+    const auto bytes_at = [&](size_t at) {
+      if (at == target) return to_bytes;
+      if (at == from.id) return from_bytes;
+      return layouts_[at].bytes ? layouts_[at].bytes(shape, dtype) : dense;
+    };
+    places[from.id].cost = 0;
+    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
+      if (places[before].cost < 0) return false;
+      const double moved = static_cast<double>(bytes_at(before) + bytes_at(at));
+      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
+      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
+      places[at] = {cost, before};
+      return true;
+    };
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const Converter* one : converters_) {
+        if (one->from != from.id && layouts_[one->from].has_descriptors) continue;
+        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
+        if (one->to != from.id && !layouts_[one->to].has_descriptors)
+          changes |= relax(one->from, one->to, one->ns_per_byte);
+      }
+    }
+    LayoutPath path{{to}, places[target].cost};
+    for (size_t at = places[target].before; at != from.id; at = places[at].before)
+      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
+    return path;
+  }
+
+ private:
+  std::string Name(LayoutId id) const {
+    return id < layouts_.size() ? layouts_[id].name : StrCat("layout ", id);
+  }
+  const LayoutDefinition& Get(LayoutId id) const {
+    if (id < layouts_.size()) return layouts_[id];
+    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
+  }
+  Converter* Find(LayoutId from, LayoutId to) const {
+    for (Converter* one : converters_)
+      if (one->from == from && one->to == to) return one;
+    return nullptr;
+  }
+  void AddConverter(Converter converter) {
+    converters_.push_back(new Converter(std::move(converter)));
+  }
+
+  mutable Mutex mutex_;
+  std::vector<LayoutDefinition> layouts_;  // by id
+  std::vector<Converter*> converters_;  // as long as the process
+};
+
+}  // namespace detail
+
+OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
+  return detail::LayoutRegistry::Global().Add(std::move(definition));
+}
+OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                          double ns_per_byte) {
+  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
+}
+OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
+  return detail::LayoutRegistry::Global().Has(id);
+}
+OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
+  return detail::LayoutRegistry::Global().Find(name);
+}
+OPKIT_INLINE std::string LayoutName(LayoutId id) {
+  return detail::LayoutRegistry::Global().NameOf(id);
+}
+OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
+  if (layout.descriptor) {
+    const int64_t described = layout.descriptor->Bytes(shape, dtype);
+    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
+  }
+  const auto bytes = detail::LayoutRegistry::Global().BytesOf(layout.id);
+  return bytes ? bytes(shape, dtype) : Tensor::CheckedBytes(shape, dtype);
+}
+OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
+                                       DType dtype) {
+  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
+}
+
+OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                               Device device) {
+  return Tensor::FromLayout(AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)),
+                            shape, dtype, layout);
+}
+namespace detail {
+inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
+  if (!IsHostAccessible(tensor.device().type))
+    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
+          ", which the host cannot reach");
+}
+// One step of a path.
+inline void ConvertDirectly(const Tensor& from, Tensor& to) {
+  LayoutRegistry::Global().ConverterOf(from.layout(), to.layout()).convert(
+      from.is_dense() ? from : from.Contiguous(), to);
+}
+// The tensor after all steps of a path but the last.
+inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
+  Tensor last = tensor;
+  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
+    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
+    ConvertDirectly(last, next);
+    last = std::move(next);
+  }
+  return last;
+}
+}  // namespace detail
+
+OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
+  if (tensor.layout() == layout) return tensor;
+  detail::CheckConvertible(tensor, layout);
+  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
+  ConvertLayoutTo(tensor, made);
+  return made;
+}
+OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
+  detail::CheckConvertible(from, to.layout());
+  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
+    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
+          ": the target needs memory, the same dtype and the same shape");
+  if (from.layout() == to.layout()) {
+    const Tensor dense = from.is_dense() ? from : from.Contiguous();
+    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
+                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
+    return;
+  }
+  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
+  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
 // ---- opkit/core/impl/symbolic_shape.ipp
 // The definitions of opkit/core/symbolic_shape.hpp.
@@ -19254,7 +19702,8 @@ OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
-  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape);
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
+                info.layout.is_standard() ? "" : " in " + ToString(info.layout));
 }
 
 OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
@@ -20358,6 +20807,20 @@ OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
 
 OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
+  has_output_layouts_ = std::ranges::any_of(
+      config.output_layouts, [](const Layout& layout) { return !layout.is_standard(); });
+}
+namespace detail {
+inline const Layout& LayoutIn(const std::vector<Layout>* layouts, int i) {
+  static const auto* const standard = new Layout;
+  return layouts && Index(i) < layouts->size() ? (*layouts)[Index(i)] : *standard;
+}
+}  // namespace detail
+OPKIT_INLINE const Layout& OperatorBase::InputLayout(int i) const {
+  return detail::LayoutIn(config() ? &config()->input_layouts : nullptr, i);
+}
+OPKIT_INLINE const Layout& OperatorBase::OutputLayout(int o) const {
+  return detail::LayoutIn(config() ? &config()->output_layouts : nullptr, o);
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -20493,6 +20956,14 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
 }
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   CheckDevice(i, tensor);
+  if (const Layout& wanted = InputLayout(i);
+      tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
+                       " is ", tensor, ", but its kernel takes ", wanted,
+                       "; Invoke and plans convert, a workspace's tensors are converted by "
+                       "ConvertLayout"),
+                &tensor);
   return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
 }
 OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
@@ -20548,8 +21019,15 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
                                                 DType dtype, Device device) {
+  if (const Layout& layout = OutputLayout(o); !layout.is_standard()) {
+    if (out.layout() == layout && out.dtype() == dtype && out.shape() == shape &&
+        out.device() == device && out.initialized() && !Clobbers(o, out))
+      return Output(o);
+    return Replace(o, MakeTensor(shape, dtype, layout, device));
+  }
   Tensor next = out;
-  if (MemoryDevice(next.device()) != device || !next.is_dense()) next = Tensor(device);
+  if (MemoryDevice(next.device()) != device || !next.is_dense() || !next.layout().is_standard())
+    next = Tensor(device);
   next.SetDevice(device);
   next.Resize(shape, dtype);
   if (Clobbers(o, next)) {
@@ -23181,15 +23659,26 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Which layout of the configuration is not there; empty where all are standard.
-inline std::string UnmetLayout(const KernelConfig& config) {
+// Why a layout of the configuration cannot be converted to; empty where all can.
+inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
-    for (size_t i = 0; i < layouts->size(); ++i)
-      if (!(*layouts)[i].is_standard())
-        return StrCat("it proposes ", ToString((*layouts)[i]), " for ",
-                      layouts == &config.input_layouts ? "input " : "output ", i,
-                      ", and nothing converts between it and the standard layout");
+    for (size_t i = 0; i < layouts->size(); ++i) {
+      const Layout& layout = (*layouts)[i];
+      if (layout.is_standard()) continue;
+      const char* why = nullptr;
+      if (!IsRegisteredLayout(layout.id)) why = "and nothing converts between it and the standard layout";
+      if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
+      if (why)
+        return StrCat("it proposes ", ToString(layout), " for ",
+                      layouts == &config.input_layouts ? "input " : "output ", i, ", ", why);
+    }
   return {};
+}
+OPKIT_INLINE bool IsStandard(const KernelConfig& config) {
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
+    for (const Layout& layout : *layouts)
+      if (!layout.is_standard()) return false;
+  return true;
 }
 
 }  // namespace detail
@@ -23213,11 +23702,12 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       continue;
     }
     std::string dropped = "it proposes no configuration for this node";
+    int number = 0;
     try {
       for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
         detail::CheckConfig(*kernel, def, config);
-        out.push_back({kernel, std::move(config), {}, kernel->backend});
-        out.back().dropped = detail::UnmetLayout(out.back().config);
+        out.push_back({kernel, std::move(config), {}, kernel->backend, number++});
+        out.back().dropped = detail::UnmetLayout(def, out.back().config);
         dropped.clear();
       }
     } catch (const UnsupportedOperatorFeature& error) {
@@ -23241,6 +23731,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
   const detail::RegistryUse use;
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
+    if (!options.converts && !detail::IsStandard(candidate.config) && candidate.dropped.empty())
+      candidate.dropped = "it takes another layout than the standard one, and nothing converts here";
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,
@@ -23355,10 +23847,16 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
           inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
           inputs.size(), " and ", outputs.size());
   const Release release{*this};
+  bool standard = true;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs_[i]) *inputs_[i] = inputs[i];
+    if (inputs_[i]) {
+      *inputs_[i] = inputs[i];
+      standard &= inputs[i].layout().is_standard();
+    }
   if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
     Select();
+  if (converts_ || !standard) [[unlikely]]
+    ConvertInputs();
   if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
     op_->inference().Infer(
         def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
@@ -23379,8 +23877,28 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
       detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
-  for (size_t o = 0; o < outputs.size(); ++o)
-    outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    Tensor& made = *outputs_[o]->GetMutable<Tensor>();
+    if (converts_ && !made.layout().is_standard()) [[unlikely]]
+      ConvertOutput(made, outputs[o]);
+    else
+      outputs[o] = std::move(made);
+  }
+}
+
+OPKIT_INLINE void ResolvedOperator::ConvertInputs() {
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i] && inputs_[i]->initialized())
+      *inputs_[i] = ConvertLayout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
+}
+OPKIT_INLINE void ResolvedOperator::ConvertOutput(const Tensor& made, Tensor& output) const {
+  const InvocationScope scope(InvocationKind::kConverter, [&] {
+    return SpanNames{InternName("ConvertLayout"), InternName(def_.type())};
+  });
+  Tensor target = output.layout().is_standard() ? output : Tensor(made.device());
+  target.Resize(made.shape(), made.dtype());
+  ConvertLayoutTo(made, target);
+  output = std::move(target);
 }
 
 OPKIT_INLINE ResolvedOperator::Place ResolvedOperator::MakePlace() const {
@@ -23407,8 +23925,13 @@ OPKIT_INLINE void ResolvedOperator::Select() {
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
   Place place = MakePlace();
-  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs);
+  // Work that goes on in a stream has not made what would have to be converted.
+  const bool converts = def_.device().type == DeviceType::kCPU;
+  KernelCandidate chosen;
+  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts},
+                           &chosen);
   SetOperator(std::move(op), std::move(place));
+  converts_ = !detail::IsStandard(chosen.config);
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }
@@ -24870,6 +25393,116 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
 
 #endif  // OPKIT_GRAPH_IMPL_DOT_IPP_
 
+// ---- opkit/graph/impl/explanation.ipp
+// The text and the JSON of an explanation.
+#ifndef OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
+#define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::string EstimateOf(const Explanation::Candidate& one) {
+  std::string text;
+  if (!one.layouts.empty()) text += StrCat(", ", one.layouts);
+  if (one.cost_ns >= 0) text += StrCat(", about ", Microseconds(one.cost_ns), " us");
+  if (one.conversion_ns > 0)
+    text += StrCat(", ", Microseconds(one.conversion_ns), " us of conversions before it");
+  return text;
+}
+
+class JsonObject {
+ public:
+  explicit JsonObject(std::string& out) : out_(out) { out_ += '{'; }
+  JsonObject(const JsonObject&) = delete;
+  JsonObject& operator=(const JsonObject&) = delete;
+  ~JsonObject() { out_ += '}'; }
+  std::string& Member(std::string_view name) {
+    if (out_.back() != '{') out_ += ", ";
+    AppendJsonString(out_, name);
+    return out_ += ": ";
+  }
+  void Text(std::string_view name, std::string_view value) {
+    AppendJsonString(Member(name), value);
+  }
+  template <class Number>
+  void Value(std::string_view name, Number value) {
+    Member(name) += StrCat(value);
+  }
+
+ private:
+  std::string& out_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const Explanation& explanation) {
+  using detail::Index;
+  std::string text;
+  int step = 0;
+  for (const Explanation::Node& node : explanation.nodes) {
+    text += StrCat(step++, " ", node.text, ": ");
+    if (node.is_converter()) {
+      text += StrCat(node.from, " -> ", node.to, ", ", node.bytes, " bytes, about ",
+                     detail::Microseconds(node.ns), " us\n");
+      continue;
+    }
+    const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
+    text += StrCat(chosen.backend, detail::EstimateOf(chosen), "\n");
+    for (const Explanation::Candidate& one : node.candidates) {
+      if (&one == &chosen) continue;
+      const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
+      text += StrCat(next ? "    then " : "    not ", one.backend, detail::EstimateOf(one), ": ",
+                     one.why_not, "\n");
+    }
+  }
+  return text + StrCat(explanation.converters, " conversions between layouts, ",
+                       explanation.converted_bytes, " bytes\n");
+}
+
+OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
+  std::string out;
+  {
+    detail::JsonObject all(out);
+    all.Member("nodes") += '[';
+    for (const Explanation::Node& node : explanation.nodes) {
+      if (&node != explanation.nodes.data()) out += ",\n";
+      detail::JsonObject object(out);
+      object.Text("name", node.name);
+      object.Text("text", node.text);
+      if (node.is_converter()) {
+        object.Text("from", node.from);
+        object.Text("to", node.to);
+        object.Value("bytes", node.bytes);
+        object.Value("ns", node.ns);
+        continue;
+      }
+      object.Value("chosen", node.chosen);
+      object.Value("runner_up", node.runner_up);
+      object.Member("candidates") += '[';
+      for (const Explanation::Candidate& one : node.candidates) {
+        if (&one != node.candidates.data()) out += ", ";
+        detail::JsonObject candidate(out);
+        candidate.Text("backend", one.backend);
+        candidate.Text("place", one.place);
+        candidate.Value("config", one.config);
+        candidate.Text("layouts", one.layouts);
+        candidate.Value("cost_ns", one.cost_ns);
+        candidate.Value("conversion_ns", one.conversion_ns);
+        candidate.Text("why_not", one.why_not);
+      }
+      out += ']';
+    }
+    out += ']';
+    all.Value("converters", explanation.converters);
+    all.Value("converted_bytes", explanation.converted_bytes);
+  }
+  return out;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
+
 // ---- opkit/graph/passes/impl/common_subexpressions.ipp
 // MergeCommonSubexpressions' definition: walks the nodes in the order they run, so that a node's
 // inputs are merged before the node itself is compared.
@@ -25272,6 +25905,621 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
 
 #endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_
 
+// ---- opkit/graph/impl/selection.ipp
+// The text of a selection.
+#ifndef OPKIT_GRAPH_IMPL_SELECTION_IPP_
+#define OPKIT_GRAPH_IMPL_SELECTION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void AppendField(std::string& text, std::string_view field, char end) {
+  for (const char c : field) {
+    if (c == '\\' || c == '\t' || c == '\n') text += '\\';
+    text += c == '\t' ? 't' : c == '\n' ? 'n' : c;
+  }
+  text += end;
+}
+// The field that begins at `at`, which moves behind the character that ends it.
+inline std::string TakeField(std::string_view line, size_t& at) {
+  std::string field;
+  for (; at < line.size() && line[at] != '\t'; ++at) {
+    char c = line[at];
+    if (c == '\\' && at + 1 < line.size()) {
+      c = line[++at];
+      c = c == 't' ? '\t' : c == 'n' ? '\n' : c;
+    }
+    field += c;
+  }
+  ++at;
+  return field;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE const SelectedKernel* Selection::Find(std::string_view node) const {
+  const auto found = std::ranges::find(nodes, node, &SelectedKernel::node);
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+OPKIT_INLINE std::string ToString(const Selection& selection) {
+  std::string text;
+  for (const SelectedKernel& one : selection.nodes) {
+    detail::AppendField(text, one.node, '\t');
+    detail::AppendField(text, one.op, '\t');
+    detail::AppendField(text, one.backend, '\t');
+    detail::AppendField(text, StrCat(one.config), '\n');
+  }
+  return text;
+}
+
+OPKIT_INLINE Selection ParseSelection(std::string_view text) {
+  Selection selection;
+  for (int number = 1; !text.empty(); ++number) {
+    const size_t end = (std::min)(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix((std::min)(end + 1, text.size()));
+    SelectedKernel& one = selection.nodes.emplace_back();
+    size_t at = 0;
+    one.node = detail::TakeField(line, at);
+    one.op = detail::TakeField(line, at);
+    one.backend = detail::TakeField(line, at);
+    const std::string_view config = line.substr((std::min)(at, line.size()));
+    const auto [rest, error] =
+        std::from_chars(config.data(), config.data() + config.size(), one.config);
+    if (error != std::errc() || rest != config.data() + config.size() || one.config < -1 ||
+        one.node.empty() || one.backend.empty())
+      Throw(ErrorCode::kInvalidArgument, "line ", number, " of a selection is '", line,
+            "'; expected node, operator, backend and the number of a configuration, with tabs "
+            "between them");
+  }
+  return selection;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_SELECTION_IPP_
+
+// ---- opkit/graph/plan/bound_nodes.hpp
+// BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own by
+// the kernels that selection has fixed. Between selection and the executor.
+#ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
+#define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class BoundNodes {
+ public:
+  // Makes every operator by its choice, in the order of the view. `refused`(node, why) is asked
+  // where the constructor of a kernel refuses its node: it changes the choice, or throws. Errors as
+  // CreateOperator's.
+  BoundNodes(const GraphView& view, const GraphTypes& types, const std::vector<NodeChoice>& choices,
+             FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
+    operators_.resize(Index(view.num_nodes()));
+    for (int value = 0; value < view.num_values(); ++value) {
+      Blob* blob = workspace_.CreateBlob(view.name(value));
+      if (const Tensor* constant = view.constant(value)) *blob->GetMutable<Tensor>() = *constant;
+      if (view.IsInput(value)) blob->GetMutable<Tensor>();
+      blobs_.push_back(blob);
+    }
+    for (int node : view.order()) {
+      CheckDevices(view, types, node);
+      auto& op = operators_[Index(node)];
+      while (!op) {
+        const NodeChoice& choice = choices[Index(node)];
+        try {
+          op = CreateOperator(
+              view.graph().node(node), &workspace_,
+              {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
+        } catch (const UnsupportedOperatorFeature& error) {
+          refused(node, error.message());
+        }
+      }
+      // Spares every run from inferring the same types again.
+      op->SetInferredOutputs(types.Of(view.inputs(node)), types.Of(view.outputs(node)),
+                             types.LacksData(node));
+    }
+  }
+
+  Workspace& workspace() { return workspace_; }
+  OperatorBase& op(int node) const { return *operators_[Index(node)]; }
+  // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
+  Blob& blob(int value) const { return *blobs_[Index(value)]; }
+
+ private:
+  // For the operators of an executor after the first: their kernels have taken these nodes before.
+  [[noreturn]] OPKIT_COLD static void ThrowRefused(int, const std::string& why) {
+    throw UnsupportedOperatorFeature(why);
+  }
+  static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
+    const OperatorDef& def = view.graph().node(node);
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    if (schema.inputs_can_cross_devices()) return;
+    const auto expected = schema.InferDevices(def).first;
+    const auto ins = view.inputs(node);
+    for (size_t i = 0; i < ins.size() && i < expected.size(); ++i) {
+      if (ins[i] < 0) continue;
+      const Device found = types[ins[i]].device;
+      if (MemoryDevice(found) != MemoryDevice(expected[i]))
+        Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " reads '", view.name(ins[i]),
+              "' on ", ToString(expected[i]), ", but it is on ", ToString(found),
+              "; copy it there with a node that crosses devices, or place the nodes together");
+    }
+  }
+
+  Workspace workspace_;
+  std::vector<Blob*> blobs_;                              // by value
+  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; gone before the workspace
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
+
+// ---- opkit/graph/plan/converted_graph.hpp
+// ConvertedGraph: the graph of a plan with the converters between the layouts of its kernels, once
+// for each value and layout. The nodes of the plan's graph keep their indices; converters come
+// behind them. Values that leave or enter the graph keep their names and are in the standard layout.
+#ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
+#define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ConvertedGraph {
+ public:
+  // Whether a node reads a value in another layout than it is made in, or the graph returns one
+  // that is not in the standard layout.
+  static bool IsNeeded(const GraphView& view, const GraphTypes& types,
+                       const std::vector<NodeChoice>& choices);
+
+  // `types` has the layouts that the choices give the values of `view`. Constants that are read in
+  // other layouts are converted here. `choices` grows by those of the converters. Errors: as
+  // ConvertLayout.
+  ConvertedGraph(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices);
+
+  const GraphView& view() const { return view_; }
+  const GraphTypes& types() const { return types_; }
+  // The value here, by its number in the plan's view, as the plan's graph has it: in the standard
+  // layout where a node outside the converters, or the caller, reads it so.
+  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+
+ private:
+  struct Builder;
+  explicit ConvertedGraph(Builder&& builder);
+
+  Graph graph_;
+  GraphView view_;
+  GraphTypes types_;
+  std::vector<int> value_of_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
+
+// ---- opkit/graph/plan/kernel_selector.hpp
+// KernelSelector: the step of a plan that fixes a kernel and one of its configurations for each
+// node, before converters are inserted and memory is planned. Node by node in the order in which
+// they run: what a kernel costs includes the conversions from the layouts that its inputs have by
+// then.
+#ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
+#define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The candidates of a node in the order of preference, those that cannot be chosen among them, with
+// the reason.
+struct NodeRating {
+  struct Rated {
+    KernelCandidate candidate;
+    double conversion_ns = 0;  // an estimate, of its inputs
+  };
+  std::vector<Rated> candidates;
+  int best = -1;  // -1: none can be chosen
+
+  // Why a candidate is not the best one.
+  std::string WhyNot(int i) const;
+};
+
+class KernelSelector {
+ public:
+  struct Options {
+    bool strict_backends = false;
+    const Selection* forced = nullptr;
+  };
+
+  // `types` has what inference knows, and gets the layouts of the values that nodes make.
+  KernelSelector(const GraphView& view, GraphTypes& types, const Options& options);
+
+  // Chooses for every node. Errors: as KernelCandidates; kUnsupported with each candidate's reason
+  // where none takes a node; kNotFound and kUnsupported for a forced choice that cannot be made.
+  void SelectAll(std::vector<NodeChoice>& choices);
+  // The constructor of the node's kernel has refused it: chooses again without that kernel. False
+  // where other layouts come of it, so that all nodes must be chosen again.
+  bool SelectAfterRefusal(int node, const std::string& why, NodeChoice& choice);
+
+  // With the layouts that the node's inputs have now.
+  NodeRating Rate(int node) const;
+
+ private:
+  void Select(int node, NodeChoice& choice);
+  // The node with the backends that it must have; null where the graph's own will do.
+  std::optional<OperatorDef> Restricted(const OperatorDef& def) const;
+  std::string WhyNot(int node, const KernelCandidate& candidate) const;
+  double ConversionCost(int node, const KernelConfig& config) const;
+  void CheckForced() const;
+
+  const GraphView& view_;
+  GraphTypes& types_;
+  const Options options_;
+  struct Refusal {
+    const Kernel* kernel;
+    int config;
+    std::string why;
+  };
+  std::map<int, std::vector<Refusal>> refused_;  // by node
+};
+
+// The name by which selections know a node.
+const std::string& SelectionName(const OperatorDef& def);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
+
+// ---- opkit/graph/plan/specialization.hpp
+// Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
+// the schedule, where in memory each value lies. Made once for each set of shapes, shared by the
+// executors of a plan.
+#ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
+#define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The memory of one device, as the planner and the verifier see it: steps are numbers of the
+// schedule, values are those of the view and then the scratch of each step.
+struct ArenaPlan {
+  Device device;
+  std::vector<RunValue> values;
+  std::vector<InPlaceOption> inplace;
+  MemoryLifetimes lifetimes;
+  MemoryPlan plan;
+
+  // The offset of a value; -1 where it is not in this arena.
+  int64_t OffsetOf(size_t value) const {
+    const int buffer = lifetimes.buffer_of[value];
+    if (buffer < 0) return -1;
+    return plan.offsets[Index(buffer)] + lifetimes.offset_in_buffer[value];
+  }
+};
+
+// The edges that leave a step, as the schedule encodes them.
+inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
+  const int* const entries = schedule.entries().data();
+  const std::vector<int>& begin = schedule.entry_begin();
+  return {entries + begin[Index(step)], entries + begin[Index(step) + 1]};
+}
+
+class Specialization final : public RefCounted {
+ public:
+  struct Options {
+    bool walked = false;  // steps run one after the other, in their order
+    bool in_order = false;
+    MemoryPlanOptions memory;
+    bool verify_memory = false;
+    bool strict_backends = false;
+    const Selection* selection = nullptr;  // forced; null for none
+  };
+
+  Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
+      : plan_view_(view), inputs_(std::move(input_infos)), plan_types_(Infer(view, inputs_)),
+        selector_(plan_view_, plan_types_, {options.strict_backends, options.selection}) {
+    SelectKernels();
+    SetSchedule(options.in_order);
+    AssignStreams();
+    PlanArenas(options);
+  }
+
+  const std::vector<TensorInfo>& inputs() const { return inputs_; }
+  // Of the graph that runs, with the converters between layouts. The nodes of the plan's graph keep
+  // their numbers there; its values have those of ValueOf.
+  const GraphView& view() const { return converted_ ? converted_->view() : plan_view_; }
+  const GraphTypes& types() const { return converted_ ? converted_->types() : plan_types_; }
+  int ValueOf(int plan_value) const {
+    return converted_ ? converted_->ValueOf(plan_value) : plan_value;
+  }
+  // Of the values of the plan's graph, with the layouts that their nodes make them in.
+  const GraphTypes& plan_types() const { return plan_types_; }
+  const GraphView& plan_view() const { return plan_view_; }
+  const KernelSelector& selector() const { return selector_; }
+  const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
+  const Schedule& schedule() const { return *schedule_; }
+  const RunOrder& run_order() const { return run_order_; }
+  // Whether an entry of the schedule only fixes the order in which steps are called and waits for
+  // no work: the graph has no such edge.
+  bool IsOrderAlone(int step, int entry) const {
+    return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
+           follows_[Index(step) + 1] == 0;
+  }
+  const std::vector<ArenaPlan>& arenas() const { return arenas_; }
+  const MemorySummary& memory() const { return memory_; }
+  // How nodes are run, and why, in the words of the executor that measured last. Thread-safe.
+  std::string mode() const {
+    MutexLock lock(mode_mutex_);
+    return mode_;
+  }
+  void SetMode(std::string mode) {
+    MutexLock lock(mode_mutex_);
+    mode_ = std::move(mode);
+  }
+  // Bytes of a value of view() whose shape is known.
+  int64_t BytesOf(int value) const {
+    const TensorInfo& info = types()[value];
+    return LayoutBytes(info.layout, info.shape.ToShape(), info.dtype);
+  }
+  // Whether some operator completes after it has returned.
+  bool may_pend() const { return may_pend_; }
+  bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
+  int stream(int node) const { return streams_[Index(node)]; }
+  // Names the value or scratch that takes most of an arena, for an Error about the whole of it.
+  OPKIT_COLD std::string LargestIn(const ArenaPlan& arena) const {
+    size_t largest = 0;
+    const auto bytes = [&](size_t value) {
+      return arena.values[value].external ? -1 : arena.values[value].bytes;
+    };
+    for (size_t value = 1; value < arena.values.size(); ++value)
+      if (bytes(value) > bytes(largest)) largest = value;
+    const std::string begin = "in the memory of " + ToString(arena.device) + " between nodes, ";
+    const int value = static_cast<int>(largest);
+    if (value >= view().num_values())
+      return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
+                    NameOfStep(value - view().num_values()));
+    return StrCat(begin, "most of it '", view().name(value), "', which is ", ToString(types()[value]),
+                  " and made by node ", ToString(view().graph().node(view().producer(value))));
+  }
+
+  // Operators for one executor; the first call returns those that selection made. Not synchronised.
+  std::unique_ptr<BoundNodes> TakeNodes() {
+    if (spare_) return std::move(spare_);
+    return std::make_unique<BoundNodes>(view(), types(), choices_);
+  }
+
+ private:
+  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
+    std::vector<GraphInput> known;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      known.push_back({view.graph().inputs()[i].name, inputs[i]});
+    return InferGraph(view, known);
+  }
+
+  // Selection, then the converters that it asks for, then the operators; once more where a
+  // constructor refuses its node and the next kernel wants other layouts.
+  void SelectKernels() {
+    struct OtherLayouts {};
+    const auto refused = [&](int node, const std::string& why) {
+      if (node >= plan_view_.num_nodes()) throw UnsupportedOperatorFeature(why);
+      if (!selector_.SelectAfterRefusal(node, why, choices_[Index(node)])) throw OtherLayouts();
+    };
+    while (!spare_) {
+      selector_.SelectAll(choices_);
+      converted_.reset();
+      if (ConvertedGraph::IsNeeded(plan_view_, plan_types_, choices_))
+        converted_ = std::make_unique<ConvertedGraph>(plan_view_, plan_types_, choices_);
+      try {
+        spare_ = std::make_unique<BoundNodes>(view(), types(), choices_, refused);
+      } catch (const OtherLayouts&) {
+      }
+    }
+  }
+
+  // An edge is early between two operators of one device that both take work before the work they
+  // depend on is done: the second is issued behind the first.
+  void SetSchedule(bool in_order) {
+    auto supports = [&](int node) {
+      return asynchronous_[Index(node)] != 0 && spare_->op(node).SupportsAsyncScheduling();
+    };
+    for (int node = 0; node < view().num_nodes(); ++node) {
+      asynchronous_.push_back(spare_->op(node).HasAsyncPart());
+      may_pend_ |= spare_->op(node).HasAsyncPart();
+    }
+    std::vector<ScheduleEdge> edges;
+    for (const auto& edge : view().edges())
+      edges.push_back({edge.from, edge.to,
+                       supports(edge.from) && supports(edge.to) &&
+                           spare_->op(edge.from).device() == spare_->op(edge.to).device()});
+    const auto name = [&](int node) { return ToString(view().graph().node(node)); };
+    const FunctionRef<std::string(int)> name_ref = name;
+    ScheduleOptions options;
+    options.in_order = in_order;
+    options.name = &name_ref;
+    schedule_.emplace(view().num_nodes(), edges, options);
+    if (in_order) {
+      follows_.assign(Index(schedule_->size()), 0);
+      for (const auto& edge : view().edges()) {
+        const int to = schedule_->node_of(edge.to);
+        if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
+      }
+    }
+    run_order_.nodes = schedule_->size();
+    for (int step = 0; step < schedule_->size(); ++step)
+      for (int entry : EntriesOf(*schedule_, step)) {
+        if (IsOrderAlone(step, entry)) continue;
+        run_order_.before.push_back(step);
+        run_order_.after.push_back(Schedule::TargetOf(entry));
+      }
+  }
+
+  // A chain of operators of one device runs on one stream; a branch takes the next one.
+  void AssignStreams() {
+    constexpr int kStreams = 4;
+    streams_.assign(Index(view().num_nodes()), 0);
+    std::vector<char> continued(streams_.size(), 0);
+    int next = 0;
+    for (int step = 0; step < schedule_->size(); ++step) {
+      const int node = schedule_->original_of(step);
+      if (!IsAsynchronous(node)) continue;
+      int stream = -1;
+      const auto& edges = view().edges();
+      for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
+        const auto& edge = edges[e];
+        if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
+            spare_->op(edge.from).device() != spare_->op(node).device())
+          continue;
+        continued[Index(edge.from)] = 1;
+        stream = streams_[Index(edge.from)];
+        break;
+      }
+      streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
+    }
+  }
+
+  std::string NameOfStep(int step) const {
+    return ToString(view().graph().node(schedule_->original_of(step)));
+  }
+  void PlanArenas(const Options& options) {
+    if (options.walked && !may_pend_)
+      for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
+    for (int value = 0; value < view().num_values(); ++value)
+      if (IsPlanned(value)) AddArena(MemoryDevice(types()[value].device));
+    for (int node = 0; node < view().num_nodes(); ++node)
+      if (Scratch(node) > 0) AddArena(MemoryDevice(view().graph().node(node).device()));
+    for (ArenaPlan& arena : arenas_) {
+      Describe(arena);
+      arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
+      const auto plan = [&] {
+        return PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      };
+      arena.plan = InContext(plan, [&] { return LargestIn(arena); });
+      // The most values that are verified without being asked: the time grows with their square.
+      [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
+      if (options.verify_memory) Verify(arena);
+      OPKIT_ASSERT(options.verify_memory || arena.values.size() > kCheaplyVerified ||
+                   Verify(arena));
+      memory_.arena_bytes += arena.plan.arena_bytes;
+      memory_.lower_bound_bytes += arena.plan.lower_bound_bytes;
+      memory_.seconds += arena.plan.seconds;
+      for (const RunValue& value : arena.values)
+        if (!value.external) AddNaive(value);
+      for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
+    }
+  }
+  // Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
+  // may add up to more than the buffers that were planned.
+  void AddNaive(const RunValue& value) {
+    const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
+    int64_t& sum = memory_.naive_bytes;
+    if (__builtin_add_overflow(sum, value.bytes, &sum) || __builtin_add_overflow(sum, rest, &sum))
+      sum = (std::numeric_limits<int64_t>::max)();
+  }
+  bool Verify(const ArenaPlan& arena) const {
+    std::vector<int64_t> addresses;
+    std::vector<std::string> names;
+    for (size_t value = 0; value < arena.values.size(); ++value)
+      addresses.push_back(arena.OffsetOf(value));
+    for (int value = 0; value < view().num_values(); ++value) names.push_back(view().name(value));
+    VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, arena.plan.arena_bytes,
+                     names);
+    return true;
+  }
+  void AddArena(Device device) {
+    for (const ArenaPlan& arena : arenas_)
+      if (arena.device == device) return;
+    arenas_.emplace_back().device = device;
+  }
+  int64_t Scratch(int node) const { return choice(node).config.scratch_bytes; }
+  // Whether the value lies in an arena: a node makes it, its size is known, and runs do not return
+  // it.
+  bool IsPlanned(int value) const {
+    const TensorInfo& info = types()[value];
+    return view().producer(value) >= 0 && !view().IsOutput(value) && info.shape.is_known() &&
+           info.dtype != DType::kUndefined;
+  }
+  // Fills in the values of an arena, and which of them may share bytes.
+  void Describe(ArenaPlan& arena) {
+    arena.values.reserve(Index(view().num_values()) + Index(schedule_->size()));
+    for (int value = 0; value < view().num_values(); ++value) {
+      RunValue& planned = arena.values.emplace_back();
+      planned.external = !IsPlanned(value) || MemoryDevice(types()[value].device) != arena.device;
+      if (planned.external) continue;
+      ++memory_.planned_values;
+      planned.bytes = BytesOf(value);
+      planned.producer = schedule_->node_of(view().producer(value));
+      for (int node : view().consumers(value)) planned.users.push_back(schedule_->node_of(node));
+    }
+    for (int step = 0; step < schedule_->size(); ++step) {
+      const int node = schedule_->original_of(step);
+      RunValue& scratch = arena.values.emplace_back();
+      scratch.bytes = Scratch(node);
+      scratch.producer = step;
+      scratch.external =
+          scratch.bytes == 0 || MemoryDevice(view().graph().node(node).device()) != arena.device;
+    }
+    for (int node = 0; node < view().num_nodes(); ++node)
+      for (const auto& [input, output] : choice(node).config.inplace)
+        AllowInPlace(arena, node, input, output);
+  }
+  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) {
+    const int from = view().inputs(node)[Index(input)];
+    const int to = view().outputs(node)[Index(output)];
+    if (from < 0 || to < 0 || from == to || view().producer(to) != node) return;
+    if (arena.values[Index(from)].external || arena.values[Index(to)].external) return;
+    for (size_t i = 0; i < view().inputs(node).size(); ++i)  // also read where it may not be shared
+      if (view().inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
+    arena.inplace.push_back({schedule_->node_of(node), from, to});
+  }
+
+  bool MayShare(int node, int input, int output) const {
+    const auto& pairs = choice(node).config.inplace;
+    return std::find(pairs.begin(), pairs.end(), std::pair(input, output)) != pairs.end();
+  }
+
+  const GraphView& plan_view_;
+  std::vector<TensorInfo> inputs_;
+  GraphTypes plan_types_;
+  KernelSelector selector_;
+  std::vector<NodeChoice> choices_;  // by node of view()
+  std::unique_ptr<ConvertedGraph> converted_;  // null where no layouts differ
+  std::optional<Schedule> schedule_;
+  std::vector<char> asynchronous_;  // by node
+  std::vector<int> streams_;        // by node
+  std::vector<char> follows_;       // by step, in order: the graph has an edge from the step before
+  bool may_pend_ = false;
+  RunOrder run_order_;
+  std::vector<ArenaPlan> arenas_;
+  MemorySummary memory_;
+  mutable Mutex mode_mutex_;
+  std::string mode_ = "no executor has been made yet";
+  std::unique_ptr<BoundNodes> spare_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
+
+// ---- opkit/graph/plan/explain_selection.hpp
+// ExplainSelection: asks the kernels of a specialization's nodes once more, with the layouts that
+// were chosen, and tells what came of each. Behind Plan::Explain.
+#ifndef OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
+#define OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+Explanation ExplainSelection(const Specialization& specialization);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
+
 // ---- opkit/graph/plan/shape_cache.hpp
 // ShapeCache: objects made for sets of input types and shapes: the specializations of a plan, the
 // bound plans of an executor.
@@ -25322,389 +26570,6 @@ class ShapeCache {
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
-
-// ---- opkit/graph/plan/bound_nodes.hpp
-// BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own.
-// Between selection, which fixes a kernel and a configuration for each node, and the executor.
-#ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
-#define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class BoundNodes {
- public:
-  // Makes every operator, in the order of the view. An empty `choices` is filled in by selection,
-  // which tries a node's candidates until one takes it, of the backends that the node names alone
-  // where it is `strict`. Errors as CreateOperator's.
-  BoundNodes(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices,
-             bool strict = false) {
-    const bool select = choices.empty();
-    choices.resize(Index(view.num_nodes()));
-    operators_.resize(Index(view.num_nodes()));
-    for (int value = 0; value < view.num_values(); ++value) {
-      Blob* blob = workspace_.CreateBlob(view.name(value));
-      if (const Tensor* constant = view.constant(value)) *blob->GetMutable<Tensor>() = *constant;
-      if (view.IsInput(value)) blob->GetMutable<Tensor>();
-      blobs_.push_back(blob);
-    }
-    for (int node : view.order()) {
-      NodeChoice& choice = choices[Index(node)];
-      CheckDevices(view, types, node);
-      auto& op = operators_[Index(node)];
-      op = select ? Select(view, types, node, strict, choice)
-                  : CreateOperator(
-                        view.graph().node(node), &workspace_,
-                        {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
-      // Spares every run from inferring the same types again.
-      op->SetInferredOutputs(types.Of(view.inputs(node)), types.Of(view.outputs(node)),
-                             types.LacksData(node));
-    }
-  }
-
-  Workspace& workspace() { return workspace_; }
-  OperatorBase& op(int node) const { return *operators_[Index(node)]; }
-  // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
-  Blob& blob(int value) const { return *blobs_[Index(value)]; }
-
- private:
-  std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
-                                       bool strict, NodeChoice& choice) {
-    const OperatorDef& def = view.graph().node(node);
-    KernelCandidate chosen;
-    const auto select = [&](const OperatorDef& from) {
-      return CreateSelected(from, &workspace_, types.Of(view.inputs(node)),
-                            types.Of(view.outputs(node)), {.net_position = node}, &chosen,
-                            &choice.passed_over);
-    };
-    auto op = strict ? select(Strictly(def)) : select(def);
-    choice.kernel = chosen.kernel;
-    choice.config = std::move(chosen.config);
-    choice.owner = chosen.kernel->owner;
-    return op;
-  }
-  // The node with its backends required. Throws for one that is preferred and not there.
-  OPKIT_COLD static OperatorDef Strictly(OperatorDef def) {
-    CheckBackends(def);
-    return def.Engine(def.engine(), kRequired);
-  }
-  static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
-    const OperatorDef& def = view.graph().node(node);
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-    if (schema.inputs_can_cross_devices()) return;
-    const auto expected = schema.InferDevices(def).first;
-    const auto ins = view.inputs(node);
-    for (size_t i = 0; i < ins.size() && i < expected.size(); ++i) {
-      if (ins[i] < 0) continue;
-      const Device found = types[ins[i]].device;
-      if (MemoryDevice(found) != MemoryDevice(expected[i]))
-        Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " reads '", view.name(ins[i]),
-              "' on ", ToString(expected[i]), ", but it is on ", ToString(found),
-              "; copy it there with a node that crosses devices, or place the nodes together");
-    }
-  }
-
-  Workspace workspace_;
-  std::vector<Blob*> blobs_;                              // by value
-  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; gone before the workspace
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
-
-// ---- opkit/graph/plan/specialization.hpp
-// Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
-// the schedule, where in memory each value lies. Made once for each set of shapes, shared by the
-// executors of a plan.
-#ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
-#define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The memory of one device, as the planner and the verifier see it: steps are numbers of the
-// schedule, values are those of the view and then the scratch of each step.
-struct ArenaPlan {
-  Device device;
-  std::vector<RunValue> values;
-  std::vector<InPlaceOption> inplace;
-  MemoryLifetimes lifetimes;
-  MemoryPlan plan;
-
-  // The offset of a value; -1 where it is not in this arena.
-  int64_t OffsetOf(size_t value) const {
-    const int buffer = lifetimes.buffer_of[value];
-    if (buffer < 0) return -1;
-    return plan.offsets[Index(buffer)] + lifetimes.offset_in_buffer[value];
-  }
-};
-
-// The edges that leave a step, as the schedule encodes them.
-inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
-  const int* const entries = schedule.entries().data();
-  const std::vector<int>& begin = schedule.entry_begin();
-  return {entries + begin[Index(step)], entries + begin[Index(step) + 1]};
-}
-
-class Specialization final : public RefCounted {
- public:
-  struct Options {
-    bool walked = false;  // steps run one after the other, in their order
-    bool in_order = false;
-    MemoryPlanOptions memory;
-    bool verify_memory = false;
-    bool strict_backends = false;
-  };
-
-  Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
-      : view_(view), inputs_(std::move(input_infos)), types_(Infer(view, inputs_)) {
-    spare_ = std::make_unique<BoundNodes>(view, types_, choices_, options.strict_backends);
-    SetSchedule(options.in_order);
-    AssignStreams();
-    PlanArenas(options);
-  }
-
-  const std::vector<TensorInfo>& inputs() const { return inputs_; }
-  const GraphTypes& types() const { return types_; }
-  const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
-  const Schedule& schedule() const { return *schedule_; }
-  const RunOrder& run_order() const { return run_order_; }
-  // Whether an entry of the schedule only fixes the order in which steps are called and waits for
-  // no work: the graph has no such edge.
-  bool IsOrderAlone(int step, int entry) const {
-    return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
-           follows_[Index(step) + 1] == 0;
-  }
-  const std::vector<ArenaPlan>& arenas() const { return arenas_; }
-  const MemorySummary& memory() const { return memory_; }
-  // How nodes are run, and why, in the words of the executor that measured last. Thread-safe.
-  std::string mode() const {
-    MutexLock lock(mode_mutex_);
-    return mode_;
-  }
-  void SetMode(std::string mode) {
-    MutexLock lock(mode_mutex_);
-    mode_ = std::move(mode);
-  }
-  // Whether some operator completes after it has returned.
-  bool may_pend() const { return may_pend_; }
-  bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
-  int stream(int node) const { return streams_[Index(node)]; }
-  // Names the value or scratch that takes most of an arena, for an Error about the whole of it.
-  OPKIT_COLD std::string LargestIn(const ArenaPlan& arena) const {
-    size_t largest = 0;
-    const auto bytes = [&](size_t value) {
-      return arena.values[value].external ? -1 : arena.values[value].bytes;
-    };
-    for (size_t value = 1; value < arena.values.size(); ++value)
-      if (bytes(value) > bytes(largest)) largest = value;
-    const std::string begin = "in the memory of " + ToString(arena.device) + " between nodes, ";
-    const int value = static_cast<int>(largest);
-    if (value >= view_.num_values())
-      return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
-                    NameOfStep(value - view_.num_values()));
-    return StrCat(begin, "most of it '", view_.name(value), "', which is ", ToString(types_[value]),
-                  " and made by node ", ToString(view_.graph().node(view_.producer(value))));
-  }
-
-  // Operators for one executor; the first call returns those that selection made. Not synchronised.
-  std::unique_ptr<BoundNodes> TakeNodes() {
-    if (spare_) return std::move(spare_);
-    return std::make_unique<BoundNodes>(view_, types_, choices_);
-  }
-
- private:
-  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
-    std::vector<GraphInput> known;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      known.push_back({view.graph().inputs()[i].name, inputs[i]});
-    return InferGraph(view, known);
-  }
-
-  // An edge is early between two operators of one device that both take work before the work they
-  // depend on is done: the second is issued behind the first.
-  void SetSchedule(bool in_order) {
-    auto supports = [&](int node) {
-      return asynchronous_[Index(node)] != 0 && spare_->op(node).SupportsAsyncScheduling();
-    };
-    for (int node = 0; node < view_.num_nodes(); ++node) {
-      asynchronous_.push_back(spare_->op(node).HasAsyncPart());
-      may_pend_ |= spare_->op(node).HasAsyncPart();
-    }
-    std::vector<ScheduleEdge> edges;
-    for (const auto& edge : view_.edges())
-      edges.push_back({edge.from, edge.to,
-                       supports(edge.from) && supports(edge.to) &&
-                           spare_->op(edge.from).device() == spare_->op(edge.to).device()});
-    const auto name = [&](int node) { return ToString(view_.graph().node(node)); };
-    const FunctionRef<std::string(int)> name_ref = name;
-    ScheduleOptions options;
-    options.in_order = in_order;
-    options.name = &name_ref;
-    schedule_.emplace(view_.num_nodes(), edges, options);
-    if (in_order) {
-      follows_.assign(Index(schedule_->size()), 0);
-      for (const auto& edge : view_.edges()) {
-        const int to = schedule_->node_of(edge.to);
-        if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
-      }
-    }
-    run_order_.nodes = schedule_->size();
-    for (int step = 0; step < schedule_->size(); ++step)
-      for (int entry : EntriesOf(*schedule_, step)) {
-        if (IsOrderAlone(step, entry)) continue;
-        run_order_.before.push_back(step);
-        run_order_.after.push_back(Schedule::TargetOf(entry));
-      }
-  }
-
-  // A chain of operators of one device runs on one stream; a branch takes the next one.
-  void AssignStreams() {
-    constexpr int kStreams = 4;
-    streams_.assign(Index(view_.num_nodes()), 0);
-    std::vector<char> continued(streams_.size(), 0);
-    int next = 0;
-    for (int step = 0; step < schedule_->size(); ++step) {
-      const int node = schedule_->original_of(step);
-      if (!IsAsynchronous(node)) continue;
-      int stream = -1;
-      const auto& edges = view_.edges();
-      for (size_t e = view_.FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
-        const auto& edge = edges[e];
-        if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
-            spare_->op(edge.from).device() != spare_->op(node).device())
-          continue;
-        continued[Index(edge.from)] = 1;
-        stream = streams_[Index(edge.from)];
-        break;
-      }
-      streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
-    }
-  }
-
-  std::string NameOfStep(int step) const {
-    return ToString(view_.graph().node(schedule_->original_of(step)));
-  }
-  void PlanArenas(const Options& options) {
-    if (options.walked && !may_pend_)
-      for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
-    for (int value = 0; value < view_.num_values(); ++value)
-      if (IsPlanned(value)) AddArena(MemoryDevice(types_[value].device));
-    for (int node = 0; node < view_.num_nodes(); ++node)
-      if (Scratch(node) > 0) AddArena(MemoryDevice(view_.graph().node(node).device()));
-    for (ArenaPlan& arena : arenas_) {
-      Describe(arena);
-      arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
-      const auto plan = [&] {
-        return PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
-      };
-      arena.plan = InContext(plan, [&] { return LargestIn(arena); });
-      // The most values that are verified without being asked: the time grows with their square.
-      [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
-      if (options.verify_memory) Verify(arena);
-      OPKIT_ASSERT(options.verify_memory || arena.values.size() > kCheaplyVerified ||
-                   Verify(arena));
-      memory_.arena_bytes += arena.plan.arena_bytes;
-      memory_.lower_bound_bytes += arena.plan.lower_bound_bytes;
-      memory_.seconds += arena.plan.seconds;
-      for (const RunValue& value : arena.values)
-        if (!value.external) AddNaive(value);
-      for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
-    }
-  }
-  // Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
-  // may add up to more than the buffers that were planned.
-  void AddNaive(const RunValue& value) {
-    const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
-    int64_t& sum = memory_.naive_bytes;
-    if (__builtin_add_overflow(sum, value.bytes, &sum) || __builtin_add_overflow(sum, rest, &sum))
-      sum = (std::numeric_limits<int64_t>::max)();
-  }
-  bool Verify(const ArenaPlan& arena) const {
-    std::vector<int64_t> addresses;
-    std::vector<std::string> names;
-    for (size_t value = 0; value < arena.values.size(); ++value)
-      addresses.push_back(arena.OffsetOf(value));
-    for (int value = 0; value < view_.num_values(); ++value) names.push_back(view_.name(value));
-    VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, arena.plan.arena_bytes,
-                     names);
-    return true;
-  }
-  void AddArena(Device device) {
-    for (const ArenaPlan& arena : arenas_)
-      if (arena.device == device) return;
-    arenas_.emplace_back().device = device;
-  }
-  int64_t Scratch(int node) const { return choice(node).config.scratch_bytes; }
-  // Whether the value lies in an arena: a node makes it, its size is known, its layout is standard,
-  // and runs do not return it.
-  bool IsPlanned(int value) const {
-    const TensorInfo& info = types_[value];
-    return view_.producer(value) >= 0 && !view_.IsOutput(value) && info.shape.is_known() &&
-           info.dtype != DType::kUndefined && info.layout.is_standard();
-  }
-  // Fills in the values of an arena, and which of them may share bytes.
-  void Describe(ArenaPlan& arena) {
-    arena.values.reserve(Index(view_.num_values()) + Index(schedule_->size()));
-    for (int value = 0; value < view_.num_values(); ++value) {
-      RunValue& planned = arena.values.emplace_back();
-      planned.external = !IsPlanned(value) || MemoryDevice(types_[value].device) != arena.device;
-      if (planned.external) continue;
-      ++memory_.planned_values;
-      planned.bytes = Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype);
-      planned.producer = schedule_->node_of(view_.producer(value));
-      for (int node : view_.consumers(value)) planned.users.push_back(schedule_->node_of(node));
-    }
-    for (int step = 0; step < schedule_->size(); ++step) {
-      const int node = schedule_->original_of(step);
-      RunValue& scratch = arena.values.emplace_back();
-      scratch.bytes = Scratch(node);
-      scratch.producer = step;
-      scratch.external =
-          scratch.bytes == 0 || MemoryDevice(view_.graph().node(node).device()) != arena.device;
-    }
-    for (int node = 0; node < view_.num_nodes(); ++node)
-      for (const auto& [input, output] : choice(node).config.inplace)
-        AllowInPlace(arena, node, input, output);
-  }
-  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) {
-    const int from = view_.inputs(node)[Index(input)];
-    const int to = view_.outputs(node)[Index(output)];
-    if (from < 0 || to < 0 || from == to || view_.producer(to) != node) return;
-    if (arena.values[Index(from)].external || arena.values[Index(to)].external) return;
-    for (size_t i = 0; i < view_.inputs(node).size(); ++i)  // also read where it may not be shared
-      if (view_.inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
-    arena.inplace.push_back({schedule_->node_of(node), from, to});
-  }
-
-  bool MayShare(int node, int input, int output) const {
-    const auto& pairs = choice(node).config.inplace;
-    return std::find(pairs.begin(), pairs.end(), std::pair(input, output)) != pairs.end();
-  }
-
-  const GraphView& view_;
-  std::vector<TensorInfo> inputs_;
-  GraphTypes types_;
-  std::vector<NodeChoice> choices_;
-  std::optional<Schedule> schedule_;
-  std::vector<char> asynchronous_;  // by node
-  std::vector<int> streams_;        // by node
-  std::vector<char> follows_;       // by step, in order: the graph has an edge from the step before
-  bool may_pend_ = false;
-  RunOrder run_order_;
-  std::vector<ArenaPlan> arenas_;
-  MemorySummary memory_;
-  mutable Mutex mode_mutex_;
-  std::string mode_ = "no executor has been made yet";
-  std::unique_ptr<BoundNodes> spare_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
 // ---- opkit/graph/plan/plan_state.hpp
 // PlanState: all that the handles of a Plan share: the graph, its view, the pool, and the
@@ -25760,7 +26625,8 @@ class PlanState final : public RefCounted {
     return MakeIntrusive<Specialization>(
         view_, std::move(inputs),
         Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                options_.verify_memory, options_.strict_backends});
+                                options_.verify_memory, options_.strict_backends,
+                                options_.selection.nodes.empty() ? nullptr : &options_.selection});
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
@@ -25825,9 +26691,9 @@ inline std::string PassedOver(const std::string& list) {
   return out + "\n";
 }
 // " float32[2, 3]" for each output of the node.
-inline std::string TypesText(const PlanState& state, int node, const GraphTypes& types) {
+inline std::string TypesText(const GraphView& view, int node, const GraphTypes& types) {
   std::string out;
-  for (const int value : state.view().outputs(node))
+  for (const int value : view.outputs(node))
     if (value >= 0) out += " " + ToString(types[value]);
   return out;
 }
@@ -25843,7 +26709,7 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
     out += "  kernels and memory: with the first run, since shapes of inputs are open\n";
     for (const int node : state.view().order()) {
       out += StrCat("  ", ToString(graph.node(node)), ":",
-                    TypesText(state, node, *state.types_for_any()));
+                    TypesText(state.view(), node, *state.types_for_any()));
       std::string missing;
       for (const auto& [backend, why] : MissingBackends(graph.node(node)))
         missing += StrCat("\n  backend ", backend, ": ", why);
@@ -25864,8 +26730,9 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
     const int node = schedule.original_of(step);
     const NodeChoice& choice = found->choice(node);
     const Kernel& kernel = *choice.kernel;
-    out += StrCat("  ", step, " ", ToString(graph.node(node)), ": ", kernel.backend, ", ",
-                  kernel.Place(), TypesText(state, node, found->types()),
+    out += StrCat("  ", step, " ", ToString(found->view().graph().node(node)), ": ",
+                  kernel.backend, ", ", kernel.Place(),
+                  TypesText(found->view(), node, found->types()),
                   PassedOver(choice.passed_over));
   }
   return out;
@@ -25885,17 +26752,36 @@ OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->La
 OPKIT_INLINE MemorySummary Plan::memory() const { return state_->GetLatest()->memory(); }
 OPKIT_INLINE GraphTypes Plan::types() const {
   const auto latest = state_->Latest();
-  return latest ? latest->types() : *state_->types_for_any();
+  if (!latest) return *state_->types_for_any();
+  GraphTypes types = latest->plan_types();
+  for (const int output : view().outputs()) types[output].layout = Layout();  // as callers get them
+  return types;
 }
 OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
   const auto latest = state_->Latest();
-  return (latest ? latest->types() : *state_->types_for_any()).at(value);
+  TensorInfo info = (latest ? latest->plan_types() : *state_->types_for_any()).at(value);
+  if (graph().IsOutput(value)) info.layout = Layout();
+  return info;
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   graph().node(node);  // throws for a node that there is not
   return state_->GetLatest()->choice(node);
 }
 
+OPKIT_INLINE Selection Plan::selection() const {
+  const auto latest = state_->GetLatest();
+  Selection selection;
+  for (int node = 0; node < graph().num_nodes(); ++node) {
+    const NodeChoice& choice = latest->choice(node);
+    selection.nodes.push_back({detail::SelectionName(graph().node(node)), choice.kernel->backend,
+                               choice.config_number, graph().node(node).type()});
+  }
+  return selection;
+}
+
+OPKIT_INLINE Explanation Plan::Explain() const {
+  return detail::ExplainSelection(*state_->GetLatest());
+}
 OPKIT_INLINE std::string Plan::Describe() const {
   const auto found = state_->Latest();
   return detail::DescribePlan(*state_, found.get());
@@ -25946,7 +26832,7 @@ namespace opkit::inline OPKIT_ABI {
 OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
   static_cast<void>(plan.memory());  // throws while no shapes are known
   const auto found = plan.state()->Latest();
-  const GraphView& view = plan.state()->view();
+  const GraphView& view = found->view();
   for (const detail::ArenaPlan& arena : found->arenas()) {
     if (arena.device != MemoryDevice(device)) continue;
     MemorySvgOptions options;
@@ -26016,9 +26902,9 @@ namespace detail {
 
 class BoundPlan final : public RefCounted {
  public:
-  BoundPlan(const GraphView& view, IntrusivePtr<Specialization> specialization,
-            std::unique_ptr<BoundNodes> nodes, ThreadPool& pool, ReplayOptions options)
-      : view_(view),
+  BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
+            ThreadPool& pool, ReplayOptions options)
+      : view_(specialization->view()),
         specialization_(std::move(specialization)),
         nodes_(std::move(nodes)),
         replay_(specialization_->schedule(), Body{this}, options, pool) {
@@ -26029,7 +26915,8 @@ class BoundPlan final : public RefCounted {
 
   const Specialization& specialization() const { return *specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
-  Blob& blob(int value) const { return nodes_->blob(value); }
+  // Of a value, by its number in the plan's view.
+  Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }
   OperatorBase& op(int node) const { return nodes_->op(node); }
 
   void Run(Timeout timeout) {
@@ -26242,11 +27129,18 @@ class BoundPlan final : public RefCounted {
             "copy");
     }
     Tensor moved;
-    if (place.storage && tensor.nbytes() <= PlannedBytes(place.value))
-      moved = Tensor(ArenaOf(place.storage), place.offset, tensor.shape(), tensor.dtype());
+    const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
+    if (place.storage && bytes <= specialization_->BytesOf(place.value))
+      moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
+                                 tensor.layout(), place.offset, bytes);
     else if (!in_arena && !shared)
       return;
-    moved.CopyFrom(tensor);
+    if (tensor.layout().is_standard()) {
+      moved.CopyFrom(tensor);
+    } else {
+      if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
+      ConvertLayoutTo(tensor, moved);
+    }
     tensor = std::move(moved);
   }
   bool SharesInput(const Step& step, const Place& place) const {
@@ -26265,10 +27159,6 @@ class BoundPlan final : public RefCounted {
     for (const Storage& arena : arenas_)
       if (arena.get() == storage) return arena;
     return {};
-  }
-  int64_t PlannedBytes(int value) const {
-    const TensorInfo& info = specialization_->types()[value];
-    return Tensor::CheckedBytes(info.shape.ToShape(), info.dtype);
   }
 
   void MakeSteps() {
@@ -26340,7 +27230,11 @@ class BoundPlan final : public RefCounted {
       if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
       const TensorInfo& info = specialization_->types()[place.value];
       Blob& blob = *place.blob;
-      *blob.GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
+      *blob.GetMutable<Tensor>() =
+          info.layout.is_standard()
+              ? Tensor(storage, offset, info.shape.ToShape(), info.dtype)
+              : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype, info.layout, offset,
+                                   arena.values[value].bytes);
       place.storage = storage.get();
       place.offset = offset;
     }
@@ -26737,7 +27631,8 @@ class Executor::Impl {
     return blob.IsType<Tensor>() ? blob.GetMutable<Tensor>() : nullptr;
   }
   const TensorInfo& TypeOf(const Output& output) const {
-    return current_->specialization().types()[output.value];
+    const detail::Specialization& found = current_->specialization();
+    return found.types()[found.ValueOf(output.value)];
   }
   void CheckIdle() const {
     if (run_state_ != RunState::kIdle) ThrowRunning();
@@ -26851,8 +27746,8 @@ class Executor::Impl {
     if (replay.mode == ReplayMode::kAuto && !specialization->run_order().stages.empty() &&
         state().pool().threads() > 1)
       replay.mode = ReplayMode::kWalk;
-    return detail::MakeIntrusive<detail::BoundPlan>(view(), std::move(specialization),
-                                                    std::move(nodes), state().pool(), replay);
+    return detail::MakeIntrusive<detail::BoundPlan>(std::move(specialization), std::move(nodes),
+                                                    state().pool(), replay);
   }
   // Releases the caller's tensors before switching plans.
   void ReleaseCallerTensors() {
@@ -29890,19 +30785,20 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   for (const ProfileSpan* run : runs) inside[run->id];
   for (const ProfileSpan& span : profile.spans) {
     const auto run = inside.find(span.parent);
-    const bool is_operator =
-        span.kind == InvocationKind::kOperator || span.kind == InvocationKind::kCustomOperator;
+    const bool is_operator = span.kind == InvocationKind::kOperator ||
+                             span.kind == InvocationKind::kCustomOperator ||
+                             span.kind == InvocationKind::kConverter;
     if (run != inside.end() && is_operator && !span.adopted) run->second.push_back(&span);
   }
   for (const ProfileSpan* run : runs) {
     std::vector<const ProfileSpan*>& spans = inside[run->id];
     std::sort(spans.begin(), spans.end(),
               [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
-    detail::RecordedRun recorded(plan.graph(), specialization->schedule());
+    detail::RecordedRun recorded(specialization->view().graph(), specialization->schedule());
     if (recorded.Find(spans)) return recorded.Read(*run);
   }
   Throw(ErrorCode::kNotFound, "the profile has ", runs.size(),
-        " runs, but none that has all of the ", plan.graph().num_nodes(),
+        " runs, but none that has all of the ", specialization->view().num_nodes(),
         " nodes of this plan: record a run of it whole, between Profiler::Start and Stop");
 }
 
@@ -29911,7 +30807,7 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   const RunProfile run = ProfileOfRun(plan, profile);
   const auto specialization = plan.state()->GetLatest();
   const Schedule& schedule = specialization->schedule();
-  const GraphView& view = plan.state()->view();
+  const GraphView& view = specialization->view();
   std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());  // place: in run.nodes
   for (int step = 0; step < schedule.size(); ++step)
     step_of[Index(schedule.original_of(step))] = step;
@@ -34668,6 +35564,431 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
+// ---- opkit/graph/plan/convert_layout.hpp
+// ConvertLayout: the operator that plans insert where neighbours differ in layout. A node of a
+// program's own gives its output the layout that its attribute names:
+//
+//   graph.AddNode(OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NHWC"));
+#ifndef OPKIT_GRAPH_PLAN_CONVERT_LAYOUT_HPP_
+#define OPKIT_GRAPH_PLAN_CONVERT_LAYOUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Its kernel on the host, which takes the configuration that it is created with.
+OPKIT_IMAGE_LOCAL const Kernel& ConvertLayoutKernel();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_CONVERT_LAYOUT_HPP_
+
+// ---- opkit/graph/plan/impl/converted_graph.ipp
+// The insertion of converters.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline Layout WantedLayout(const NodeChoice& choice, size_t input) {
+  const std::vector<Layout>& layouts = choice.config.input_layouts;
+  return input < layouts.size() ? layouts[input] : Layout();
+}
+
+OPKIT_INLINE bool ConvertedGraph::IsNeeded(const GraphView& view, const GraphTypes& types,
+                                           const std::vector<NodeChoice>& choices) {
+  for (const int value : view.outputs())
+    if (!types[value].layout.is_standard()) return true;
+  for (int node = 0; node < view.num_nodes(); ++node) {
+    const auto inputs = view.inputs(node);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0 && types[inputs[i]].layout != WantedLayout(choices[Index(node)], i))
+        return true;
+  }
+  return false;
+}
+
+struct ConvertedGraph::Builder {
+  Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen)
+      : view(from), types(known), choices(chosen) {
+    const Graph& plan = view.graph();
+    for (const GraphInput& input : plan.inputs())
+      graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const GraphConstant& constant : plan.constants())
+      graph.AddConstant(constant.name, constant.value);
+    std::vector<OperatorDef> nodes = plan.nodes();
+    // What the graph returns keeps its name for the standard layout.
+    for (const int value : view.outputs())
+      if (!types[value].layout.is_standard()) Rename(value, nodes);
+    for (int node = 0; node < view.num_nodes(); ++node) {
+      const auto inputs = view.inputs(node);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (inputs[i] < 0) continue;
+        const std::string name = NameIn(inputs[i], WantedLayout(choices[Index(node)], i));
+        if (name != nodes[Index(node)].inputs()[i])
+          nodes[Index(node)].mutable_inputs()[i] = name;
+      }
+    }
+    for (const int value : view.outputs()) NameIn(value, Layout());
+    for (OperatorDef& node : nodes) graph.AddNode(std::move(node));
+    for (OperatorDef& converter : converters) graph.AddNode(std::move(converter));
+    for (const std::string& output : plan.outputs()) graph.AddOutput(output);
+  }
+
+  // The node that makes it makes it under another name.
+  void Rename(int value, std::vector<OperatorDef>& nodes) {
+    const int node = view.producer(value);
+    made_as[value] = FreshName(value, types[value].layout);
+    std::ranges::replace(nodes[Index(node)].mutable_outputs(), view.name(value), made_as[value]);
+  }
+  std::string FreshName(int value, const Layout& layout) {
+    std::string name = view.graph().FreshName(StrCat(view.name(value), "@", LayoutName(layout.id)));
+    while (names.Find(name) >= 0) name += "'";
+    names.Add(name);
+    return name;
+  }
+  // The name of the value in a layout; adds what converts it.
+  std::string NameIn(int value, const Layout& layout) {
+    const TensorInfo& info = types[value];
+    const auto renamed = made_as.find(value);
+    const std::string& made = renamed == made_as.end() ? view.name(value) : renamed->second;
+    if (info.layout == layout) return made;
+    for (const auto& [known, name] : converted[value])
+      if (known == layout) return name;
+    std::string name;
+    if (const Tensor* constant = view.constant(value)) {
+      name = FreshName(value, layout);
+      graph.AddConstant(name, ConvertLayout(*constant, layout));
+      Layouts().push_back({name, value, layout});
+    } else {
+      name = made;
+      Layout last = info.layout;
+      for (const Layout& step :
+           FindLayoutPath(info.layout, layout, info.shape.ToShape(), info.dtype).steps) {
+        std::string next = step.is_standard() && renamed != made_as.end() ? view.name(value)
+                                                                          : FreshName(value, step);
+        AddConverter(value, std::exchange(name, next), next, std::exchange(last, step), step);
+        converted[value].push_back({step, std::move(next)});
+      }
+      return name;
+    }
+    converted[value].push_back({layout, name});
+    return name;
+  }
+  struct Named {
+    std::string name;
+    int value;
+    Layout layout;
+  };
+  std::vector<Named>& Layouts() { return layouts; }
+  void AddConverter(int value, const std::string& from, const std::string& to,
+                    const Layout& from_layout, const Layout& to_layout) {
+    const Kernel& kernel = ConvertLayoutKernel();
+    converters.push_back(OperatorDef("ConvertLayout", {from}, {to})
+                             .Name(StrCat(LayoutName(from_layout.id), " to ",
+                                          LayoutName(to_layout.id), " of ", view.name(value))));
+    NodeChoice& choice = choices.emplace_back();
+    choice.kernel = &kernel;
+    choice.config.input_layouts = {from_layout};
+    choice.config.output_layouts = {to_layout};
+    layouts.push_back({to, value, to_layout});
+  }
+
+  const GraphView& view;
+  const GraphTypes& types;
+  std::vector<NodeChoice>& choices;
+  Graph graph;
+  NameIndex names;                    // those that were made here
+  std::map<int, std::string> made_as;  // by value
+  std::map<int, std::vector<std::pair<Layout, std::string>>> converted;  // by value
+  std::vector<OperatorDef> converters;
+  std::vector<Named> layouts;  // of the values that were made here
+};
+
+OPKIT_INLINE ConvertedGraph::ConvertedGraph(const GraphView& view, const GraphTypes& types,
+                                            std::vector<NodeChoice>& choices)
+    : ConvertedGraph(Builder(view, types, choices)) {}
+
+OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
+    : graph_(std::move(builder.graph)), view_(graph_), types_(view_) {
+  const GraphView& plan = builder.view;
+  for (int value = 0; value < plan.num_values(); ++value) {
+    const auto renamed = builder.made_as.find(value);
+    const int made =
+        view_.FindValue(renamed == builder.made_as.end() ? plan.name(value) : renamed->second);
+    types_[made] = builder.types[value];
+    value_of_.push_back(view_.FindValue(plan.name(value)));
+  }
+  for (const Builder::Named& one : builder.layouts) {
+    TensorInfo& info = types_[view_.FindValue(one.name)];
+    info = builder.types[one.value];
+    info.layout = one.layout;
+    if (view_.IsConstant(view_.FindValue(one.name)))
+      info.constant = view_.constant(view_.FindValue(one.name));
+  }
+  for (int node = 0; node < plan.num_nodes(); ++node)
+    types_.SetLacksData(node, builder.types.LacksData(node));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
+
+// ---- opkit/graph/plan/impl/kernel_selector.ipp
+// How candidates are rated and one is chosen.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
+  for (const std::string& output : def.outputs())
+    if (!output.empty()) return output;
+  return def.name();
+}
+
+OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& types,
+                                            const Options& options)
+    : view_(view), types_(types), options_(options) {
+  if (options_.forced) CheckForced();
+}
+
+// A forced choice that no node would take is not passed over in silence.
+OPKIT_INLINE void KernelSelector::CheckForced() const {
+  std::vector<std::string> names;
+  for (const OperatorDef& def : view_.graph().nodes()) names.push_back(SelectionName(def));
+  for (const SelectedKernel& one : options_.forced->nodes) {
+    const auto found = std::ranges::find(names, one.node);
+    if (found == names.end())
+      Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
+            "', which the graph does not have", SuggestName(one.node, names),
+            "; nodes are known by their first output, after the passes");
+    const OperatorDef& def = view_.graph().node(static_cast<int>(found - names.begin()));
+    if (!one.op.empty() && one.op != def.type())
+      Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
+            one.op, ", but it is ", def);
+  }
+}
+
+OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(const OperatorDef& def) const {
+  const SelectedKernel* const forced =
+      options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
+  if (forced) return OperatorDef(def).Engine(forced->backend, kRequired);
+  if (!options_.strict_backends) return {};
+  CheckBackends(def);
+  return OperatorDef(def).Engine(def.engine(), kRequired);
+}
+
+OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
+  if (!candidate.dropped.empty()) return candidate.dropped;
+  if (const auto refusals = refused_.find(node); refusals != refused_.end())
+    for (const Refusal& one : refusals->second)
+      if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
+  const auto check = [&](std::span<const int> values, const std::vector<Layout>& layouts,
+                         const char* kind) -> std::string {
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const int value = values[i];
+      if (value < 0 || layouts[i].is_standard()) continue;
+      const char* why = nullptr;
+      if (view_.IsRewritten(value)) why = "' is rewritten in place, in the standard layout";
+      if (!types_[value].shape.is_known() || types_[value].dtype == DType::kUndefined)
+        why = "' has a shape that a run alone decides";
+      if (why)
+        return StrCat("it wants ", ToString(layouts[i]), " for ", kind, i, ", but '",
+                      view_.name(value), why);
+    }
+    return {};
+  };
+  std::string why = check(view_.inputs(node), candidate.config.input_layouts, "input ");
+  if (why.empty()) why = check(view_.outputs(node), candidate.config.output_layouts, "output ");
+  return why;
+}
+
+OPKIT_INLINE double KernelSelector::ConversionCost(int node, const KernelConfig& config) const {
+  const auto inputs = view_.inputs(node);
+  double sum = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] < 0 || view_.IsConstant(inputs[i])) continue;  // converted when the plan is built
+    const TensorInfo& info = types_[inputs[i]];
+    const Layout wanted = i < config.input_layouts.size() ? config.input_layouts[i] : Layout();
+    if (info.layout != wanted)
+      sum += FindLayoutPath(info.layout, wanted, info.shape.ToShape(), info.dtype).cost_ns;
+  }
+  return sum;
+}
+
+OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
+  const Rated& one = candidates[Index(i)];
+  if (!one.candidate.dropped.empty() || best < 0) return one.candidate.dropped;
+  const Rated& chosen = candidates[Index(best)];
+  const auto estimate = [](const Rated& rated) {
+    const auto us = [](double ns) { return StrCat(Microseconds(ns), " us"); };
+    return us(rated.candidate.config.cost_ns) +
+           (rated.conversion_ns > 0 ? StrCat(" and ", us(rated.conversion_ns), " of conversions") : "");
+  };
+  if (one.candidate.config.cost_ns >= 0 && chosen.candidate.config.cost_ns >= 0)
+    return StrCat("estimated at ", estimate(one), ", against ", estimate(chosen));
+  return i < best ? "" : "comes later in the order of backends";
+}
+
+OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
+  NodeRating rating;
+  const OperatorDef& def = view_.graph().node(node);
+  const std::optional<OperatorDef> restricted = Restricted(def);
+  const SelectedKernel* const forced =
+      options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
+  for (KernelCandidate& candidate :
+       KernelCandidates(restricted ? *restricted : def, types_.Of(view_.inputs(node)),
+                        types_.Of(view_.outputs(node)))) {
+    candidate.dropped = WhyNot(node, candidate);
+    if (candidate.dropped.empty() && forced && forced->config >= 0 &&
+        forced->config != candidate.number)
+      candidate.dropped = StrCat("the selection asks for configuration ", forced->config, ", not ",
+                                 candidate.number);
+    const bool can_run = candidate.dropped.empty();
+    const double ns = can_run ? ConversionCost(node, candidate.config) : 0;
+    rating.candidates.push_back({std::move(candidate), ns});
+    if (!can_run) continue;
+    // The order of preference stands, but for two that both estimate their time.
+    const int last = static_cast<int>(rating.candidates.size()) - 1;
+    if (rating.best < 0) {
+      rating.best = last;
+      continue;
+    }
+    const NodeRating::Rated& best = rating.candidates[Index(rating.best)];
+    const double first = best.candidate.config.cost_ns;
+    const double second = rating.candidates.back().candidate.config.cost_ns;
+    if (first >= 0 && second >= 0 && second + ns < first + best.conversion_ns) rating.best = last;
+  }
+  return rating;
+}
+
+OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
+  NodeRating rating = Rate(node);
+  const int count = static_cast<int>(rating.candidates.size());
+  std::string passed_over;
+  for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
+    passed_over += StrCat("\n  backend ", rating.candidates[Index(i)].candidate.backend, ": ",
+                          rating.WhyNot(i));
+  if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
+  KernelCandidate& best = rating.candidates[Index(rating.best)].candidate;
+  choice.kernel = best.kernel;
+  choice.config = std::move(best.config);
+  choice.config_number = best.number;
+  choice.owner = best.kernel->owner;
+  choice.passed_over = std::move(passed_over);
+  const auto outputs = view_.outputs(node);
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (outputs[o] >= 0)
+      types_[outputs[o]].layout = o < choice.config.output_layouts.size()
+                                      ? choice.config.output_layouts[o]
+                                      : Layout();
+}
+
+OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
+  const RegistryUse use;
+  choices.assign(Index(view_.num_nodes()), {});
+  for (const int node : view_.order()) Select(node, choices[Index(node)]);
+}
+
+OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,
+                                                     NodeChoice& choice) {
+  const RegistryUse use;
+  refused_[node].push_back({choice.kernel, choice.config_number, why});
+  const KernelConfig before = std::move(choice.config);
+  Select(node, choice);
+  return choice.config.input_layouts == before.input_layouts &&
+         choice.config.output_layouts == before.output_layouts;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
+
+// ---- opkit/graph/plan/impl/explain_selection.ipp
+// The explanation of a selection, node by node.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// "NHWC, standard -> NHWC"; empty where all are the standard layout.
+inline std::string LayoutsText(const KernelConfig& config) {
+  if (IsStandard(config)) return {};
+  std::string text;
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
+    text += layouts == &config.input_layouts ? "" : " -> ";
+    if (layouts->empty()) text += "standard";
+    for (size_t i = 0; i < layouts->size(); ++i)
+      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
+  }
+  return text;
+}
+
+inline void ExplainConverter(const Specialization& found, int node, Explanation::Node& out) {
+  const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
+  const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
+  const Shape shape = from.shape.ToShape();
+  out.from = ToString(from.layout);
+  out.to = ToString(to.layout);
+  out.bytes = LayoutBytes(from.layout, shape, from.dtype) + LayoutBytes(to.layout, shape, to.dtype);
+  out.ns = FindLayoutPath(from.layout, to.layout, shape, from.dtype).cost_ns;
+}
+
+inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
+  const NodeChoice& choice = found.choice(node);
+  const NodeRating rating = found.selector().Rate(node);
+  for (size_t i = 0; i < rating.candidates.size(); ++i) {
+    const NodeRating::Rated& rated = rating.candidates[i];
+    const KernelCandidate& candidate = rated.candidate;
+    Explanation::Candidate& one = out.candidates.emplace_back();
+    one.backend = candidate.backend;
+    one.place = candidate.kernel ? candidate.kernel->Place() : "";
+    one.config = candidate.number;
+    one.layouts = LayoutsText(candidate.config);
+    one.cost_ns = candidate.config.cost_ns;
+    one.conversion_ns = rated.conversion_ns;
+    one.why_not = rating.WhyNot(static_cast<int>(i));
+    const int place = static_cast<int>(i);
+    if (candidate.kernel == choice.kernel && candidate.number == choice.config_number) {
+      out.chosen = place;
+      one.why_not.clear();
+    } else if (candidate.dropped.empty() && out.runner_up < 0) {
+      out.runner_up = place;
+    }
+  }
+}
+
+OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
+  const RegistryUse use;
+  Explanation explanation;
+  for (int step = 0; step < found.schedule().size(); ++step) {
+    const int node = found.schedule().original_of(step);
+    const OperatorDef& def = found.view().graph().node(node);
+    Explanation::Node& out = explanation.nodes.emplace_back();
+    out.name = SelectionName(def);
+    out.text = ToString(def);
+    if (node < found.plan_view().num_nodes()) {
+      ExplainNode(found, node, out);
+      continue;
+    }
+    ExplainConverter(found, node, out);
+    ++explanation.converters;
+    explanation.converted_bytes += out.bytes;
+  }
+  return explanation;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
+
 // ---- opkit/base/impl/output_file.ipp
 // The definitions of base/output_file.hpp.
 #ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
@@ -34746,6 +36067,54 @@ OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
+// ---- opkit/graph/plan/impl/convert_layout.ipp
+// The operator ConvertLayout and its registration.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERT_LAYOUT_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_CONVERT_LAYOUT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ConvertLayoutOp final : public Operator<CPUContext> {
+ public:
+  ConvertLayoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config) {
+    set_invocation_kind(InvocationKind::kConverter);
+  }
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    KernelConfig config;
+    config.input_layouts = {query.inputs[0].layout};
+    config.output_layouts = {Layout{FindLayout(query.def.args().Get<std::string>("layout")), {}}};
+    return {config};
+  }
+  bool RunOnDevice() override {
+    const Tensor& from = Input(0);
+    Tensor* to = Output(0, from.shape(), from.dtype());
+    ConvertLayoutTo(from, *to);
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(ConvertLayout)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape()
+    .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise", "standard")
+    .SetDoc("The same elements in another order in memory.")
+    .Private();
+OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
+
+OPKIT_INLINE const Kernel& ConvertLayoutKernel() {
+  static const Kernel* const kernel =
+      OpRegistry::Global().FindKernels("ConvertLayout", DeviceType::kCPU).front();
+  return *kernel;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERT_LAYOUT_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -203,6 +203,22 @@ class Run(Cli):
         self.assertRegex(out, r"critical path of 3 nodes")
         self.assertRegex(out, r"(?m)^Add \(adds\) ")
 
+    def test_says_which_implementations_run_and_forces_them(self):
+        out = self.opkit("run", self.affine(), "--random", "--explain", "-", "--save-selection",
+                         "kernels")
+        self.assertRegex(out, r"(?m)^\d+ Add 'adds' .*: eigen$")
+        self.assertRegex(out, r"(?m)^    then reference: comes later in the order of backends$")
+        saved = (self.folder / "kernels").read_text()
+        self.assertRegex(saved, r"(?m)\tAdd\teigen\t0$")
+        (self.folder / "kernels").write_text(saved.replace("\tAdd\teigen\t0", "\tAdd\treference\t-1"))
+        self.opkit("run", self.affine(), "--random", "--selection", "kernels", "--explain", "e.json")
+        nodes = json.loads((self.folder / "e.json").read_text())["nodes"]
+        add = next(node for node in nodes if node["text"].startswith("Add 'adds'"))
+        self.assertEqual(add["candidates"][add["chosen"]]["backend"], "reference")
+        (self.folder / "kernels").write_text("nonsense")
+        self.refuses(BAD_FILE, ["run", self.affine(), "--random", "--selection", "kernels"],
+                     "line 1 of a selection is 'nonsense'")
+
     def test_what_is_counted_of_each_operator(self):
         self.opkit("run", self.affine(), "--random", "--profile", "trace.json", "--counters",
                    "task_clock,page_faults")

@@ -31,20 +31,20 @@ TEST_CASE("a layout is standard unless it says otherwise") {
 }
 
 TEST_CASE("layouts are equal when ids are and their descriptors describe the same") {
-  const Layout eight{3, MakeIntrusive<Blocked>(8)};
+  const Layout eight{903, MakeIntrusive<Blocked>(8)};
   CHECK_FALSE(eight.is_standard());
   CHECK(eight == eight);
-  CHECK(eight == Layout{3, MakeIntrusive<Blocked>(8)});
-  CHECK(eight != Layout{3, MakeIntrusive<Blocked>(16)});
-  CHECK(eight != Layout{4, MakeIntrusive<Blocked>(8)});
-  CHECK(eight != Layout{3, {}});
-  CHECK(Layout{3, {}} != eight);
+  CHECK(eight == Layout{903, MakeIntrusive<Blocked>(8)});
+  CHECK(eight != Layout{903, MakeIntrusive<Blocked>(16)});
+  CHECK(eight != Layout{904, MakeIntrusive<Blocked>(8)});
+  CHECK(eight != Layout{903, {}});
+  CHECK(Layout{903, {}} != eight);
   CHECK(eight != Layout{});
 }
 
 TEST_CASE("a layout prints its id and what its descriptor says") {
-  CHECK(ToString(Layout{3, MakeIntrusive<Blocked>(8)}) == "layout 3 nChw8c");
-  CHECK(ToString(Layout{5, {}}) == "layout 5");
+  CHECK(ToString(Layout{903, MakeIntrusive<Blocked>(8)}) == "layout 903 nChw8c");
+  CHECK(ToString(Layout{905, {}}) == "layout 905");
 }
 
 }  // namespace

@@ -743,7 +743,7 @@ class Blocked final : public opkit::LayoutDescriptor {
   std::string Describe() const override { return "blocked"; }
 };
 
-TEST_CASE("a blocked layout is refused, not misread") {
+TEST_CASE("a layout that nobody registered is refused, not misread") {
   opkit::Layout layout;
   layout.id = 77;
   layout.descriptor = opkit::detail::MakeIntrusive<const Blocked>();
@@ -751,8 +751,8 @@ TEST_CASE("a blocked layout is refused, not misread") {
   const Tensor blocked =
       Tensor::FromLayout(opkit::AllocateStorage({}, 64), {2}, DType::kFloat32, layout);
   const opkit::Error error = ErrorOf([&] { Invoke("TypedAxpy", {plain, blocked}); });
-  CHECK(error.code() == ErrorCode::kUnsupported);
-  CHECK(Contains(error.message(), "needs the standard layout; convert first"));
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(Contains(error.message(), "layout 77 is not registered"));
 }
 
 // --- registration --------------------------------------------------------------------------------

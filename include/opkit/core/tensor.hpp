@@ -192,9 +192,10 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // For backends whose layout needs other sizes than the dense one: `storage` of any size under a
-  // blocked layout.
-  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout);
+  // For layouts that need other sizes than the dense one: all of `storage`, or `bytes` of it behind
+  // `byte_offset`.
+  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
+                           int64_t byte_offset = 0, int64_t bytes = -1);
   // The same memory on another device that can reach it (cpu and cpu_stream).
   void SetDevice(Device device);
 

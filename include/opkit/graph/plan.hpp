@@ -3,6 +3,7 @@
 #ifndef OPKIT_GRAPH_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_HPP_
 
+#include "opkit/graph/explanation.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/types.hpp"
 
@@ -34,6 +35,10 @@ class Plan {
   MemorySummary memory() const;
   // The kernel selected for a node of graph(); Error as for memory().
   NodeChoice choice(int node) const;
+  // The kernels of all nodes, to be saved or forced on another plan; Error as for memory().
+  Selection selection() const;
+  // Why each node has its kernel, and what conversions between layouts cost; Error as for memory().
+  Explanation Explain() const;
 
   // For people: the schedule, the memory plan, the kernel selected for each node, for the shapes of
   // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}). Unless has_shapes(),

@@ -65,6 +65,10 @@ class ResolvedOperator {
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
   // Takes the first candidate for the inputs as they are now.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
+  // Puts the inputs into the layouts that the operator takes.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
+  // Puts an output into the standard layout, in the caller's memory where that fits.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
 
   const OpSchema* schema_;
   std::unique_ptr<Workspace> workspace_;
@@ -74,6 +78,7 @@ class ResolvedOperator {
   std::vector<Blob*> outputs_;
   bool checks_types_ = false;  // before the run, for an operator that does not
   bool selects_ = false;       // some kernel's place depends on the inputs
+  bool converts_ = false;      // the operator has other layouts than the standard one
   std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
 };
 

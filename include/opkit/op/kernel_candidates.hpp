@@ -14,13 +14,14 @@ struct KernelCandidate {
   KernelConfig config;
   std::string dropped;  // why it cannot be chosen; empty: it can be
   std::string backend;  // whose it is
+  int number = 0;       // of the configuration among those that the kernel proposes
 };
 
 // The candidates for a node, best first: the kernels of the backends that the node, the operator's
 // or the program's preference ask for, then the others by the rank of their backends, each with
 // every configuration that it proposes. A kernel without any is listed once, with the reason, and
-// so is a preferred backend that is not there. Configurations of other layouts than the standard
-// one are dropped: nothing converts to them yet. Its constructor may still refuse the node, by
+// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
+// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
 // UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
 // that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
 //
@@ -31,11 +32,19 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     const OperatorDef& def, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs);
 
+namespace detail {
+// All of its layouts are the standard one.
+bool IsStandard(const KernelConfig& config);
+}  // namespace detail
+
 struct SelectOptions {
   int net_position = -1;
   // The operator is to take other shapes too: the kernel is the one chosen for these types, without
   // the configuration that it proposed for them.
   bool any_shapes = false;
+  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
+  // other layouts than the standard one are passed over.
+  bool converts = false;
 };
 
 // The operator of the first candidate that takes the node, which is stored in `chosen` where that

@@ -196,7 +196,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // strides.
   __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_ || tensor.has_strides()) [[unlikely]]
+    if (tensor.device() != memory_device_ || tensor.has_strides() ||
+        !tensor.layout().is_standard()) [[unlikely]]
       return UnusualInput(i, tensor);
     return tensor;
   }
@@ -318,6 +319,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // scratch. Null where none was chosen: everything is as the schema says and in the standard
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
+  // The layouts that it gives an input and an output; the standard one where it gives none.
+  const Layout& InputLayout(int i) const;
+  const Layout& OutputLayout(int o) const;
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -431,7 +435,8 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* OutputIn(Device device, int i, const Shape& shape, DType dtype) {
     Tensor* out = Output(i);
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
-        out->device() == device && out->is_dense() && !Clobbers(i, *out)) [[likely]]
+        out->device() == device && out->is_dense() && out->layout().is_standard() &&
+        !has_output_layouts_ && !Clobbers(i, *out)) [[likely]]
       return out;
     return ResizeOutput(i, *out, shape, dtype, device);
   }
@@ -450,6 +455,7 @@ class OperatorBase : public Observable<OperatorBase> {
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
   mutable bool has_taken_outputs_ = false;
+  bool has_output_layouts_ = false;  // other than the standard one, by the configuration
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;

@@ -166,9 +166,15 @@ OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
   return a < b + other.SpanBytes() && b < a + SpanBytes();
 }
 
-OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout) {
+OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
+                                       int64_t byte_offset, int64_t bytes) {
   Tensor out(storage->device());
-  out.capacity_ = storage->nbytes();
+  if (bytes < 0) bytes = storage->nbytes() - byte_offset;
+  if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
+    Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
+          " do not fit in a storage of ", storage->nbytes());
+  out.byte_offset_ = byte_offset;
+  out.capacity_ = bytes;
   out.storage_ = std::move(storage);
   out.shape_ = std::move(shape);
   out.dtype_ = dtype;

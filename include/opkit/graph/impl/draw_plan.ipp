@@ -11,7 +11,7 @@ namespace opkit::inline OPKIT_ABI {
 OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
   static_cast<void>(plan.memory());  // throws while no shapes are known
   const auto found = plan.state()->Latest();
-  const GraphView& view = plan.state()->view();
+  const GraphView& view = found->view();
   for (const detail::ArenaPlan& arena : found->arenas()) {
     if (arena.device != MemoryDevice(device)) continue;
     MemorySvgOptions options;

@@ -188,7 +188,8 @@ class Executor::Impl {
     return blob.IsType<Tensor>() ? blob.GetMutable<Tensor>() : nullptr;
   }
   const TensorInfo& TypeOf(const Output& output) const {
-    return current_->specialization().types()[output.value];
+    const detail::Specialization& found = current_->specialization();
+    return found.types()[found.ValueOf(output.value)];
   }
   void CheckIdle() const {
     if (run_state_ != RunState::kIdle) ThrowRunning();
@@ -302,8 +303,8 @@ class Executor::Impl {
     if (replay.mode == ReplayMode::kAuto && !specialization->run_order().stages.empty() &&
         state().pool().threads() > 1)
       replay.mode = ReplayMode::kWalk;
-    return detail::MakeIntrusive<detail::BoundPlan>(view(), std::move(specialization),
-                                                    std::move(nodes), state().pool(), replay);
+    return detail::MakeIntrusive<detail::BoundPlan>(std::move(specialization), std::move(nodes),
+                                                    state().pool(), replay);
   }
   // Releases the caller's tensors before switching plans.
   void ReleaseCallerTensors() {

@@ -3,6 +3,7 @@
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
 #include "opkit/graph/plan.hpp"
+#include "opkit/graph/plan/explain_selection.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -14,9 +15,9 @@ inline std::string PassedOver(const std::string& list) {
   return out + "\n";
 }
 // " float32[2, 3]" for each output of the node.
-inline std::string TypesText(const PlanState& state, int node, const GraphTypes& types) {
+inline std::string TypesText(const GraphView& view, int node, const GraphTypes& types) {
   std::string out;
-  for (const int value : state.view().outputs(node))
+  for (const int value : view.outputs(node))
     if (value >= 0) out += " " + ToString(types[value]);
   return out;
 }
@@ -32,7 +33,7 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
     out += "  kernels and memory: with the first run, since shapes of inputs are open\n";
     for (const int node : state.view().order()) {
       out += StrCat("  ", ToString(graph.node(node)), ":",
-                    TypesText(state, node, *state.types_for_any()));
+                    TypesText(state.view(), node, *state.types_for_any()));
       std::string missing;
       for (const auto& [backend, why] : MissingBackends(graph.node(node)))
         missing += StrCat("\n  backend ", backend, ": ", why);
@@ -53,8 +54,9 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
     const int node = schedule.original_of(step);
     const NodeChoice& choice = found->choice(node);
     const Kernel& kernel = *choice.kernel;
-    out += StrCat("  ", step, " ", ToString(graph.node(node)), ": ", kernel.backend, ", ",
-                  kernel.Place(), TypesText(state, node, found->types()),
+    out += StrCat("  ", step, " ", ToString(found->view().graph().node(node)), ": ",
+                  kernel.backend, ", ", kernel.Place(),
+                  TypesText(found->view(), node, found->types()),
                   PassedOver(choice.passed_over));
   }
   return out;
@@ -74,17 +76,36 @@ OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->La
 OPKIT_INLINE MemorySummary Plan::memory() const { return state_->GetLatest()->memory(); }
 OPKIT_INLINE GraphTypes Plan::types() const {
   const auto latest = state_->Latest();
-  return latest ? latest->types() : *state_->types_for_any();
+  if (!latest) return *state_->types_for_any();
+  GraphTypes types = latest->plan_types();
+  for (const int output : view().outputs()) types[output].layout = Layout();  // as callers get them
+  return types;
 }
 OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
   const auto latest = state_->Latest();
-  return (latest ? latest->types() : *state_->types_for_any()).at(value);
+  TensorInfo info = (latest ? latest->plan_types() : *state_->types_for_any()).at(value);
+  if (graph().IsOutput(value)) info.layout = Layout();
+  return info;
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   graph().node(node);  // throws for a node that there is not
   return state_->GetLatest()->choice(node);
 }
 
+OPKIT_INLINE Selection Plan::selection() const {
+  const auto latest = state_->GetLatest();
+  Selection selection;
+  for (int node = 0; node < graph().num_nodes(); ++node) {
+    const NodeChoice& choice = latest->choice(node);
+    selection.nodes.push_back({detail::SelectionName(graph().node(node)), choice.kernel->backend,
+                               choice.config_number, graph().node(node).type()});
+  }
+  return selection;
+}
+
+OPKIT_INLINE Explanation Plan::Explain() const {
+  return detail::ExplainSelection(*state_->GetLatest());
+}
 OPKIT_INLINE std::string Plan::Describe() const {
   const auto found = state_->Latest();
   return detail::DescribePlan(*state_, found.get());

@@ -91,19 +91,20 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   for (const ProfileSpan* run : runs) inside[run->id];
   for (const ProfileSpan& span : profile.spans) {
     const auto run = inside.find(span.parent);
-    const bool is_operator =
-        span.kind == InvocationKind::kOperator || span.kind == InvocationKind::kCustomOperator;
+    const bool is_operator = span.kind == InvocationKind::kOperator ||
+                             span.kind == InvocationKind::kCustomOperator ||
+                             span.kind == InvocationKind::kConverter;
     if (run != inside.end() && is_operator && !span.adopted) run->second.push_back(&span);
   }
   for (const ProfileSpan* run : runs) {
     std::vector<const ProfileSpan*>& spans = inside[run->id];
     std::sort(spans.begin(), spans.end(),
               [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
-    detail::RecordedRun recorded(plan.graph(), specialization->schedule());
+    detail::RecordedRun recorded(specialization->view().graph(), specialization->schedule());
     if (recorded.Find(spans)) return recorded.Read(*run);
   }
   Throw(ErrorCode::kNotFound, "the profile has ", runs.size(),
-        " runs, but none that has all of the ", plan.graph().num_nodes(),
+        " runs, but none that has all of the ", specialization->view().num_nodes(),
         " nodes of this plan: record a run of it whole, between Profiler::Start and Stop");
 }
 
@@ -112,7 +113,7 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   const RunProfile run = ProfileOfRun(plan, profile);
   const auto specialization = plan.state()->GetLatest();
   const Schedule& schedule = specialization->schedule();
-  const GraphView& view = plan.state()->view();
+  const GraphView& view = specialization->view();
   std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());  // place: in run.nodes
   for (int step = 0; step < schedule.size(); ++step)
     step_of[Index(schedule.original_of(step))] = step;

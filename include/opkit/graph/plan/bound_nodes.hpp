@@ -1,5 +1,5 @@
-// BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own.
-// Between selection, which fixes a kernel and a configuration for each node, and the executor.
+// BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own by
+// the kernels that selection has fixed. Between selection and the executor.
 #ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
@@ -13,13 +13,11 @@ namespace detail {
 
 class BoundNodes {
  public:
-  // Makes every operator, in the order of the view. An empty `choices` is filled in by selection,
-  // which tries a node's candidates until one takes it, of the backends that the node names alone
-  // where it is `strict`. Errors as CreateOperator's.
-  BoundNodes(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices,
-             bool strict = false) {
-    const bool select = choices.empty();
-    choices.resize(Index(view.num_nodes()));
+  // Makes every operator by its choice, in the order of the view. `refused`(node, why) is asked
+  // where the constructor of a kernel refuses its node: it changes the choice, or throws. Errors as
+  // CreateOperator's.
+  BoundNodes(const GraphView& view, const GraphTypes& types, const std::vector<NodeChoice>& choices,
+             FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
     operators_.resize(Index(view.num_nodes()));
     for (int value = 0; value < view.num_values(); ++value) {
       Blob* blob = workspace_.CreateBlob(view.name(value));
@@ -28,13 +26,18 @@ class BoundNodes {
       blobs_.push_back(blob);
     }
     for (int node : view.order()) {
-      NodeChoice& choice = choices[Index(node)];
       CheckDevices(view, types, node);
       auto& op = operators_[Index(node)];
-      op = select ? Select(view, types, node, strict, choice)
-                  : CreateOperator(
-                        view.graph().node(node), &workspace_,
-                        {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
+      while (!op) {
+        const NodeChoice& choice = choices[Index(node)];
+        try {
+          op = CreateOperator(
+              view.graph().node(node), &workspace_,
+              {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
+        } catch (const UnsupportedOperatorFeature& error) {
+          refused(node, error.message());
+        }
+      }
       // Spares every run from inferring the same types again.
       op->SetInferredOutputs(types.Of(view.inputs(node)), types.Of(view.outputs(node)),
                              types.LacksData(node));
@@ -47,25 +50,9 @@ class BoundNodes {
   Blob& blob(int value) const { return *blobs_[Index(value)]; }
 
  private:
-  std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
-                                       bool strict, NodeChoice& choice) {
-    const OperatorDef& def = view.graph().node(node);
-    KernelCandidate chosen;
-    const auto select = [&](const OperatorDef& from) {
-      return CreateSelected(from, &workspace_, types.Of(view.inputs(node)),
-                            types.Of(view.outputs(node)), {.net_position = node}, &chosen,
-                            &choice.passed_over);
-    };
-    auto op = strict ? select(Strictly(def)) : select(def);
-    choice.kernel = chosen.kernel;
-    choice.config = std::move(chosen.config);
-    choice.owner = chosen.kernel->owner;
-    return op;
-  }
-  // The node with its backends required. Throws for one that is preferred and not there.
-  OPKIT_COLD static OperatorDef Strictly(OperatorDef def) {
-    CheckBackends(def);
-    return def.Engine(def.engine(), kRequired);
+  // For the operators of an executor after the first: their kernels have taken these nodes before.
+  [[noreturn]] OPKIT_COLD static void ThrowRefused(int, const std::string& why) {
+    throw UnsupportedOperatorFeature(why);
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
     const OperatorDef& def = view.graph().node(node);

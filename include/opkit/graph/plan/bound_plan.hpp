@@ -13,9 +13,9 @@ namespace detail {
 
 class BoundPlan final : public RefCounted {
  public:
-  BoundPlan(const GraphView& view, IntrusivePtr<Specialization> specialization,
-            std::unique_ptr<BoundNodes> nodes, ThreadPool& pool, ReplayOptions options)
-      : view_(view),
+  BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
+            ThreadPool& pool, ReplayOptions options)
+      : view_(specialization->view()),
         specialization_(std::move(specialization)),
         nodes_(std::move(nodes)),
         replay_(specialization_->schedule(), Body{this}, options, pool) {
@@ -26,7 +26,8 @@ class BoundPlan final : public RefCounted {
 
   const Specialization& specialization() const { return *specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
-  Blob& blob(int value) const { return nodes_->blob(value); }
+  // Of a value, by its number in the plan's view.
+  Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }
   OperatorBase& op(int node) const { return nodes_->op(node); }
 
   void Run(Timeout timeout) {
@@ -239,11 +240,18 @@ class BoundPlan final : public RefCounted {
             "copy");
     }
     Tensor moved;
-    if (place.storage && tensor.nbytes() <= PlannedBytes(place.value))
-      moved = Tensor(ArenaOf(place.storage), place.offset, tensor.shape(), tensor.dtype());
+    const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
+    if (place.storage && bytes <= specialization_->BytesOf(place.value))
+      moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
+                                 tensor.layout(), place.offset, bytes);
     else if (!in_arena && !shared)
       return;
-    moved.CopyFrom(tensor);
+    if (tensor.layout().is_standard()) {
+      moved.CopyFrom(tensor);
+    } else {
+      if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
+      ConvertLayoutTo(tensor, moved);
+    }
     tensor = std::move(moved);
   }
   bool SharesInput(const Step& step, const Place& place) const {
@@ -262,10 +270,6 @@ class BoundPlan final : public RefCounted {
     for (const Storage& arena : arenas_)
       if (arena.get() == storage) return arena;
     return {};
-  }
-  int64_t PlannedBytes(int value) const {
-    const TensorInfo& info = specialization_->types()[value];
-    return Tensor::CheckedBytes(info.shape.ToShape(), info.dtype);
   }
 
   void MakeSteps() {
@@ -337,7 +341,11 @@ class BoundPlan final : public RefCounted {
       if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
       const TensorInfo& info = specialization_->types()[place.value];
       Blob& blob = *place.blob;
-      *blob.GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
+      *blob.GetMutable<Tensor>() =
+          info.layout.is_standard()
+              ? Tensor(storage, offset, info.shape.ToShape(), info.dtype)
+              : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype, info.layout, offset,
+                                   arena.values[value].bytes);
       place.storage = storage.get();
       place.offset = offset;
     }

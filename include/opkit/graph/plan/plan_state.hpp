@@ -57,7 +57,8 @@ class PlanState final : public RefCounted {
     return MakeIntrusive<Specialization>(
         view_, std::move(inputs),
         Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                options_.verify_memory, options_.strict_backends});
+                                options_.verify_memory, options_.strict_backends,
+                                options_.selection.nodes.empty() ? nullptr : &options_.selection});
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.

@@ -9,11 +9,14 @@
 #include <optional>
 #include <span>
 
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/schedule/schedule.hpp"
 #include "opkit/graph/memory/lifetimes.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/plan/bound_nodes.hpp"
+#include "opkit/graph/plan/converted_graph.hpp"
+#include "opkit/graph/plan/kernel_selector.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -50,18 +53,30 @@ class Specialization final : public RefCounted {
     MemoryPlanOptions memory;
     bool verify_memory = false;
     bool strict_backends = false;
+    const Selection* selection = nullptr;  // forced; null for none
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
-      : view_(view), inputs_(std::move(input_infos)), types_(Infer(view, inputs_)) {
-    spare_ = std::make_unique<BoundNodes>(view, types_, choices_, options.strict_backends);
+      : plan_view_(view), inputs_(std::move(input_infos)), plan_types_(Infer(view, inputs_)),
+        selector_(plan_view_, plan_types_, {options.strict_backends, options.selection}) {
+    SelectKernels();
     SetSchedule(options.in_order);
     AssignStreams();
     PlanArenas(options);
   }
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
-  const GraphTypes& types() const { return types_; }
+  // Of the graph that runs, with the converters between layouts. The nodes of the plan's graph keep
+  // their numbers there; its values have those of ValueOf.
+  const GraphView& view() const { return converted_ ? converted_->view() : plan_view_; }
+  const GraphTypes& types() const { return converted_ ? converted_->types() : plan_types_; }
+  int ValueOf(int plan_value) const {
+    return converted_ ? converted_->ValueOf(plan_value) : plan_value;
+  }
+  // Of the values of the plan's graph, with the layouts that their nodes make them in.
+  const GraphTypes& plan_types() const { return plan_types_; }
+  const GraphView& plan_view() const { return plan_view_; }
+  const KernelSelector& selector() const { return selector_; }
   const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
   const Schedule& schedule() const { return *schedule_; }
   const RunOrder& run_order() const { return run_order_; }
@@ -82,6 +97,11 @@ class Specialization final : public RefCounted {
     MutexLock lock(mode_mutex_);
     mode_ = std::move(mode);
   }
+  // Bytes of a value of view() whose shape is known.
+  int64_t BytesOf(int value) const {
+    const TensorInfo& info = types()[value];
+    return LayoutBytes(info.layout, info.shape.ToShape(), info.dtype);
+  }
   // Whether some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
   bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
@@ -96,17 +116,17 @@ class Specialization final : public RefCounted {
       if (bytes(value) > bytes(largest)) largest = value;
     const std::string begin = "in the memory of " + ToString(arena.device) + " between nodes, ";
     const int value = static_cast<int>(largest);
-    if (value >= view_.num_values())
+    if (value >= view().num_values())
       return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
-                    NameOfStep(value - view_.num_values()));
-    return StrCat(begin, "most of it '", view_.name(value), "', which is ", ToString(types_[value]),
-                  " and made by node ", ToString(view_.graph().node(view_.producer(value))));
+                    NameOfStep(value - view().num_values()));
+    return StrCat(begin, "most of it '", view().name(value), "', which is ", ToString(types()[value]),
+                  " and made by node ", ToString(view().graph().node(view().producer(value))));
   }
 
   // Operators for one executor; the first call returns those that selection made. Not synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
     if (spare_) return std::move(spare_);
-    return std::make_unique<BoundNodes>(view_, types_, choices_);
+    return std::make_unique<BoundNodes>(view(), types(), choices_);
   }
 
  private:
@@ -117,30 +137,50 @@ class Specialization final : public RefCounted {
     return InferGraph(view, known);
   }
 
+  // Selection, then the converters that it asks for, then the operators; once more where a
+  // constructor refuses its node and the next kernel wants other layouts.
+  void SelectKernels() {
+    struct OtherLayouts {};
+    const auto refused = [&](int node, const std::string& why) {
+      if (node >= plan_view_.num_nodes()) throw UnsupportedOperatorFeature(why);
+      if (!selector_.SelectAfterRefusal(node, why, choices_[Index(node)])) throw OtherLayouts();
+    };
+    while (!spare_) {
+      selector_.SelectAll(choices_);
+      converted_.reset();
+      if (ConvertedGraph::IsNeeded(plan_view_, plan_types_, choices_))
+        converted_ = std::make_unique<ConvertedGraph>(plan_view_, plan_types_, choices_);
+      try {
+        spare_ = std::make_unique<BoundNodes>(view(), types(), choices_, refused);
+      } catch (const OtherLayouts&) {
+      }
+    }
+  }
+
   // An edge is early between two operators of one device that both take work before the work they
   // depend on is done: the second is issued behind the first.
   void SetSchedule(bool in_order) {
     auto supports = [&](int node) {
       return asynchronous_[Index(node)] != 0 && spare_->op(node).SupportsAsyncScheduling();
     };
-    for (int node = 0; node < view_.num_nodes(); ++node) {
+    for (int node = 0; node < view().num_nodes(); ++node) {
       asynchronous_.push_back(spare_->op(node).HasAsyncPart());
       may_pend_ |= spare_->op(node).HasAsyncPart();
     }
     std::vector<ScheduleEdge> edges;
-    for (const auto& edge : view_.edges())
+    for (const auto& edge : view().edges())
       edges.push_back({edge.from, edge.to,
                        supports(edge.from) && supports(edge.to) &&
                            spare_->op(edge.from).device() == spare_->op(edge.to).device()});
-    const auto name = [&](int node) { return ToString(view_.graph().node(node)); };
+    const auto name = [&](int node) { return ToString(view().graph().node(node)); };
     const FunctionRef<std::string(int)> name_ref = name;
     ScheduleOptions options;
     options.in_order = in_order;
     options.name = &name_ref;
-    schedule_.emplace(view_.num_nodes(), edges, options);
+    schedule_.emplace(view().num_nodes(), edges, options);
     if (in_order) {
       follows_.assign(Index(schedule_->size()), 0);
-      for (const auto& edge : view_.edges()) {
+      for (const auto& edge : view().edges()) {
         const int to = schedule_->node_of(edge.to);
         if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
       }
@@ -157,15 +197,15 @@ class Specialization final : public RefCounted {
   // A chain of operators of one device runs on one stream; a branch takes the next one.
   void AssignStreams() {
     constexpr int kStreams = 4;
-    streams_.assign(Index(view_.num_nodes()), 0);
+    streams_.assign(Index(view().num_nodes()), 0);
     std::vector<char> continued(streams_.size(), 0);
     int next = 0;
     for (int step = 0; step < schedule_->size(); ++step) {
       const int node = schedule_->original_of(step);
       if (!IsAsynchronous(node)) continue;
       int stream = -1;
-      const auto& edges = view_.edges();
-      for (size_t e = view_.FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
+      const auto& edges = view().edges();
+      for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
         const auto& edge = edges[e];
         if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
             spare_->op(edge.from).device() != spare_->op(node).device())
@@ -179,15 +219,15 @@ class Specialization final : public RefCounted {
   }
 
   std::string NameOfStep(int step) const {
-    return ToString(view_.graph().node(schedule_->original_of(step)));
+    return ToString(view().graph().node(schedule_->original_of(step)));
   }
   void PlanArenas(const Options& options) {
     if (options.walked && !may_pend_)
       for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
-    for (int value = 0; value < view_.num_values(); ++value)
-      if (IsPlanned(value)) AddArena(MemoryDevice(types_[value].device));
-    for (int node = 0; node < view_.num_nodes(); ++node)
-      if (Scratch(node) > 0) AddArena(MemoryDevice(view_.graph().node(node).device()));
+    for (int value = 0; value < view().num_values(); ++value)
+      if (IsPlanned(value)) AddArena(MemoryDevice(types()[value].device));
+    for (int node = 0; node < view().num_nodes(); ++node)
+      if (Scratch(node) > 0) AddArena(MemoryDevice(view().graph().node(node).device()));
     for (ArenaPlan& arena : arenas_) {
       Describe(arena);
       arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
@@ -221,7 +261,7 @@ class Specialization final : public RefCounted {
     std::vector<std::string> names;
     for (size_t value = 0; value < arena.values.size(); ++value)
       addresses.push_back(arena.OffsetOf(value));
-    for (int value = 0; value < view_.num_values(); ++value) names.push_back(view_.name(value));
+    for (int value = 0; value < view().num_values(); ++value) names.push_back(view().name(value));
     VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, arena.plan.arena_bytes,
                      names);
     return true;
@@ -232,24 +272,24 @@ class Specialization final : public RefCounted {
     arenas_.emplace_back().device = device;
   }
   int64_t Scratch(int node) const { return choice(node).config.scratch_bytes; }
-  // Whether the value lies in an arena: a node makes it, its size is known, its layout is standard,
-  // and runs do not return it.
+  // Whether the value lies in an arena: a node makes it, its size is known, and runs do not return
+  // it.
   bool IsPlanned(int value) const {
-    const TensorInfo& info = types_[value];
-    return view_.producer(value) >= 0 && !view_.IsOutput(value) && info.shape.is_known() &&
-           info.dtype != DType::kUndefined && info.layout.is_standard();
+    const TensorInfo& info = types()[value];
+    return view().producer(value) >= 0 && !view().IsOutput(value) && info.shape.is_known() &&
+           info.dtype != DType::kUndefined;
   }
   // Fills in the values of an arena, and which of them may share bytes.
   void Describe(ArenaPlan& arena) {
-    arena.values.reserve(Index(view_.num_values()) + Index(schedule_->size()));
-    for (int value = 0; value < view_.num_values(); ++value) {
+    arena.values.reserve(Index(view().num_values()) + Index(schedule_->size()));
+    for (int value = 0; value < view().num_values(); ++value) {
       RunValue& planned = arena.values.emplace_back();
-      planned.external = !IsPlanned(value) || MemoryDevice(types_[value].device) != arena.device;
+      planned.external = !IsPlanned(value) || MemoryDevice(types()[value].device) != arena.device;
       if (planned.external) continue;
       ++memory_.planned_values;
-      planned.bytes = Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype);
-      planned.producer = schedule_->node_of(view_.producer(value));
-      for (int node : view_.consumers(value)) planned.users.push_back(schedule_->node_of(node));
+      planned.bytes = BytesOf(value);
+      planned.producer = schedule_->node_of(view().producer(value));
+      for (int node : view().consumers(value)) planned.users.push_back(schedule_->node_of(node));
     }
     for (int step = 0; step < schedule_->size(); ++step) {
       const int node = schedule_->original_of(step);
@@ -257,19 +297,19 @@ class Specialization final : public RefCounted {
       scratch.bytes = Scratch(node);
       scratch.producer = step;
       scratch.external =
-          scratch.bytes == 0 || MemoryDevice(view_.graph().node(node).device()) != arena.device;
+          scratch.bytes == 0 || MemoryDevice(view().graph().node(node).device()) != arena.device;
     }
-    for (int node = 0; node < view_.num_nodes(); ++node)
+    for (int node = 0; node < view().num_nodes(); ++node)
       for (const auto& [input, output] : choice(node).config.inplace)
         AllowInPlace(arena, node, input, output);
   }
   void AllowInPlace(ArenaPlan& arena, int node, int input, int output) {
-    const int from = view_.inputs(node)[Index(input)];
-    const int to = view_.outputs(node)[Index(output)];
-    if (from < 0 || to < 0 || from == to || view_.producer(to) != node) return;
+    const int from = view().inputs(node)[Index(input)];
+    const int to = view().outputs(node)[Index(output)];
+    if (from < 0 || to < 0 || from == to || view().producer(to) != node) return;
     if (arena.values[Index(from)].external || arena.values[Index(to)].external) return;
-    for (size_t i = 0; i < view_.inputs(node).size(); ++i)  // also read where it may not be shared
-      if (view_.inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
+    for (size_t i = 0; i < view().inputs(node).size(); ++i)  // also read where it may not be shared
+      if (view().inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
     arena.inplace.push_back({schedule_->node_of(node), from, to});
   }
 
@@ -278,10 +318,12 @@ class Specialization final : public RefCounted {
     return std::find(pairs.begin(), pairs.end(), std::pair(input, output)) != pairs.end();
   }
 
-  const GraphView& view_;
+  const GraphView& plan_view_;
   std::vector<TensorInfo> inputs_;
-  GraphTypes types_;
-  std::vector<NodeChoice> choices_;
+  GraphTypes plan_types_;
+  KernelSelector selector_;
+  std::vector<NodeChoice> choices_;  // by node of view()
+  std::unique_ptr<ConvertedGraph> converted_;  // null where no layouts differ
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node
   std::vector<int> streams_;        // by node

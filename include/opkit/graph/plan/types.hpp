@@ -5,6 +5,7 @@
 #include "opkit/engine/schedule/replay_mode.hpp"
 #include "opkit/graph/memory/types.hpp"
 #include "opkit/graph/passes.hpp"
+#include "opkit/graph/selection.hpp"
 #include "opkit/op/kernel.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -22,6 +23,9 @@ struct PlanOptions {
   // Every backend that a node names is required, and one that is only preferred for the program
   // must be there: Compile throws kNotFound where it would pass it over.
   bool strict_backends = false;
+  // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
+  // is not there or does not take its node.
+  Selection selection = {};
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
@@ -32,6 +36,7 @@ struct PlanOptions {
 struct NodeChoice {
   const Kernel* kernel = nullptr;
   KernelConfig config;
+  int config_number = 0;           // among those that the kernel proposes
   IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;

@@ -14,7 +14,8 @@ OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
-  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape);
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
+                info.layout.is_standard() ? "" : " in " + ToString(info.layout));
 }
 
 OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,

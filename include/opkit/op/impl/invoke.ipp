@@ -3,6 +3,7 @@
 #define OPKIT_OP_IMPL_INVOKE_IPP_
 
 #include "opkit/base/name_index.hpp"
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/invoke.hpp"
 
@@ -90,10 +91,16 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
           inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
           inputs.size(), " and ", outputs.size());
   const Release release{*this};
+  bool standard = true;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs_[i]) *inputs_[i] = inputs[i];
+    if (inputs_[i]) {
+      *inputs_[i] = inputs[i];
+      standard &= inputs[i].layout().is_standard();
+    }
   if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
     Select();
+  if (converts_ || !standard) [[unlikely]]
+    ConvertInputs();
   if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
     op_->inference().Infer(
         def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
@@ -114,8 +121,28 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
       detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
   }
-  for (size_t o = 0; o < outputs.size(); ++o)
-    outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    Tensor& made = *outputs_[o]->GetMutable<Tensor>();
+    if (converts_ && !made.layout().is_standard()) [[unlikely]]
+      ConvertOutput(made, outputs[o]);
+    else
+      outputs[o] = std::move(made);
+  }
+}
+
+OPKIT_INLINE void ResolvedOperator::ConvertInputs() {
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i] && inputs_[i]->initialized())
+      *inputs_[i] = ConvertLayout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
+}
+OPKIT_INLINE void ResolvedOperator::ConvertOutput(const Tensor& made, Tensor& output) const {
+  const InvocationScope scope(InvocationKind::kConverter, [&] {
+    return SpanNames{InternName("ConvertLayout"), InternName(def_.type())};
+  });
+  Tensor target = output.layout().is_standard() ? output : Tensor(made.device());
+  target.Resize(made.shape(), made.dtype());
+  ConvertLayoutTo(made, target);
+  output = std::move(target);
 }
 
 OPKIT_INLINE ResolvedOperator::Place ResolvedOperator::MakePlace() const {
@@ -142,8 +169,13 @@ OPKIT_INLINE void ResolvedOperator::Select() {
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
   Place place = MakePlace();
-  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs);
+  // Work that goes on in a stream has not made what would have to be converted.
+  const bool converts = def_.device().type == DeviceType::kCPU;
+  KernelCandidate chosen;
+  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts},
+                           &chosen);
   SetOperator(std::move(op), std::move(place));
+  converts_ = !detail::IsStandard(chosen.config);
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }

@@ -2,20 +2,32 @@
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Which layout of the configuration is not there; empty where all are standard.
-inline std::string UnmetLayout(const KernelConfig& config) {
+// Why a layout of the configuration cannot be converted to; empty where all can.
+inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
-    for (size_t i = 0; i < layouts->size(); ++i)
-      if (!(*layouts)[i].is_standard())
-        return StrCat("it proposes ", ToString((*layouts)[i]), " for ",
-                      layouts == &config.input_layouts ? "input " : "output ", i,
-                      ", and nothing converts between it and the standard layout");
+    for (size_t i = 0; i < layouts->size(); ++i) {
+      const Layout& layout = (*layouts)[i];
+      if (layout.is_standard()) continue;
+      const char* why = nullptr;
+      if (!IsRegisteredLayout(layout.id)) why = "and nothing converts between it and the standard layout";
+      if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
+      if (why)
+        return StrCat("it proposes ", ToString(layout), " for ",
+                      layouts == &config.input_layouts ? "input " : "output ", i, ", ", why);
+    }
   return {};
+}
+OPKIT_INLINE bool IsStandard(const KernelConfig& config) {
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
+    for (const Layout& layout : *layouts)
+      if (!layout.is_standard()) return false;
+  return true;
 }
 
 }  // namespace detail
@@ -39,11 +51,12 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       continue;
     }
     std::string dropped = "it proposes no configuration for this node";
+    int number = 0;
     try {
       for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
         detail::CheckConfig(*kernel, def, config);
-        out.push_back({kernel, std::move(config), {}, kernel->backend});
-        out.back().dropped = detail::UnmetLayout(out.back().config);
+        out.push_back({kernel, std::move(config), {}, kernel->backend, number++});
+        out.back().dropped = detail::UnmetLayout(def, out.back().config);
         dropped.clear();
       }
     } catch (const UnsupportedOperatorFeature& error) {
@@ -67,6 +80,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
   const detail::RegistryUse use;
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
+    if (!options.converts && !detail::IsStandard(candidate.config) && candidate.dropped.empty())
+      candidate.dropped = "it takes another layout than the standard one, and nothing converts here";
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,

@@ -5,6 +5,7 @@
 #include <list>
 
 #include "opkit/base/suggest.hpp"
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/op/operator_base.hpp"
 #ifdef OPKIT_COMPILED
 #include "opkit/profile/environment.hpp"
@@ -139,6 +140,20 @@ OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
 
 OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
+  has_output_layouts_ = std::ranges::any_of(
+      config.output_layouts, [](const Layout& layout) { return !layout.is_standard(); });
+}
+namespace detail {
+inline const Layout& LayoutIn(const std::vector<Layout>* layouts, int i) {
+  static const auto* const standard = new Layout;
+  return layouts && Index(i) < layouts->size() ? (*layouts)[Index(i)] : *standard;
+}
+}  // namespace detail
+OPKIT_INLINE const Layout& OperatorBase::InputLayout(int i) const {
+  return detail::LayoutIn(config() ? &config()->input_layouts : nullptr, i);
+}
+OPKIT_INLINE const Layout& OperatorBase::OutputLayout(int o) const {
+  return detail::LayoutIn(config() ? &config()->output_layouts : nullptr, o);
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -274,6 +289,14 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
 }
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   CheckDevice(i, tensor);
+  if (const Layout& wanted = InputLayout(i);
+      tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
+                       " is ", tensor, ", but its kernel takes ", wanted,
+                       "; Invoke and plans convert, a workspace's tensors are converted by "
+                       "ConvertLayout"),
+                &tensor);
   return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
 }
 OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
@@ -329,8 +352,15 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
                                                 DType dtype, Device device) {
+  if (const Layout& layout = OutputLayout(o); !layout.is_standard()) {
+    if (out.layout() == layout && out.dtype() == dtype && out.shape() == shape &&
+        out.device() == device && out.initialized() && !Clobbers(o, out))
+      return Output(o);
+    return Replace(o, MakeTensor(shape, dtype, layout, device));
+  }
   Tensor next = out;
-  if (MemoryDevice(next.device()) != device || !next.is_dense()) next = Tensor(device);
+  if (MemoryDevice(next.device()) != device || !next.is_dense() || !next.layout().is_standard())
+    next = Tensor(device);
   next.SetDevice(device);
   next.Resize(shape, dtype);
   if (Clobbers(o, next)) {

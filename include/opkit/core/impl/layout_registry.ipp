@@ -1,0 +1,248 @@
+// The registry of layouts, and the search for the cheapest path between two.
+#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+
+#include <cstring>
+
+#include "opkit/base/index.hpp"
+#include "opkit/base/platform.hpp"
+#include "opkit/base/suggest.hpp"
+#include "opkit/core/layout_registry.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class LayoutRegistry {
+ public:
+  struct Converter {
+    LayoutId from, to;
+    LayoutConverter convert;
+    double ns_per_byte;
+  };
+
+  LayoutRegistry() {
+    layouts_.emplace_back().name = "standard";
+    g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
+                        std::memory_order_relaxed);
+  }
+  OPKIT_IMAGE_LOCAL static LayoutRegistry& Global() {
+    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
+    return *registry;
+  }
+
+  LayoutId Add(LayoutDefinition definition) {
+    if (definition.name.empty())
+      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
+    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
+      if (!there)
+        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
+              "' needs both to_standard and from_standard, or no other backend could read what is "
+              "in it");
+    MutexLock lock(mutex_);
+    for (const LayoutDefinition& known : layouts_)
+      if (known.name == definition.name)
+        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
+              "' already");
+    if (layouts_.size() > LayoutId{0xffff})
+      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
+    const auto id = static_cast<LayoutId>(layouts_.size());
+    const double cost = definition.ns_per_byte;
+    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
+    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
+    layouts_.push_back(std::move(definition));
+    return id;
+  }
+  void Add(Converter converter) {
+    MutexLock lock(mutex_);
+    Get(converter.from);
+    Get(converter.to);
+    if (Find(converter.from, converter.to))
+      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
+            Name(converter.to), " already");
+    AddConverter(std::move(converter));
+  }
+
+  bool Has(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return id < layouts_.size();
+  }
+  LayoutId Find(std::string_view name) const {
+    MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (const LayoutDefinition& known : layouts_) {
+      if (known.name == name) return static_cast<LayoutId>(names.size());
+      names.push_back(known.name);
+    }
+    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
+  }
+  std::string NameOf(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return Name(id);
+  }
+  // How many bytes the layout itself tells; null: as many as the elements take.
+  int64_t (*BytesOf(LayoutId id) const)(const Shape&, DType) {
+    MutexLock lock(mutex_);
+    return Get(id).bytes;
+  }
+  // Throws where there is no direct converter.
+  Converter& ConverterOf(const Layout& from, const Layout& to) const {
+    MutexLock lock(mutex_);
+    if (Converter* found = Find(from.id, to.id)) return *found;
+    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
+          ToString(to));
+  }
+
+  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
+    if (from == to) return {};
+    constexpr double kStepNs = 200;
+    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
+    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
+    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
+    MutexLock lock(mutex_);
+    for (const LayoutId id : {from.id, to.id}) Get(id);
+    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
+    // does. The source and the target may be two descriptions of one layout, so the target has a
+    // place of its own.
+    const size_t target = layouts_.size();
+    struct Place {
+      double cost = -1;  // not reached yet
+      size_t before = 0;
+    };
+    std::vector<Place> places(layouts_.size() + 1);
+    const auto bytes_at = [&](size_t at) {
+      if (at == target) return to_bytes;
+      if (at == from.id) return from_bytes;
+      return layouts_[at].bytes ? layouts_[at].bytes(shape, dtype) : dense;
+    };
+    places[from.id].cost = 0;
+    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
+      if (places[before].cost < 0) return false;
+      const double moved = static_cast<double>(bytes_at(before) + bytes_at(at));
+      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
+      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
+      places[at] = {cost, before};
+      return true;
+    };
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const Converter* one : converters_) {
+        if (one->from != from.id && layouts_[one->from].has_descriptors) continue;
+        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
+        if (one->to != from.id && !layouts_[one->to].has_descriptors)
+          changes |= relax(one->from, one->to, one->ns_per_byte);
+      }
+    }
+    LayoutPath path{{to}, places[target].cost};
+    for (size_t at = places[target].before; at != from.id; at = places[at].before)
+      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
+    return path;
+  }
+
+ private:
+  std::string Name(LayoutId id) const {
+    return id < layouts_.size() ? layouts_[id].name : StrCat("layout ", id);
+  }
+  const LayoutDefinition& Get(LayoutId id) const {
+    if (id < layouts_.size()) return layouts_[id];
+    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
+  }
+  Converter* Find(LayoutId from, LayoutId to) const {
+    for (Converter* one : converters_)
+      if (one->from == from && one->to == to) return one;
+    return nullptr;
+  }
+  void AddConverter(Converter converter) {
+    converters_.push_back(new Converter(std::move(converter)));
+  }
+
+  mutable Mutex mutex_;
+  std::vector<LayoutDefinition> layouts_;  // by id
+  std::vector<Converter*> converters_;  // as long as the process
+};
+
+}  // namespace detail
+
+OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
+  return detail::LayoutRegistry::Global().Add(std::move(definition));
+}
+OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                          double ns_per_byte) {
+  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
+}
+OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
+  return detail::LayoutRegistry::Global().Has(id);
+}
+OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
+  return detail::LayoutRegistry::Global().Find(name);
+}
+OPKIT_INLINE std::string LayoutName(LayoutId id) {
+  return detail::LayoutRegistry::Global().NameOf(id);
+}
+OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
+  if (layout.descriptor) {
+    const int64_t described = layout.descriptor->Bytes(shape, dtype);
+    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
+  }
+  const auto bytes = detail::LayoutRegistry::Global().BytesOf(layout.id);
+  return bytes ? bytes(shape, dtype) : Tensor::CheckedBytes(shape, dtype);
+}
+OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
+                                       DType dtype) {
+  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
+}
+
+OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                               Device device) {
+  return Tensor::FromLayout(AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)),
+                            shape, dtype, layout);
+}
+namespace detail {
+inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
+  if (!IsHostAccessible(tensor.device().type))
+    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
+          ", which the host cannot reach");
+}
+// One step of a path.
+inline void ConvertDirectly(const Tensor& from, Tensor& to) {
+  LayoutRegistry::Global().ConverterOf(from.layout(), to.layout()).convert(
+      from.is_dense() ? from : from.Contiguous(), to);
+}
+// The tensor after all steps of a path but the last.
+inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
+  Tensor last = tensor;
+  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
+    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
+    ConvertDirectly(last, next);
+    last = std::move(next);
+  }
+  return last;
+}
+}  // namespace detail
+
+OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
+  if (tensor.layout() == layout) return tensor;
+  detail::CheckConvertible(tensor, layout);
+  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
+  ConvertLayoutTo(tensor, made);
+  return made;
+}
+OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
+  detail::CheckConvertible(from, to.layout());
+  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
+    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
+          ": the target needs memory, the same dtype and the same shape");
+  if (from.layout() == to.layout()) {
+    const Tensor dense = from.is_dense() ? from : from.Contiguous();
+    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
+                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
+    return;
+  }
+  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
+  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_

@@ -1,0 +1,55 @@
+// Explanation: which implementation runs each node of a plan, and why: the candidates in the order of
+// preference, what became of each, and the conversions between the layouts of neighbours.
+//
+//   std::puts(ToString(plan.Explain()).c_str());
+#ifndef OPKIT_GRAPH_EXPLANATION_HPP_
+#define OPKIT_GRAPH_EXPLANATION_HPP_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "opkit/config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+struct Explanation {
+  struct Candidate {
+    std::string backend;
+    std::string place;    // where its kernel was registered, FILE:LINE; empty for one that is not there
+    int config = 0;       // among those that its kernel proposes
+    std::string layouts;  // "NHWC, standard -> NHWC"; empty where all are the standard one
+    double cost_ns = -1;  // as the kernel estimates it; negative: it does not
+    double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
+    std::string why_not;       // empty for the one that was chosen
+  };
+  struct Node {
+    std::string name;  // its first output
+    std::string text;  // "Conv 'c1' (X, W) -> (P)"
+    std::vector<Candidate> candidates;
+    int chosen = -1;     // in `candidates`; -1 for a converter
+    int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
+    // Of a converter: the layouts, the bytes that it reads and writes, an estimate of its time.
+    std::string from = {}, to = {};
+    int64_t bytes = 0;
+    double ns = 0;
+
+    bool is_converter() const { return chosen < 0; }
+  };
+  std::vector<Node> nodes;  // in the order in which they run
+  int converters = 0;
+  int64_t converted_bytes = 0;
+};
+
+std::string ToString(const Explanation& explanation);
+// {"nodes": [{"name", "text", "chosen", "candidates": [{"backend", …}]} or {"name", "from", "to",
+// "bytes", "ns"}, …]}
+std::string ToJson(const Explanation& explanation);
+
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/impl/explanation.ipp"
+#endif
+
+#endif  // OPKIT_GRAPH_EXPLANATION_HPP_

@@ -1,0 +1,114 @@
+// The text and the JSON of an explanation.
+#ifndef OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
+#define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
+
+#include "opkit/base/index.hpp"
+#include "opkit/base/strings.hpp"
+#include "opkit/graph/explanation.hpp"
+#include "opkit/profile/json_text.hpp"
+#include "opkit/profile/text_columns.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::string EstimateOf(const Explanation::Candidate& one) {
+  std::string text;
+  if (!one.layouts.empty()) text += StrCat(", ", one.layouts);
+  if (one.cost_ns >= 0) text += StrCat(", about ", Microseconds(one.cost_ns), " us");
+  if (one.conversion_ns > 0)
+    text += StrCat(", ", Microseconds(one.conversion_ns), " us of conversions before it");
+  return text;
+}
+
+class JsonObject {
+ public:
+  explicit JsonObject(std::string& out) : out_(out) { out_ += '{'; }
+  JsonObject(const JsonObject&) = delete;
+  JsonObject& operator=(const JsonObject&) = delete;
+  ~JsonObject() { out_ += '}'; }
+  std::string& Member(std::string_view name) {
+    if (out_.back() != '{') out_ += ", ";
+    AppendJsonString(out_, name);
+    return out_ += ": ";
+  }
+  void Text(std::string_view name, std::string_view value) {
+    AppendJsonString(Member(name), value);
+  }
+  template <class Number>
+  void Value(std::string_view name, Number value) {
+    Member(name) += StrCat(value);
+  }
+
+ private:
+  std::string& out_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const Explanation& explanation) {
+  using detail::Index;
+  std::string text;
+  int step = 0;
+  for (const Explanation::Node& node : explanation.nodes) {
+    text += StrCat(step++, " ", node.text, ": ");
+    if (node.is_converter()) {
+      text += StrCat(node.from, " -> ", node.to, ", ", node.bytes, " bytes, about ",
+                     detail::Microseconds(node.ns), " us\n");
+      continue;
+    }
+    const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
+    text += StrCat(chosen.backend, detail::EstimateOf(chosen), "\n");
+    for (const Explanation::Candidate& one : node.candidates) {
+      if (&one == &chosen) continue;
+      const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
+      text += StrCat(next ? "    then " : "    not ", one.backend, detail::EstimateOf(one), ": ",
+                     one.why_not, "\n");
+    }
+  }
+  return text + StrCat(explanation.converters, " conversions between layouts, ",
+                       explanation.converted_bytes, " bytes\n");
+}
+
+OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
+  std::string out;
+  {
+    detail::JsonObject all(out);
+    all.Member("nodes") += '[';
+    for (const Explanation::Node& node : explanation.nodes) {
+      if (&node != explanation.nodes.data()) out += ",\n";
+      detail::JsonObject object(out);
+      object.Text("name", node.name);
+      object.Text("text", node.text);
+      if (node.is_converter()) {
+        object.Text("from", node.from);
+        object.Text("to", node.to);
+        object.Value("bytes", node.bytes);
+        object.Value("ns", node.ns);
+        continue;
+      }
+      object.Value("chosen", node.chosen);
+      object.Value("runner_up", node.runner_up);
+      object.Member("candidates") += '[';
+      for (const Explanation::Candidate& one : node.candidates) {
+        if (&one != node.candidates.data()) out += ", ";
+        detail::JsonObject candidate(out);
+        candidate.Text("backend", one.backend);
+        candidate.Text("place", one.place);
+        candidate.Value("config", one.config);
+        candidate.Text("layouts", one.layouts);
+        candidate.Value("cost_ns", one.cost_ns);
+        candidate.Value("conversion_ns", one.conversion_ns);
+        candidate.Text("why_not", one.why_not);
+      }
+      out += ']';
+    }
+    out += ']';
+    all.Value("converters", explanation.converters);
+    all.Value("converted_bytes", explanation.converted_bytes);
+  }
+  return out;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_

@@ -1,0 +1,80 @@
+// The text of a selection.
+#ifndef OPKIT_GRAPH_IMPL_SELECTION_IPP_
+#define OPKIT_GRAPH_IMPL_SELECTION_IPP_
+
+#include <algorithm>
+#include <charconv>
+
+#include "opkit/base/error.hpp"
+#include "opkit/base/strings.hpp"
+#include "opkit/graph/selection.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void AppendField(std::string& text, std::string_view field, char end) {
+  for (const char c : field) {
+    if (c == '\\' || c == '\t' || c == '\n') text += '\\';
+    text += c == '\t' ? 't' : c == '\n' ? 'n' : c;
+  }
+  text += end;
+}
+// The field that begins at `at`, which moves behind the character that ends it.
+inline std::string TakeField(std::string_view line, size_t& at) {
+  std::string field;
+  for (; at < line.size() && line[at] != '\t'; ++at) {
+    char c = line[at];
+    if (c == '\\' && at + 1 < line.size()) {
+      c = line[++at];
+      c = c == 't' ? '\t' : c == 'n' ? '\n' : c;
+    }
+    field += c;
+  }
+  ++at;
+  return field;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE const SelectedKernel* Selection::Find(std::string_view node) const {
+  const auto found = std::ranges::find(nodes, node, &SelectedKernel::node);
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+OPKIT_INLINE std::string ToString(const Selection& selection) {
+  std::string text;
+  for (const SelectedKernel& one : selection.nodes) {
+    detail::AppendField(text, one.node, '\t');
+    detail::AppendField(text, one.op, '\t');
+    detail::AppendField(text, one.backend, '\t');
+    detail::AppendField(text, StrCat(one.config), '\n');
+  }
+  return text;
+}
+
+OPKIT_INLINE Selection ParseSelection(std::string_view text) {
+  Selection selection;
+  for (int number = 1; !text.empty(); ++number) {
+    const size_t end = (std::min)(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix((std::min)(end + 1, text.size()));
+    SelectedKernel& one = selection.nodes.emplace_back();
+    size_t at = 0;
+    one.node = detail::TakeField(line, at);
+    one.op = detail::TakeField(line, at);
+    one.backend = detail::TakeField(line, at);
+    const std::string_view config = line.substr((std::min)(at, line.size()));
+    const auto [rest, error] =
+        std::from_chars(config.data(), config.data() + config.size(), one.config);
+    if (error != std::errc() || rest != config.data() + config.size() || one.config < -1 ||
+        one.node.empty() || one.backend.empty())
+      Throw(ErrorCode::kInvalidArgument, "line ", number, " of a selection is '", line,
+            "'; expected node, operator, backend and the number of a configuration, with tabs "
+            "between them");
+  }
+  return selection;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_SELECTION_IPP_

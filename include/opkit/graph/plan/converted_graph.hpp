@@ -1,0 +1,48 @@
+// ConvertedGraph: the graph of a plan with the converters between the layouts of its kernels, once
+// for each value and layout. The nodes of the plan's graph keep their indices; converters come
+// behind them. Values that leave or enter the graph keep their names and are in the standard layout.
+#ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
+#define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
+
+#include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/plan/types.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ConvertedGraph {
+ public:
+  // Whether a node reads a value in another layout than it is made in, or the graph returns one
+  // that is not in the standard layout.
+  static bool IsNeeded(const GraphView& view, const GraphTypes& types,
+                       const std::vector<NodeChoice>& choices);
+
+  // `types` has the layouts that the choices give the values of `view`. Constants that are read in
+  // other layouts are converted here. `choices` grows by those of the converters. Errors: as
+  // ConvertLayout.
+  ConvertedGraph(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices);
+
+  const GraphView& view() const { return view_; }
+  const GraphTypes& types() const { return types_; }
+  // The value here, by its number in the plan's view, as the plan's graph has it: in the standard
+  // layout where a node outside the converters, or the caller, reads it so.
+  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+
+ private:
+  struct Builder;
+  explicit ConvertedGraph(Builder&& builder);
+
+  Graph graph_;
+  GraphView view_;
+  GraphTypes types_;
+  std::vector<int> value_of_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/plan/impl/converted_graph.ipp"
+#endif
+
+#endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_

@@ -1,0 +1,80 @@
+// The explanation of a selection, node by node.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
+
+#include "opkit/graph/plan/explain_selection.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// "NHWC, standard -> NHWC"; empty where all are the standard layout.
+inline std::string LayoutsText(const KernelConfig& config) {
+  if (IsStandard(config)) return {};
+  std::string text;
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
+    text += layouts == &config.input_layouts ? "" : " -> ";
+    if (layouts->empty()) text += "standard";
+    for (size_t i = 0; i < layouts->size(); ++i)
+      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
+  }
+  return text;
+}
+
+inline void ExplainConverter(const Specialization& found, int node, Explanation::Node& out) {
+  const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
+  const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
+  const Shape shape = from.shape.ToShape();
+  out.from = ToString(from.layout);
+  out.to = ToString(to.layout);
+  out.bytes = LayoutBytes(from.layout, shape, from.dtype) + LayoutBytes(to.layout, shape, to.dtype);
+  out.ns = FindLayoutPath(from.layout, to.layout, shape, from.dtype).cost_ns;
+}
+
+inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
+  const NodeChoice& choice = found.choice(node);
+  const NodeRating rating = found.selector().Rate(node);
+  for (size_t i = 0; i < rating.candidates.size(); ++i) {
+    const NodeRating::Rated& rated = rating.candidates[i];
+    const KernelCandidate& candidate = rated.candidate;
+    Explanation::Candidate& one = out.candidates.emplace_back();
+    one.backend = candidate.backend;
+    one.place = candidate.kernel ? candidate.kernel->Place() : "";
+    one.config = candidate.number;
+    one.layouts = LayoutsText(candidate.config);
+    one.cost_ns = candidate.config.cost_ns;
+    one.conversion_ns = rated.conversion_ns;
+    one.why_not = rating.WhyNot(static_cast<int>(i));
+    const int place = static_cast<int>(i);
+    if (candidate.kernel == choice.kernel && candidate.number == choice.config_number) {
+      out.chosen = place;
+      one.why_not.clear();
+    } else if (candidate.dropped.empty() && out.runner_up < 0) {
+      out.runner_up = place;
+    }
+  }
+}
+
+OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
+  const RegistryUse use;
+  Explanation explanation;
+  for (int step = 0; step < found.schedule().size(); ++step) {
+    const int node = found.schedule().original_of(step);
+    const OperatorDef& def = found.view().graph().node(node);
+    Explanation::Node& out = explanation.nodes.emplace_back();
+    out.name = SelectionName(def);
+    out.text = ToString(def);
+    if (node < found.plan_view().num_nodes()) {
+      ExplainNode(found, node, out);
+      continue;
+    }
+    ExplainConverter(found, node, out);
+    ++explanation.converters;
+    explanation.converted_bytes += out.bytes;
+  }
+  return explanation;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_

@@ -1,0 +1,177 @@
+// How candidates are rated and one is chosen.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
+
+#include <algorithm>
+
+#include "opkit/core/layout_registry.hpp"
+#include "opkit/graph/plan/kernel_selector.hpp"
+#include "opkit/profile/text_columns.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
+  for (const std::string& output : def.outputs())
+    if (!output.empty()) return output;
+  return def.name();
+}
+
+OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& types,
+                                            const Options& options)
+    : view_(view), types_(types), options_(options) {
+  if (options_.forced) CheckForced();
+}
+
+// A forced choice that no node would take is not passed over in silence.
+OPKIT_INLINE void KernelSelector::CheckForced() const {
+  std::vector<std::string> names;
+  for (const OperatorDef& def : view_.graph().nodes()) names.push_back(SelectionName(def));
+  for (const SelectedKernel& one : options_.forced->nodes) {
+    const auto found = std::ranges::find(names, one.node);
+    if (found == names.end())
+      Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
+            "', which the graph does not have", SuggestName(one.node, names),
+            "; nodes are known by their first output, after the passes");
+    const OperatorDef& def = view_.graph().node(static_cast<int>(found - names.begin()));
+    if (!one.op.empty() && one.op != def.type())
+      Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
+            one.op, ", but it is ", def);
+  }
+}
+
+OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(const OperatorDef& def) const {
+  const SelectedKernel* const forced =
+      options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
+  if (forced) return OperatorDef(def).Engine(forced->backend, kRequired);
+  if (!options_.strict_backends) return {};
+  CheckBackends(def);
+  return OperatorDef(def).Engine(def.engine(), kRequired);
+}
+
+OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
+  if (!candidate.dropped.empty()) return candidate.dropped;
+  if (const auto refusals = refused_.find(node); refusals != refused_.end())
+    for (const Refusal& one : refusals->second)
+      if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
+  const auto check = [&](std::span<const int> values, const std::vector<Layout>& layouts,
+                         const char* kind) -> std::string {
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const int value = values[i];
+      if (value < 0 || layouts[i].is_standard()) continue;
+      const char* why = nullptr;
+      if (view_.IsRewritten(value)) why = "' is rewritten in place, in the standard layout";
+      if (!types_[value].shape.is_known() || types_[value].dtype == DType::kUndefined)
+        why = "' has a shape that a run alone decides";
+      if (why)
+        return StrCat("it wants ", ToString(layouts[i]), " for ", kind, i, ", but '",
+                      view_.name(value), why);
+    }
+    return {};
+  };
+  std::string why = check(view_.inputs(node), candidate.config.input_layouts, "input ");
+  if (why.empty()) why = check(view_.outputs(node), candidate.config.output_layouts, "output ");
+  return why;
+}
+
+OPKIT_INLINE double KernelSelector::ConversionCost(int node, const KernelConfig& config) const {
+  const auto inputs = view_.inputs(node);
+  double sum = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] < 0 || view_.IsConstant(inputs[i])) continue;  // converted when the plan is built
+    const TensorInfo& info = types_[inputs[i]];
+    const Layout wanted = i < config.input_layouts.size() ? config.input_layouts[i] : Layout();
+    if (info.layout != wanted)
+      sum += FindLayoutPath(info.layout, wanted, info.shape.ToShape(), info.dtype).cost_ns;
+  }
+  return sum;
+}
+
+OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
+  const Rated& one = candidates[Index(i)];
+  if (!one.candidate.dropped.empty() || best < 0) return one.candidate.dropped;
+  const Rated& chosen = candidates[Index(best)];
+  const auto estimate = [](const Rated& rated) {
+    const auto us = [](double ns) { return StrCat(Microseconds(ns), " us"); };
+    return us(rated.candidate.config.cost_ns) +
+           (rated.conversion_ns > 0 ? StrCat(" and ", us(rated.conversion_ns), " of conversions") : "");
+  };
+  if (one.candidate.config.cost_ns >= 0 && chosen.candidate.config.cost_ns >= 0)
+    return StrCat("estimated at ", estimate(one), ", against ", estimate(chosen));
+  return i < best ? "" : "comes later in the order of backends";
+}
+
+OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
+  NodeRating rating;
+  const OperatorDef& def = view_.graph().node(node);
+  const std::optional<OperatorDef> restricted = Restricted(def);
+  const SelectedKernel* const forced =
+      options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
+  for (KernelCandidate& candidate :
+       KernelCandidates(restricted ? *restricted : def, types_.Of(view_.inputs(node)),
+                        types_.Of(view_.outputs(node)))) {
+    candidate.dropped = WhyNot(node, candidate);
+    if (candidate.dropped.empty() && forced && forced->config >= 0 &&
+        forced->config != candidate.number)
+      candidate.dropped = StrCat("the selection asks for configuration ", forced->config, ", not ",
+                                 candidate.number);
+    const bool can_run = candidate.dropped.empty();
+    const double ns = can_run ? ConversionCost(node, candidate.config) : 0;
+    rating.candidates.push_back({std::move(candidate), ns});
+    if (!can_run) continue;
+    // The order of preference stands, but for two that both estimate their time.
+    const int last = static_cast<int>(rating.candidates.size()) - 1;
+    if (rating.best < 0) {
+      rating.best = last;
+      continue;
+    }
+    const NodeRating::Rated& best = rating.candidates[Index(rating.best)];
+    const double first = best.candidate.config.cost_ns;
+    const double second = rating.candidates.back().candidate.config.cost_ns;
+    if (first >= 0 && second >= 0 && second + ns < first + best.conversion_ns) rating.best = last;
+  }
+  return rating;
+}
+
+OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
+  NodeRating rating = Rate(node);
+  const int count = static_cast<int>(rating.candidates.size());
+  std::string passed_over;
+  for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
+    passed_over += StrCat("\n  backend ", rating.candidates[Index(i)].candidate.backend, ": ",
+                          rating.WhyNot(i));
+  if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
+  KernelCandidate& best = rating.candidates[Index(rating.best)].candidate;
+  choice.kernel = best.kernel;
+  choice.config = std::move(best.config);
+  choice.config_number = best.number;
+  choice.owner = best.kernel->owner;
+  choice.passed_over = std::move(passed_over);
+  const auto outputs = view_.outputs(node);
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (outputs[o] >= 0)
+      types_[outputs[o]].layout = o < choice.config.output_layouts.size()
+                                      ? choice.config.output_layouts[o]
+                                      : Layout();
+}
+
+OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
+  const RegistryUse use;
+  choices.assign(Index(view_.num_nodes()), {});
+  for (const int node : view_.order()) Select(node, choices[Index(node)]);
+}
+
+OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,
+                                                     NodeChoice& choice) {
+  const RegistryUse use;
+  refused_[node].push_back({choice.kernel, choice.config_number, why});
+  const KernelConfig before = std::move(choice.config);
+  Select(node, choice);
+  return choice.config.input_layouts == before.input_layouts &&
+         choice.config.output_layouts == before.output_layouts;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_

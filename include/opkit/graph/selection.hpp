@@ -1,0 +1,43 @@
+// Selection: which kernel runs each node of a graph, in which of its configurations. A plan tells
+// its own; forced on another plan, or on the same graph in another run, it makes that run the same.
+#ifndef OPKIT_GRAPH_SELECTION_HPP_
+#define OPKIT_GRAPH_SELECTION_HPP_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "opkit/config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+struct SelectedKernel {
+  std::string node;      // the name of its first output that is not left out
+  std::string backend;   // "eigen"
+  int config = -1;       // among those that the kernel proposes for the node; -1: any of them
+  std::string op = {};   // empty: any
+};
+
+//   Selection chosen = plan.selection();
+//   WriteFile("model.selection", ToString(chosen));            // … and in another process
+//   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
+struct Selection {
+  std::vector<SelectedKernel> nodes;
+
+  // Null for a node that is left to the order of the backends.
+  const SelectedKernel* Find(std::string_view node) const;
+};
+
+// A line "node TAB op TAB backend TAB config" for each; a backslash, a tab and an end of line in a
+// name are written \\, \t and \n.
+std::string ToString(const Selection& selection);
+// Error (kInvalidArgument) that names the line.
+Selection ParseSelection(std::string_view text);
+
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/impl/selection.ipp"
+#endif
+
+#endif  // OPKIT_GRAPH_SELECTION_HPP_

@@ -1,0 +1,244 @@
+#include "opkit/graph/plan/converted_graph.hpp"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/op/invoke.hpp"
+#include "opkit/profile/profiler.hpp"
+#include "support/check_fails.hpp"
+#include "support/layouts.hpp"
+#include "support/tensors.hpp"
+
+namespace converted_graph_test {
+namespace {
+
+using namespace opkit;
+
+OperatorDef In(const char* a, const char* y, const std::string& from, const std::string& to) {
+  return OperatorDef("InLayouts", {from}, {to}).Arg("a", a).Arg("y", y);
+}
+Graph Begin(std::initializer_list<OperatorDef> nodes, const std::string& output = "Y") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {5});
+  for (const OperatorDef& node : nodes) graph.AddNode(node);
+  graph.AddOutput(output);
+  return graph;
+}
+// What runs, in its order: "standard to A of X" for a converter, the first output for others.
+std::vector<std::string> StepsOf(const Plan& plan) {
+  const auto found = plan.state()->GetLatest();
+  std::vector<std::string> steps;
+  for (int step = 0; step < found->schedule().size(); ++step) {
+    const OperatorDef& node = found->view().graph().node(found->schedule().original_of(step));
+    steps.push_back(node.name().empty() ? node.outputs()[0] : node.name());
+  }
+  return steps;
+}
+using Steps = std::vector<std::string>;
+
+const Tensor kX = Tensor::From<float>({5}, {1, 2, 3, 4, 5});
+
+Floats Run(const Plan& plan) {
+  Executor executor(plan);
+  executor.Run({{"X", kX}});
+  return executor.Run({{"X", kX}}).at("Y").ToVector<float>();  // into the same memory
+}
+
+}  // namespace
+
+TEST_CASE("Input -> Op1 (A) -> Op2 (B) -> Op3 (B) -> Output gets a converter at each border") {
+  const Graph graph = Begin({In("A", "A", "X", "P"), In("B", "B", "P", "Q"), In("B", "B", "Q", "Y")});
+  const Plan through_standard = Compile(graph, {.threads = 1});
+  CHECK(StepsOf(through_standard) == Steps{"standard to A of X", "P", "A to standard of P",
+                                           "standard to B of P", "Q", "Y@B", "B to standard of Y"});
+  CHECK(Run(through_standard) == Floats{8, 16, 24, 32, 40});
+  CHECK(through_standard.type("P").layout == test_layouts::Named("A"));
+  CHECK(through_standard.type("Y").layout.is_standard());
+  CHECK(Contains(through_standard.Describe(), "ConvertLayout 'standard to A of X'"));
+
+  RegisterLayoutConverter(test_layouts::LayoutA(), test_layouts::LayoutB(),
+                          &test_layouts::Move<test_layouts::FromTheEnd, test_layouts::WithGaps>);
+  const Plan directly = Compile(graph, {.threads = 1});
+  CHECK(StepsOf(directly) ==
+        Steps{"standard to A of X", "P", "A to B of P", "Q", "Y@B", "B to standard of Y"});
+  CHECK(Run(directly) == Floats{8, 16, 24, 32, 40});
+}
+
+TEST_CASE("where all layouts are equal there is no converter") {
+  const Plan plan = Compile(Begin({In("standard", "standard", "X", "P"), In("standard", "standard", "P", "Y")}));
+  CHECK(StepsOf(plan) == Steps{"P", "Y"});
+  CHECK(&plan.state()->GetLatest()->view() == &plan.view());
+}
+
+TEST_CASE("a value that is read in two layouts is converted once to each") {
+  Graph graph = Begin({In("A", "standard", "X", "P"), In("A", "standard", "X", "Q"),
+                       In("B", "standard", "X", "R"), In("standard", "standard", "X", "S")},
+                      "P");
+  for (const char* output : {"Q", "R", "S"}) graph.AddOutput(output);
+  const Plan plan = Compile(graph, {.threads = 1, .deterministic = true});
+  const Steps steps = StepsOf(plan);
+  CHECK(std::ranges::count(steps, "standard to A of X") == 1);
+  CHECK(std::ranges::count(steps, "standard to B of X") == 1);
+  CHECK(steps.size() == 6);
+  Executor executor(plan);
+  const NamedTensors out = executor.Run({{"X", kX}});
+  for (const char* output : {"P", "Q", "R", "S"})
+    CHECK(out.at(output).ToVector<float>() == Floats{2, 4, 6, 8, 10});
+}
+
+TEST_CASE("a constant is converted when the plan is built, and one that is returned stays") {
+  Graph graph = Begin({OperatorDef("InLayouts", {"X", "W"}, {"Y"}).Arg("b", "A")});
+  graph.AddConstant("W", Tensor::From<float>({5}, {10, 20, 30, 40, 50}));
+  graph.AddOutput("W");
+  const Plan plan = Compile(graph);
+  CHECK(StepsOf(plan) == Steps{"Y"});
+  CHECK(Run(plan) == Floats{12, 24, 36, 48, 60});
+  Executor executor(plan);
+  CHECK(executor.Run({{"X", kX}}).at("W").ToVector<float>() == Floats{10, 20, 30, 40, 50});
+}
+
+TEST_CASE("a light operator takes the layout that it is given, so that a chain converts twice") {
+  const auto follows = [](const std::string& from, const std::string& to) {
+    return OperatorDef("InLayouts", {from}, {to}).Arg("follows", true);
+  };
+  const Plan plan = Compile(Begin({In("A", "A", "X", "P"), follows("P", "Q"), In("A", "A", "Q", "R"),
+                                   follows("R", "S"), In("A", "A", "S", "Y")}));
+  CHECK(StepsOf(plan) ==
+        Steps{"standard to A of X", "P", "Q", "R", "S", "Y@A", "A to standard of Y"});
+  CHECK(Run(plan) == Floats{32, 64, 96, 128, 160});
+}
+
+TEST_CASE("an output keeps its name and the standard layout for callers, bound or not") {
+  const Plan plan = Compile(Begin({In("A", "B", "X", "Y"), In("B", "standard", "Y", "Z")}));
+  Executor executor(plan);
+  Tensor bound = Tensor::From<float>({5}, {0, 0, 0, 0, 0});
+  executor.Bind("Y", bound);
+  executor.Run({{"X", kX}});
+  CHECK(bound.ToVector<float>() == Floats{2, 4, 6, 8, 10});
+  CHECK(bound.layout().is_standard());
+}
+
+TEST_CASE("memory is planned for layouts: the bytes that they take, in place where the kernel may") {
+  const auto arena = [](const char* layout, bool inplace) {
+    const auto node = [&](const char* from, const char* to) {
+      return In(layout, layout, from, to).Arg("inplace", inplace);
+    };
+    Graph graph;
+    graph.AddInput("X", DType::kFloat32, {1000});
+    graph.AddNode(node("X", "P"));
+    graph.AddNode(node("P", "Q"));
+    graph.AddNode(node("Q", "Y"));
+    graph.AddOutput("Y");
+    return Compile(graph, {.threads = 1, .verify_memory = true}).memory();
+  };
+  CHECK(arena("standard", false).arena_bytes == 2 * 4032);
+  CHECK(arena("standard", true).arena_bytes == 4032);
+  // X, P, Q and Y in the layout: two at a time, of twice the bytes.
+  CHECK(arena("B", false).arena_bytes == 2 * 8000);
+  CHECK(arena("B", true).arena_bytes == 8000);
+  CHECK(arena("B", true).inplace_values == 3);
+}
+
+TEST_CASE("layouts of values that are rewritten, or whose shape a run decides, are passed over") {
+  Graph rewritten = Begin({In("A", "standard", "X", "Y"), In("standard", "standard", "X", "X")});
+  const Plan plan = Compile(rewritten);
+  CHECK(Contains(plan.choice(0).passed_over,
+                 "it wants A for input 0, but 'X' is rewritten in place, in the standard layout"));
+  CHECK(plan.choice(0).kernel->backend == "reference");
+}
+
+TEST_CASE("Invoke converts what a kernel takes and makes, and what it is given") {
+  const Arguments in_b{{"a", "B"}, {"y", "A"}};
+  CHECK(Invoke("InLayouts", {kX}, in_b)[0].ToVector<float>() == Floats{2, 4, 6, 8, 10});
+  const Tensor given = ConvertLayout(kX, test_layouts::Named("A"));
+  CHECK(Invoke("InLayouts", {given}, in_b)[0].ToVector<float>() == Floats{2, 4, 6, 8, 10});
+  CHECK(Invoke("InLayouts", {given}, {}, {.engine = "reference"})[0].ToVector<float>() ==
+        Floats{2, 4, 6, 8, 10});
+  // Into the caller's memory.
+  ResolvedOperator op("InLayouts", 1, in_b);
+  std::vector<Tensor> outputs{Tensor::From<float>({5}, {0, 0, 0, 0, 0})};
+  const Tensor same = outputs[0];
+  op.Run(std::vector<Tensor>{kX}, outputs);
+  CHECK(same.ToVector<float>() == Floats{2, 4, 6, 8, 10});
+  CHECK(outputs[0].raw_data() == same.raw_data());
+}
+
+TEST_CASE("an operator that is handed another layout than its kernel takes says so") {
+  Workspace ws;
+  *ws.CreateTensor("X") = ConvertLayout(kX, test_layouts::Named("A"));
+  const auto op = CreateOperator(OperatorDef("InLayouts", {"X"}, {"Y"}), &ws);
+  CheckFails([&] { op->Run(); }, "is float32[5] on cpu in A, but its kernel takes standard");
+}
+
+TEST_CASE("a node of the program's own says in which layout its output is") {
+  Graph graph = Begin({OperatorDef("ConvertLayout", {"X"}, {"P"}).Arg("layout", "A"),
+                       In("A", "standard", "P", "Y")});
+  const Plan plan = Compile(graph);
+  CHECK(StepsOf(plan) == Steps{"P", "Y"});
+  CHECK(plan.type("P").layout == test_layouts::Named("A"));
+  CHECK(Run(plan) == Floats{2, 4, 6, 8, 10});
+  CheckFails([&] {
+    Compile(Begin({OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NCHX")}));
+  }, "there is no layout 'NCHX'");
+}
+
+TEST_CASE("converters are spans of their own in a profile") {
+  Executor executor(Compile(Begin({In("A", "standard", "X", "Y")}), {.threads = 1}));
+  Profiler::Start();
+  executor.Run({{"X", kX}});
+  Profiler::Stop();
+  int converters = 0;
+  for (const ProfileSpan& span : Profiler::Read().spans)
+    converters += span.kind == InvocationKind::kConverter &&
+                  InternedName(span.node) == "standard to A of X";
+  CHECK(converters == 1);
+}
+
+TEST_CASE("random graphs with random layouts give what they give in the standard layout, bit by bit") {
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    const char* const layouts[] = {"standard", "A", "B"};
+    Graph graph;
+    graph.AddInput("X", DType::kFloat32, {7});
+    std::vector<Floats> constants;
+    std::vector<std::string> values{"X"};
+    for (int i = 0; i < 2; ++i) {
+      Floats numbers(7);
+      for (float& number : numbers) number = static_cast<float>(pick(100));
+      graph.AddConstant(StrCat("W", i), Tensor::From<float>({7}, numbers));
+      values.push_back(StrCat("W", i));
+    }
+    for (int i = 0; i < 12; ++i) {
+      OperatorDef node("InLayouts");
+      node.Input(values[static_cast<size_t>(pick(static_cast<int>(values.size())))]);
+      if (pick(2)) node.Input(values[static_cast<size_t>(pick(static_cast<int>(values.size())))]);
+      node.Output(StrCat("V", i)).Arg("inplace", pick(2) == 1);
+      if (pick(3) == 0) node.Arg("follows", true);
+      for (const char* value : {"a", "b", "y"}) node.Arg(value, layouts[pick(3)]);
+      graph.AddNode(node);
+      values.push_back(StrCat("V", i));
+      if (pick(4) == 0) graph.AddOutput(StrCat("V", i));
+    }
+    if (!graph.IsOutput("V11")) graph.AddOutput("V11");
+    Graph plain = graph;
+    for (int i = 0; i < plain.num_nodes(); ++i)
+      plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
+    const Tensor x = Tensor::From<float>({7}, {3, 1, 4, 1, 5, 9, 2});
+    for (const int threads : {1, 2}) {
+      Executor with(Compile(graph, {.threads = threads, .verify_memory = true}));
+      Executor without(Compile(plain, {.threads = 1}));
+      for (int run = 0; run < 2; ++run) {
+        const NamedTensors found = with.Run({{"X", x}}), expected = without.Run({{"X", x}});
+        for (const std::string& output : graph.outputs())
+          CHECK(found.at(output).ToVector<float>() == expected.at(output).ToVector<float>());
+      }
+    }
+  }
+}
+
+}  // namespace converted_graph_test

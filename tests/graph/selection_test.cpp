@@ -1,0 +1,153 @@
+#include "opkit/graph/selection.hpp"
+
+#include <doctest/doctest.h>
+
+#include "opkit/graph/executor.hpp"
+#include "support/check_fails.hpp"
+#include "support/layouts.hpp"
+#include "support/tensors.hpp"
+
+namespace selection_test {
+namespace {
+
+using namespace opkit;
+
+Graph TwoNodes() {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {4});
+  graph.AddNode(OperatorDef("InLayouts", {"X"}, {"P"}).Arg("y", "A"));
+  graph.AddNode(OperatorDef("InLayouts", {"P"}, {"Y"}).Arg("a", "A"));
+  graph.AddOutput("Y");
+  return graph;
+}
+Plan Forced(const std::vector<SelectedKernel>& nodes) {
+  PlanOptions options;
+  options.selection.nodes = nodes;
+  return Compile(TwoNodes(), options);
+}
+
+// Two kernels that estimate their time, each with two configurations.
+template <int kCost, bool kRefuses = false>
+class CostOp final : public Operator<CPUContext> {
+ public:
+  CostOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config) {
+    if (kRefuses) throw UnsupportedOperatorFeature("it refuses when it is made");
+  }
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    std::vector<KernelConfig> configs(2);
+    configs[0].cost_ns = kCost;
+    configs[0].input_layouts = configs[0].output_layouts = {test_layouts::Named("A")};
+    configs[1].cost_ns = kCost + query.def.args().Get<int>("slower", 0);
+    return configs;
+  }
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    ConvertLayoutTo(x, *y);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(Costs).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().Arg<int>("slower", "", 0);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Costs, heavy, CostOp<5000>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Costs, light, CostOp<3000>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Costs, picky, CostOp<100, true>);
+OPKIT_REGISTER_BACKEND_RANK("heavy", 60);
+OPKIT_REGISTER_BACKEND_RANK("light", 50);
+OPKIT_REGISTER_BACKEND_RANK("picky", 55);
+
+Plan CompileCosts(int slower) {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {4});
+  graph.AddNode(OperatorDef("Costs", {"X"}, {"Y"}).Arg("slower", slower));
+  graph.AddOutput("Y");
+  return Compile(graph);
+}
+
+}  // namespace
+
+TEST_CASE("a plan tells its selection, whose text gives it back") {
+  const Selection selection = Compile(TwoNodes()).selection();
+  REQUIRE(selection.nodes.size() == 2);
+  CHECK(selection.nodes[0].node == "P");
+  CHECK(selection.nodes[0].backend == "layouts");
+  CHECK(selection.nodes[0].config == 0);
+  CHECK(selection.nodes[0].op == "InLayouts");
+  CHECK(ToString(selection) == "P\tInLayouts\tlayouts\t0\nY\tInLayouts\tlayouts\t0\n");
+  CHECK(ToString(ParseSelection(ToString(selection))) == ToString(selection));
+  const Selection odd{{{"a\tb\\\nc", "one", -1, "O p"}}};
+  CHECK(ParseSelection(ToString(odd)).nodes[0].node == "a\tb\\\nc");
+  CHECK(ParseSelection("").nodes.empty());
+}
+
+TEST_CASE("a text that is no selection is refused with its line") {
+  for (const char* text : {"P\tInLayouts\tlayouts\t0\nnonsense", "P\tA\tb\tx", "P\tA\tb\t-2",
+                           "P\tA\tb\t1 ", "\tA\tb\t1", "P\tA\t\t1", "P\tA\tb", "\n"})
+    CheckFails([&] { ParseSelection(text); }, "of a selection is '");
+  CheckFails([] { ParseSelection("P\tA\tb\t0\nQ"); }, "line 2 of a selection is 'Q'");
+}
+
+TEST_CASE("forced kernels run, and a run is the same in another plan") {
+  const Plan plan = Forced({{"P", "reference"}});
+  CHECK(plan.choice(0).kernel->backend == "reference");
+  CHECK(plan.choice(1).kernel->backend == "layouts");
+  Executor executor(plan);
+  CHECK(executor.Run({{"X", Tensor::From<float>({4}, {1, 2, 3, 4})}}).at("Y").ToVector<float>() ==
+        Floats{4, 8, 12, 16});
+  const Plan again = Forced(plan.selection().nodes);
+  CHECK(ToString(again.selection()) == ToString(plan.selection()));
+}
+
+TEST_CASE("what cannot be forced is an Error that says why") {
+  CheckFails([] { Forced({{"Q", "reference"}}); },
+             "a kernel for node 'Q', which the graph does not have");
+  CheckFails([] { Forced({{"P", "reference", 0, "Add"}}); }, "says that node 'P' is Add, but it is");
+  CheckFails([] { Forced({{"P", "refrence"}}); }, "did you mean 'reference'");
+  CheckFails([] { Forced({{"P", "layouts", 3}}); },
+             "the selection asks for configuration 3, not 0");
+}
+
+TEST_CASE("of kernels that estimate their time the shortest is taken, conversions included") {
+  // In A, 100 ns and some 400 ns of conversions, but refused by its constructor; then 3000.
+  const Plan cheap_conversion = CompileCosts(5000);
+  CHECK(cheap_conversion.choice(0).kernel->backend == "light");
+  CHECK(cheap_conversion.choice(0).config_number == 0);
+  const Plan none_needed = CompileCosts(0);
+  CHECK(none_needed.choice(0).kernel->backend == "light");
+  CHECK(none_needed.choice(0).config_number == 1);
+  CHECK(Contains(none_needed.choice(0).passed_over,
+                 "backend heavy: estimated at 5.000 us"));
+  CHECK(Contains(none_needed.choice(0).passed_over, "backend picky: it refuses when it is made"));
+}
+
+TEST_CASE("an explanation has every candidate with what became of it, and the conversions") {
+  const Explanation explanation = CompileCosts(5000).Explain();
+  REQUIRE(explanation.nodes.size() == 3);
+  CHECK(explanation.converters == 2);
+  CHECK(explanation.converted_bytes == 2 * 2 * 16);
+  const Explanation::Node& before = explanation.nodes[0];
+  CHECK(before.is_converter());
+  CHECK(before.from == "standard");
+  CHECK(before.to == "A");
+  CHECK(before.bytes == 32);
+  CHECK(before.ns > 0);
+  const Explanation::Node& node = explanation.nodes[1];
+  REQUIRE(node.candidates.size() == 6);
+  CHECK(node.candidates[static_cast<size_t>(node.chosen)].backend == "light");
+  CHECK(node.candidates[static_cast<size_t>(node.chosen)].layouts == "A -> A");
+  CHECK(node.candidates[static_cast<size_t>(node.runner_up)].backend == "heavy");
+  CHECK(node.candidates[0].cost_ns == 5000);
+  CHECK(node.candidates[0].conversion_ns > 0);
+  CHECK(node.candidates[0].why_not.starts_with("estimated at 5.000 us and "));
+  const std::string text = ToString(explanation);
+  CHECK(Contains(text, "1 Costs (X@A) -> (Y@A): light, A -> A, about 3.000 us"));
+  CHECK(Contains(text, "    then heavy, A -> A, about 5.000 us"));
+  CHECK(Contains(text, "    not picky, A -> A, about 0.100 us: it refuses when it is made"));
+  CHECK(Contains(text, "2 conversions between layouts, 64 bytes"));
+  const std::string json = ToJson(explanation);
+  CHECK(json.starts_with("{\"nodes\": [{\"name\": \""));
+  CHECK(Contains(json, "\"from\": \"standard\", \"to\": \"A\", \"bytes\": 32"));
+  CHECK(json.ends_with("\"converters\": 2, \"converted_bytes\": 64}"));
+}
+
+}  // namespace selection_test
