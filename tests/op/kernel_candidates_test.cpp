@@ -153,6 +153,40 @@ TEST_CASE("backends that nobody asks for come by rank, one without a rank after 
   CHECK(opkit::detail::KernelOrder(node).front()->backend == "reference");
 }
 
+OPERATOR_SCHEMA(HasAbsent).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR_WITH_ENGINE(HasAbsent, ABSENT, PlainOp);
+REGISTER_CPU_OPERATOR(HasAbsent, PlainOp);
+OPERATOR_SCHEMA(OnlyAbsent).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR_WITH_ENGINE(OnlyAbsent, ABSENT, PlainOp);
+OPKIT_REGISTER_BACKEND_RANK("ABSENT", 900);
+int asked = 0;
+OPKIT_REGISTER_BACKEND_AVAILABILITY("ABSENT",
+                                    []() -> std::string { return ++asked, "its card is not here"; });
+
+TEST_CASE("a backend that is not available is dropped with its reason, which is asked for once") {
+  const auto all = Candidates(OperatorDef("HasAbsent", {"x"}, {"y"}));
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].backend == "ABSENT");
+  CHECK(all[0].dropped == "its card is not here");
+  CHECK(all[1].dropped.empty());
+  NodeBench bench;
+  CHECK(CreateOperator(OperatorDef("HasAbsent", {"x"}, {"y"}), &bench.ws)->Run());
+  for (const char* engine : {"", "ABSENT"}) {
+    const opkit::Error error = ErrorOf([&] {
+      CreateOperator(OperatorDef("OnlyAbsent", {"x"}, {"y"}).Engine(engine), &bench.ws);
+    });
+    CHECK(error.code() == ErrorCode::kUnsupported);
+    CHECK(Contains(error.message(), "\n  backend ABSENT: its card is not here"));
+  }
+  CHECK(asked == 1);
+  const auto backends = OpRegistry::Global().Backends();
+  const auto absent = std::ranges::find(backends, "ABSENT", &opkit::BackendInfo::name);
+  REQUIRE(absent != backends.end());
+  CHECK(absent->kernels == 2);
+  CHECK(absent->rank == 900);
+  CHECK(absent->why_unavailable == "its card is not here");
+}
+
 TEST_CASE("a configuration of another layout is passed over, and the reason is told") {
   NodeBench bench;
   const TensorInfo info(DType::kFloat32, Shape{4});

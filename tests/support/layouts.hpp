@@ -46,8 +46,8 @@ inline LayoutId LayoutB() {
   return id;
 }
 inline PlaceOf PlaceIn(const Layout& layout) {
-  if (layout.is_standard()) return &InOrder;
-  return layout.id == LayoutA() ? &FromTheEnd : &WithGaps;
+  if (layout.id == LayoutA()) return &FromTheEnd;
+  return layout.id == LayoutB() ? &WithGaps : &InOrder;
 }
 inline Layout Named(const std::string& name) {
   LayoutA(), LayoutB();

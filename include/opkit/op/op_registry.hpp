@@ -23,6 +23,14 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
 using EnginePref = BackendPreference;                // Caffe2's spelling
 
+// A provider of kernels, as the program and this machine have it.
+struct BackendInfo {
+  std::string name;
+  int rank = 0;
+  int kernels = 0;
+  std::string why_unavailable;  // empty: its kernels can run here
+};
+
 // Thread-safe. The schemas and kernels that it returns stay valid until their library is unloaded.
 class OpRegistry {
  public:
@@ -84,6 +92,13 @@ class OpRegistry {
   void SetBackendRank(std::string_view backend, int rank);
   int BackendRank(std::string_view backend) const;
   static constexpr int kUnranked = -1;
+  // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
+  // first node that one of its kernels might run. Those of an absent backend are dropped with that
+  // reason.
+  void SetBackendAvailability(std::string_view backend, std::string (*why_not)());
+  std::string WhyUnavailable(std::string_view backend) const;
+  // The backends that have kernels in this program, by name.
+  std::vector<BackendInfo> Backends() const;
 
   // Sets the backends tried for every operator of a device, or for one operator before those. A
   // backend without a kernel is passed over; an empty list clears. Errors: kNotFound for an

@@ -56,6 +56,8 @@ OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const
                                         RegistrationPriority priority, const char* file, int line,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
+                                                   std::string (*why_not)()) noexcept;
 
 template <class Op>
 OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
@@ -125,6 +127,12 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
+// Why the backend cannot run on this machine, by a function that returns "" where it can:
+//   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
+#define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
+      ::opkit::detail::RegisterBackendAvailability(backend, __VA_ARGS__)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \

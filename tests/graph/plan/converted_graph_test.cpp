@@ -100,6 +100,29 @@ TEST_CASE("a constant is converted when the plan is built, and one that is retur
   CHECK(executor.Run({{"X", kX}}).at("W").ToVector<float>() == Floats{10, 20, 30, 40, 50});
 }
 
+TEST_CASE("the shapes and executors of a plan share its converted constants") {
+  static int conversions = 0;
+  RegisterLayout({.name = "Counted",
+                  .to_standard = &test_layouts::Move<test_layouts::InOrder, test_layouts::InOrder>,
+                  .from_standard = [](const Tensor& from, Tensor& to) {
+                    ++conversions;
+                    test_layouts::Move<test_layouts::InOrder, test_layouts::InOrder>(from, to);
+                  }});
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {Sym("N")});
+  graph.AddConstant("W", Tensor::From<float>({5}, {10, 20, 30, 40, 50}));
+  graph.AddNode(OperatorDef("InLayouts", {"X", "W"}, {"Y"}).Arg("b", "Counted"));
+  graph.AddOutput("Y");
+  const Plan plan = Compile(graph);
+  Executor first(plan), second(plan);
+  for (Executor* executor : {&first, &second})
+    for (const int64_t n : {2, 4, 2}) {
+      const Tensor x = Tensor::From<float>({n}, Floats(static_cast<size_t>(n), 1.f));
+      CHECK(executor->Run({{"X", x}}).at("Y").ToVector<float>()[1] == 22);
+    }
+  CHECK(conversions == 1);
+}
+
 TEST_CASE("a light operator takes the layout that it is given, so that a chain converts twice") {
   const auto follows = [](const std::string& from, const std::string& to) {
     return OperatorDef("InLayouts", {from}, {to}).Arg("follows", true);

@@ -284,14 +284,21 @@ class Executor::Impl {
   }
   // Makes the bound plan for these inputs the current one.
   void Select(const std::vector<TensorInfo>& infos) {
-    if (current_ && detail::SameTypes(current_->inputs(), infos)) return;
+    if (current_ && detail::SameTypes(current_->inputs(), infos)) return UseArenas(*current_);
     detail::MutexLock lock(current_mutex_);
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
     if (!found) found = made = BindPlan(infos);
-    ReleaseCallerTensors();
+    ReleaseTensors();
+    UseArenas(*found);
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
+  }
+  void UseArenas(detail::BoundPlan& plan) {
+    // Where the arenas grow, the other plans let go of them first.
+    if (plan.NeedsLargerArenas(arenas_))
+      bound_plans_.ForEach([](detail::BoundPlan& other) { other.ReleaseArenas(); });
+    plan.UseArenas(arenas_);
   }
   detail::IntrusivePtr<detail::BoundPlan> BindPlan(const std::vector<TensorInfo>& infos) const {
     std::unique_ptr<detail::BoundNodes> nodes;
@@ -306,12 +313,12 @@ class Executor::Impl {
     return detail::MakeIntrusive<detail::BoundPlan>(std::move(specialization), std::move(nodes),
                                                     state().pool(), replay);
   }
-  // Releases the caller's tensors before switching plans.
-  void ReleaseCallerTensors() {
+  // Releases the caller's tensors and the last results before switching plans.
+  void ReleaseTensors() {
     if (!current_) return;
     for (const Input& input : bindings_.inputs()) TensorOf(input.value) = Tensor();
     for (Output& output : bindings_.outputs())
-      if (output.lent) TakeBack(output);
+      if (Made(output)) TakeBack(output);
   }
 
   // Copies outputs, and inputs that the graph rewrites, to the caller's tensors where an operator
@@ -375,6 +382,7 @@ class Executor::Impl {
   detail::TensorBindings bindings_;
   bool has_outputs_ = false;  // of a run that succeeded
   bool changed_ = true;       // since the blobs were set
+  detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
   detail::Mutex current_mutex_;  // of `current_`, for Cancel

@@ -1,11 +1,12 @@
-// BoundPlan: a specialization with operators, tensors and arenas of its own, which a Replay runs
-// step by step. An executor keeps one for each set of input shapes.
+// BoundPlan: a specialization with operators and tensors of its own, which a Replay runs step by
+// step. An executor keeps one for each set of input shapes; they share its arenas.
 #ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
 #include "opkit/engine/schedule/replay.hpp"
 #include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/plan/shared_arenas.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -20,8 +21,40 @@ class BoundPlan final : public RefCounted {
         nodes_(std::move(nodes)),
         replay_(specialization_->schedule(), Body{this}, options, pool) {
     MakeSteps();
-    AllocateArenas();
     ReportMode();
+  }
+
+  // Puts every planned value and scratch into the executor's arenas, before runs of this plan.
+  // Errors: as AllocateStorage; the plan then has no arenas.
+  void UseArenas(SharedArenas& arenas) {
+    shared_arenas_ = &arenas;
+    const std::vector<ArenaPlan>& planned = specialization_->arenas();
+    if (arenas_.size() == planned.size() && HasLargeEnough(arenas)) return;
+    ReleaseArenas();
+    std::vector<Storage> taken;
+    for (const ArenaPlan& arena : planned) taken.push_back(TakeArena(arena, arenas));
+    arenas_ = std::move(taken);
+    several_arenas_ = arenas_.size() > 1;
+    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
+    for (size_t a = 0; a < arenas_.size(); ++a)
+      if (arenas_[a]) FillArena(planned[a], arenas_[a]);
+  }
+  bool NeedsLargerArenas(const SharedArenas& arenas) const {
+    for (const ArenaPlan& arena : specialization_->arenas())
+      if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
+    return false;
+  }
+  // Lets go of the arenas until the next UseArenas.
+  void ReleaseArenas() {
+    if (arenas_.empty()) return;
+    for (Place& place : places_)
+      if (std::exchange(place.storage, nullptr)) {
+        Tensor* const tensor = place.blob->GetMutable<Tensor>();
+        *tensor = Tensor(tensor->device());
+      }
+    for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
+    arenas_.clear();
+    only_arena_ = nullptr;
   }
 
   const Specialization& specialization() const { return *specialization_; }
@@ -60,7 +93,9 @@ class BoundPlan final : public RefCounted {
     CancelPending();
     while (replay_.pending() > 0) sched_yield();  // waits for completions on their way
     replay_.Drain();
-    AllocateArenas();
+    ReleaseArenas();
+    shared_arenas_->Abandon();
+    UseArenas(*shared_arenas_);
     for (size_t at = 0; at < places_.size(); ++at) {
       Blob& blob = *places_[at].blob;
       if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
@@ -319,18 +354,15 @@ class BoundPlan final : public RefCounted {
       steps_[i].end_wait = static_cast<int>(waits_.size());
     }
   }
-  // Makes new arenas and puts every planned value and scratch in its place.
-  void AllocateArenas() {
-    arenas_.clear();
-    for (const ArenaPlan& arena : specialization_->arenas()) arenas_.push_back(NewArena(arena));
-    several_arenas_ = arenas_.size() > 1;
-    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
-    for (size_t a = 0; a < arenas_.size(); ++a)
-      if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
+  bool HasLargeEnough(SharedArenas& arenas) const {
+    for (size_t a = 0; a < arenas_.size(); ++a) {
+      const ArenaPlan& planned = specialization_->arenas()[a];
+      if (arenas_[a] != TakeArena(planned, arenas)) return false;
+    }
+    return true;
   }
-  Storage NewArena(const ArenaPlan& arena) const {
-    if (arena.plan.arena_bytes == 0) return {};
-    return InContext([&] { return AllocateStorage(arena.device, arena.plan.arena_bytes); },
+  Storage TakeArena(const ArenaPlan& arena, SharedArenas& arenas) const {
+    return InContext([&] { return arenas.Take(arena.device, arena.plan.arena_bytes); },
                      [&] { return specialization_->LargestIn(arena); });
   }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
@@ -365,7 +397,8 @@ class BoundPlan final : public RefCounted {
   std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
   std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
-  std::vector<Storage> arenas_;
+  SharedArenas* shared_arenas_ = nullptr;
+  std::vector<Storage> arenas_;  // of shared_arenas_; none between ReleaseArenas and UseArenas
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
   int decisions_ = 0;

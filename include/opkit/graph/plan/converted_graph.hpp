@@ -10,6 +10,21 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The constants of a plan in other layouts, which its specializations share. Thread-safe.
+class ConvertedConstants {
+ public:
+  // The constant of that number in the plan's view. Errors: as ConvertLayout.
+  Tensor Get(int value, const Tensor& constant, const Layout& layout);
+
+ private:
+  struct Item {
+    int value;
+    Tensor tensor;
+  };
+  Mutex mutex_;
+  std::vector<Item> items_;
+};
+
 class ConvertedGraph {
  public:
   // Whether a node reads a value in another layout than it is made in, or the graph returns one
@@ -20,7 +35,8 @@ class ConvertedGraph {
   // `types` has the layouts that the choices give the values of `view`. Constants that are read in
   // other layouts are converted here. `choices` grows by those of the converters. Errors: as
   // ConvertLayout.
-  ConvertedGraph(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices);
+  ConvertedGraph(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices,
+                 ConvertedConstants& constants);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }

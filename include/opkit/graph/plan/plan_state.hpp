@@ -58,7 +58,8 @@ class PlanState final : public RefCounted {
         view_, std::move(inputs),
         Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
                                 options_.verify_memory, options_.strict_backends,
-                                options_.selection.nodes.empty() ? nullptr : &options_.selection});
+                                options_.selection.nodes.empty() ? nullptr : &options_.selection,
+                                &converted_constants_});
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
@@ -100,6 +101,7 @@ class PlanState final : public RefCounted {
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
   std::unique_ptr<ThreadPool> own_pool_;
+  mutable ConvertedConstants converted_constants_;
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;
 };

@@ -37,6 +37,10 @@ class ShapeCache {
     entries_.insert(entries_.begin(), std::move(entry));
     if (entries_.size() > max_entries_) entries_.pop_back();
   }
+  template <class F>
+  void ForEach(F f) const {
+    for (const IntrusivePtr<Entry>& entry : entries_) f(*entry);
+  }
   // The entry that was found or added last; null before there is one.
   IntrusivePtr<Entry> latest() const {
     return entries_.empty() ? IntrusivePtr<Entry>() : entries_.front();

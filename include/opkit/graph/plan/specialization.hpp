@@ -53,13 +53,14 @@ class Specialization final : public RefCounted {
     MemoryPlanOptions memory;
     bool verify_memory = false;
     bool strict_backends = false;
-    const Selection* selection = nullptr;  // forced; null for none
+    const Selection* selection = nullptr;             // forced; null for none
+    ConvertedConstants* converted_constants = nullptr;  // of the plan
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
       : plan_view_(view), inputs_(std::move(input_infos)), plan_types_(Infer(view, inputs_)),
         selector_(plan_view_, plan_types_, {options.strict_backends, options.selection}) {
-    SelectKernels();
+    SelectKernels(*options.converted_constants);
     SetSchedule(options.in_order);
     AssignStreams();
     PlanArenas(options);
@@ -139,7 +140,7 @@ class Specialization final : public RefCounted {
 
   // Selection, then the converters that it asks for, then the operators; once more where a
   // constructor refuses its node and the next kernel wants other layouts.
-  void SelectKernels() {
+  void SelectKernels(ConvertedConstants& constants) {
     struct OtherLayouts {};
     const auto refused = [&](int node, const std::string& why) {
       if (node >= plan_view_.num_nodes()) throw UnsupportedOperatorFeature(why);
@@ -149,7 +150,7 @@ class Specialization final : public RefCounted {
       selector_.SelectAll(choices_);
       converted_.reset();
       if (ConvertedGraph::IsNeeded(plan_view_, plan_types_, choices_))
-        converted_ = std::make_unique<ConvertedGraph>(plan_view_, plan_types_, choices_);
+        converted_ = std::make_unique<ConvertedGraph>(plan_view_, plan_types_, choices_, constants);
       try {
         spare_ = std::make_unique<BoundNodes>(view(), types(), choices_, refused);
       } catch (const OtherLayouts&) {

@@ -221,6 +221,10 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+      refused += StrCat("\n  backend ", kernel->backend, ": ", why);
+      continue;
+    }
     try {
       if (auto op = CreateWith(*kernel, schema, def, ws, nullptr)) return op;
       refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");

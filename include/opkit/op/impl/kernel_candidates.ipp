@@ -41,6 +41,10 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
   for (auto& [backend, why] : detail::MissingBackends(def))
     out.push_back({nullptr, {}, std::move(why), std::move(backend)});
   for (const Kernel* kernel : kernels) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+      out.push_back({kernel, {}, std::move(why), kernel->backend});
+      continue;
+    }
     if (!kernel->propose) {
       KernelCandidate& plain = out.emplace_back();
       plain.kernel = kernel;

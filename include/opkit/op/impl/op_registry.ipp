@@ -141,6 +141,11 @@ struct OpRegistry::State {
   std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;
   bool has_overrides = false;
   std::map<std::string, int, std::less<>> ranks;
+  struct Availability {
+    std::string (*why_not)();
+    std::optional<std::string> found;
+  };
+  std::map<std::string, Availability, std::less<>> availability;
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -306,6 +311,37 @@ OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
   const auto known = state_->ranks.find(backend);
   return known == state_->ranks.end() ? kUnranked : known->second;
+}
+
+OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
+                                                     std::string (*why_not)()) {
+  detail::MutexLock lock(state_->mutex);
+  state_->availability.insert_or_assign(std::string(backend), State::Availability{why_not, {}});
+}
+OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
+  std::string (*why_not)() = nullptr;
+  {
+    detail::MutexLock lock(state_->mutex);
+    const auto known = state_->availability.find(backend);
+    if (known == state_->availability.end()) return {};
+    if (known->second.found) return *known->second.found;
+    why_not = known->second.why_not;
+  }
+  std::string why = why_not();  // may take its time, and look into the registry
+  detail::MutexLock lock(state_->mutex);
+  return *(state_->availability.find(backend)->second.found = std::move(why));
+}
+OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+  std::map<std::string, int> kernels;
+  {
+    detail::MutexLock lock(state_->mutex);
+    for (const auto& row : state_->ops)
+      for (const Kernel& kernel : row.second.kernels) ++kernels[kernel.backend];
+  }
+  std::vector<BackendInfo> found;
+  for (const auto& [name, count] : kernels)
+    found.push_back({name, BackendRank(name), count, WhyUnavailable(name)});
+  return found;
 }
 
 OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {

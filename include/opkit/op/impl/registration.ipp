@@ -29,6 +29,10 @@ OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char
                                    CreateFunction create) noexcept {
   return RegisterKernel(op, device, backend, priority, file, line, create);
 }
+OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
+                                              std::string (*why_not)()) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendAvailability(backend, why_not); });
+}
 OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
   return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
 }

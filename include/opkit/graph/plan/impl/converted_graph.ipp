@@ -30,9 +30,19 @@ OPKIT_INLINE bool ConvertedGraph::IsNeeded(const GraphView& view, const GraphTyp
   return false;
 }
 
+OPKIT_INLINE Tensor ConvertedConstants::Get(int value, const Tensor& constant,
+                                            const Layout& layout) {
+  MutexLock lock(mutex_);
+  for (const Item& item : items_)
+    if (item.value == value && item.tensor.layout() == layout) return item.tensor;
+  items_.push_back({value, ConvertLayout(constant, layout)});
+  return items_.back().tensor;
+}
+
 struct ConvertedGraph::Builder {
-  Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen)
-      : view(from), types(known), choices(chosen) {
+  Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
+          ConvertedConstants& converted_constants)
+      : view(from), types(known), choices(chosen), constants(converted_constants) {
     const Graph& plan = view.graph();
     for (const GraphInput& input : plan.inputs())
       graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
@@ -80,8 +90,8 @@ struct ConvertedGraph::Builder {
     std::string name;
     if (const Tensor* constant = view.constant(value)) {
       name = FreshName(value, layout);
-      graph.AddConstant(name, ConvertLayout(*constant, layout));
-      Layouts().push_back({name, value, layout});
+      graph.AddConstant(name, constants.Get(value, *constant, layout));
+      layouts.push_back({name, value, layout});
     } else {
       name = made;
       Layout last = info.layout;
@@ -102,7 +112,6 @@ struct ConvertedGraph::Builder {
     int value;
     Layout layout;
   };
-  std::vector<Named>& Layouts() { return layouts; }
   void AddConverter(int value, const std::string& from, const std::string& to,
                     const Layout& from_layout, const Layout& to_layout) {
     const Kernel& kernel = ConvertLayoutKernel();
@@ -119,6 +128,7 @@ struct ConvertedGraph::Builder {
   const GraphView& view;
   const GraphTypes& types;
   std::vector<NodeChoice>& choices;
+  ConvertedConstants& constants;
   Graph graph;
   NameIndex names;                    // those that were made here
   std::map<int, std::string> made_as;  // by value
@@ -128,8 +138,9 @@ struct ConvertedGraph::Builder {
 };
 
 OPKIT_INLINE ConvertedGraph::ConvertedGraph(const GraphView& view, const GraphTypes& types,
-                                            std::vector<NodeChoice>& choices)
-    : ConvertedGraph(Builder(view, types, choices)) {}
+                                            std::vector<NodeChoice>& choices,
+                                            ConvertedConstants& constants)
+    : ConvertedGraph(Builder(view, types, choices, constants)) {}
 
 OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
     : graph_(std::move(builder.graph)), view_(graph_), types_(view_) {
