@@ -9,6 +9,7 @@
 #include "opkit/base/impl/suggest.ipp"
 #include "opkit/core/impl/allocator.ipp"
 #include "opkit/core/impl/attribute.ipp"
+#include "opkit/core/impl/channels_last.ipp"
 #include "opkit/core/impl/device.ipp"
 #include "opkit/core/impl/layout_registry.ipp"
 #include "opkit/core/impl/shape.ipp"

@@ -95,7 +95,7 @@ constexpr const char* kNothingToDraw = "no value lies in memory between nodes";
 void Inspect(InspectCommand& command) {
   const OnnxModel model = LoadModel(command.model);
   const Plan plan = MakePlan(model.graph, ChooseShapes(model.graph, command.model), command.model);
-  if (!command.dot.empty()) WriteFile(command.dot, ToDot(plan.graph(), plan.types()));
+  if (!command.dot.empty()) WriteFile(command.dot, ToDot(plan));
   if (!command.svg.empty() && plan.memory().arena_bytes > 0) {
     WriteFile(command.svg, DrawMemory(plan));
   } else if (command.svg == "-") {

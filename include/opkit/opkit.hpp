@@ -9,6 +9,7 @@
 
 #include "opkit/base/registry.hpp"
 #include "opkit/core/attribute.hpp"
+#include "opkit/core/channels_last.hpp"
 #include "opkit/core/dlpack.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/core/symbolic_shape.hpp"

@@ -23,6 +23,14 @@ struct DotOptions {
 std::string ToDot(const Graph& graph, const DotOptions& options = {});
 std::string ToDot(const Graph& graph, const GraphTypes& types, const DotOptions& options = {});
 
+namespace detail {
+
+// `types` and `backends` are null where they are not known; a node's backend is empty for a
+// converter between layouts.
+std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOptions& options,
+                    const std::vector<std::string>* backends);
+
+}  // namespace detail
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS

@@ -1,8 +1,9 @@
-// DrawMemory: the memory plan of a graph as a picture: time across, addresses up, a box for each
-// value.
+// Pictures of a plan: its memory (time across, addresses up, a box for each value), and the graph as
+// it runs.
 #ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
 #define OPKIT_GRAPH_DRAW_PLAN_HPP_
 
+#include "opkit/graph/dot.hpp"
 #include "opkit/graph/plan.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -12,6 +13,10 @@ namespace opkit::inline OPKIT_ABI {
 // bytes in place are one box with both names. Errors: as Plan::memory(); kNotFound for a device
 // that the plan has no arena on.
 std::string DrawMemory(const Plan& plan, Device device = {});
+
+// The graph for Graphviz, with the backend of each node and, in orange, the converters between
+// layouts, for the shapes used last. Error as Plan::memory().
+std::string ToDot(const Plan& plan, const DotOptions& options = {});
 
 }  // namespace opkit
 

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/op/invoke.hpp"
@@ -163,6 +164,32 @@ TEST_CASE("memory is planned for layouts: the bytes that they take, in place whe
   CHECK(arena("B", false).arena_bytes == 2 * 8000);
   CHECK(arena("B", true).arena_bytes == 8000);
   CHECK(arena("B", true).inplace_values == 3);
+}
+
+TEST_CASE("a picture of the plan has the backends and the converters") {
+  const std::string dot = ToDot(Compile(Begin({In("A", "standard", "X", "Y")})));
+  CHECK(Contains(dot, "[label=\"InLayouts\\na=A\\ny=standard\\nlayouts\", shape=box, fillcolor=\"#cfdff3\"]"));
+  CHECK(Contains(dot, "[label=\"ConvertLayout 'standard to A of X'\", shape=box, fillcolor=\"#f8d48a\"]"));
+  CHECK(Contains(dot, "label=\"X@A\\nfloat32[5] in A\""));
+}
+
+TEST_CASE("a capacity is kept, or refused with what is live together") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {1000});
+  for (const auto& [from, to] : {std::pair("X", "P"), {"P", "Q"}, {"Q", "Y"}})
+    graph.AddNode(OperatorDef("InLayouts", {from}, {to}));
+  graph.AddOutput("Y");
+  PlanOptions options{.threads = 1};
+  options.memory.capacity_bytes = 8064;
+  CHECK(Compile(graph, options).memory().arena_bytes == 8064);
+  options.memory.capacity_bytes = 8063;
+  const Error error = ErrorOf([&] { Compile(graph, options); });
+  CHECK(error.code() == ErrorCode::kOutOfMemory);
+  CHECK(Contains(error.message(),
+                 "on cpu takes 8064 bytes (no plan less than 8064), more than the capacity of 8063; "
+                 "live together:\n  4000 bytes: 'P' float32[1000]\n  4000 bytes: 'Q' float32[1000]"));
+  options.memory.capacity_bytes = -1;
+  CheckFails([&] { Compile(graph, options); }, "capacity_bytes is -1");
 }
 
 TEST_CASE("layouts of values that are rewritten, or whose shape a run decides, are passed over") {

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "opkit/base/index.hpp"
 #include "opkit/graph/dot.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -11,7 +12,8 @@ namespace detail {
 
 class DotWriter {
  public:
-  explicit DotWriter(const DotOptions& options) : options_(options) {}
+  DotWriter(const DotOptions& options, const std::vector<std::string>* backends)
+      : options_(options), backends_(backends) {}
   std::string Write(const Graph& graph, const GraphTypes* types) && {
     out_ =
         "digraph opkit {\n"
@@ -95,7 +97,12 @@ class DotWriter {
       for (const std::string& input : def.inputs())
         if (is_line(input))
           label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
-      DrawNode(indent, box, label, "shape=box, fillcolor=\"#cfdff3\"");
+      const std::string* const backend =
+          backends_ && prefix.empty() ? &(*backends_)[Index(n)] : nullptr;
+      if (backend && !backend->empty()) label += "\n" + *backend;
+      const bool converts = backend && backend->empty();
+      DrawNode(indent, box, label,
+               converts ? "shape=box, fillcolor=\"#f8d48a\"" : "shape=box, fillcolor=\"#cfdff3\"");
       for (const std::string& input : def.inputs()) {
         if (input.empty() || is_line(input)) continue;
         DrawEdge(indent, maker_of(input), box, "label=" + Quote(Describe(input, types)));
@@ -135,19 +142,24 @@ class DotWriter {
   }
 
   const DotOptions& options_;
+  const std::vector<std::string>* const backends_;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
 
 }  // namespace detail
 
-OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
-  return detail::DotWriter(options).Write(graph, nullptr);
+OPKIT_INLINE std::string detail::DrawDot(const Graph& graph, const GraphTypes* types,
+                                         const DotOptions& options,
+                                         const std::vector<std::string>* backends) {
+  return DotWriter(options, backends).Write(graph, types);
 }
-
+OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
+  return detail::DrawDot(graph, nullptr, options, nullptr);
+}
 OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
                                const DotOptions& options) {
-  return detail::DotWriter(options).Write(graph, &types);
+  return detail::DrawDot(graph, &types, options, nullptr);
 }
 
 }  // namespace opkit

@@ -30,6 +30,16 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
   Throw(ErrorCode::kNotFound, "the plan has no memory on ", ToString(device));
 }
 
+OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
+  static_cast<void>(plan.memory());  // throws while no shapes are known
+  const auto found = plan.state()->Latest();
+  std::vector<std::string> backends;
+  for (int node = 0; node < found->view().num_nodes(); ++node)
+    backends.push_back(node < found->plan_view().num_nodes() ? found->choice(node).kernel->backend
+                                                             : std::string());
+  return detail::DrawDot(found->view().graph(), &found->types(), options, &backends);
+}
+
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_

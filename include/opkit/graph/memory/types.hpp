@@ -46,6 +46,9 @@ struct MemoryPlanOptions {
   uint64_t seed = 0;
   // An arena that is small enough: the search stops there.
   int64_t enough_bytes = 0;
+  // The most bytes that an arena may have; 0: any number. A graph whose plan needs more is refused
+  // with the values that are live where it needs most.
+  int64_t capacity_bytes = 0;
   // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
   // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the
   // first of them that can. Planning throws kNotFound, with the nearest name, for any other.

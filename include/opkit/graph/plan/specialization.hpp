@@ -236,6 +236,7 @@ class Specialization final : public RefCounted {
         return PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
       };
       arena.plan = InContext(plan, [&] { return LargestIn(arena); });
+      CheckCapacity(arena, options.memory.capacity_bytes);
       // The most values that are verified without being asked: the time grows with their square.
       [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
       if (options.verify_memory) Verify(arena);
@@ -248,6 +249,45 @@ class Specialization final : public RefCounted {
         if (!value.external) AddNaive(value);
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
     }
+  }
+  OPKIT_COLD void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const {
+    if (capacity < 0)
+      Throw(ErrorCode::kInvalidArgument, "MemoryPlanOptions::capacity_bytes is ", capacity);
+    if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
+    const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
+    // The step at which the most bytes are live.
+    std::vector<int64_t> change(Index(schedule_->size()) + 2, 0);
+    const auto at = [&](int64_t step) {
+      return Index((std::clamp)(step + 1, int64_t{0}, int64_t{schedule_->size()} + 1));
+    };
+    for (const MemoryInterval& buffer : buffers) {
+      change[at(buffer.lower)] += buffer.size;
+      if (at(buffer.upper) < change.size()) change[at(buffer.upper)] -= buffer.size;
+    }
+    int64_t live = 0, most = -1, peak = 0;
+    for (size_t step = 0; step < change.size(); ++step)
+      if ((live += change[step]) > most) most = live, peak = static_cast<int64_t>(step) - 1;
+    std::vector<size_t> values;
+    for (size_t value = 0; value < arena.values.size(); ++value) {
+      const int buffer = arena.lifetimes.buffer_of[value];
+      if (buffer >= 0 && buffers[Index(buffer)].lower <= peak && peak < buffers[Index(buffer)].upper)
+        values.push_back(value);
+    }
+    std::ranges::sort(values, std::ranges::greater(),
+                      [&](size_t value) { return arena.values[value].bytes; });
+    constexpr size_t kShown = 5;
+    std::string list;
+    for (const size_t value : std::span(values).first((std::min)(kShown, values.size()))) {
+      const int number = static_cast<int>(value);
+      list += StrCat("\n  ", arena.values[value].bytes, " bytes: ",
+                     number < view().num_values()
+                         ? StrCat("'", view().name(number), "' ", ToString(types()[number]))
+                         : "scratch of " + NameOfStep(number - view().num_values()));
+    }
+    if (values.size() > kShown) list += StrCat("\n  and ", values.size() - kShown, " more");
+    Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device), " takes ",
+          arena.plan.arena_bytes, " bytes (no plan less than ", arena.plan.lower_bound_bytes,
+          StrCat("), more than the capacity of ", capacity, "; live together:"), list);
   }
   // Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
   // may add up to more than the buffers that were planned.

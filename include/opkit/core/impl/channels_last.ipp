@@ -1,0 +1,67 @@
+// The conversions of "NHWC": a transpose of [channels, positions] for each image.
+#ifndef OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
+#define OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
+
+#include <cstring>
+
+#include "opkit/base/index.hpp"
+#include "opkit/core/channels_last.hpp"
+#include "opkit/core/layout_registry.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Elements of one size, in tiles that fit the first cache.
+template <class Element>
+void TransposeElements(const Element* from, Element* to, int64_t rows, int64_t columns) {
+  constexpr int64_t kTile = 32;
+  for (int64_t r = 0; r < rows; r += kTile)
+    for (int64_t c = 0; c < columns; c += kTile)
+      for (int64_t i = r; i < (std::min)(r + kTile, rows); ++i)
+        for (int64_t j = c; j < (std::min)(c + kTile, columns); ++j)
+          to[j * rows + i] = from[i * columns + j];
+}
+template <bool kToChannelsLast>
+void MoveChannels(const Tensor& from, Tensor& to) {
+  const int64_t images = from.rank() < 2 ? 1 : from.dim(0);
+  const int64_t channels = from.rank() < 2 ? 1 : from.dim(1);
+  const int64_t size = ItemSize(from.dtype()), count = from.numel();
+  if (count == 0) return;
+  const int64_t positions = count / images / channels;
+  const int64_t rows = kToChannelsLast ? channels : positions;
+  const int64_t columns = kToChannelsLast ? positions : channels;
+  for (int64_t image = 0; image < images; ++image) {
+    const int64_t begin = image * rows * columns * size;
+    const void* const in = static_cast<const char*>(from.raw_data()) + begin;
+    void* const out = static_cast<char*>(to.raw_mutable_data()) + begin;
+    switch (size) {
+      case 1:
+        TransposeElements(static_cast<const uint8_t*>(in), static_cast<uint8_t*>(out), rows, columns);
+        break;
+      case 2:
+        TransposeElements(static_cast<const uint16_t*>(in), static_cast<uint16_t*>(out), rows,
+                          columns);
+        break;
+      case 4:
+        TransposeElements(static_cast<const uint32_t*>(in), static_cast<uint32_t*>(out), rows,
+                          columns);
+        break;
+      default:
+        TransposeElements(static_cast<const uint64_t*>(in), static_cast<uint64_t*>(out), rows,
+                          columns);
+    }
+  }
+}
+
+}  // namespace detail
+
+OPKIT_INLINE LayoutId ChannelsLast() {
+  static const LayoutId id = RegisterLayout({.name = "NHWC",
+                                             .to_standard = &detail::MoveChannels<false>,
+                                             .from_standard = &detail::MoveChannels<true>});
+  return id;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
