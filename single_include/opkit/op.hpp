@@ -1914,6 +1914,11 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
+// How to find out why a device of the type is not there; empty where it is. A backend tells.
+OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
+// Why the device is not there; empty where it is, or nobody has said how to find out.
+OPKIT_COLD std::string WhyNoDevice(Device device);
+
 // True when the host may dereference pointers to this device's memory. Locks for a user's types
 // only.
 inline bool IsHostAccessible(DeviceType type) {
@@ -5214,6 +5219,42 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
   return type;
 }
 
+namespace detail {
+struct DeviceAvailability {
+  static constexpr int kMost = 16;
+  Mutex mutex;
+  DeviceType types[kMost] = {};
+  std::string (*why_not[kMost])(Device) = {};
+  int count = 0;
+};
+inline DeviceAvailability& DeviceAvailabilities() {
+  static constinit DeviceAvailability all;
+  return all;
+}
+}  // namespace detail
+
+OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device)) {
+  auto& all = detail::DeviceAvailabilities();
+  detail::MutexLock lock(all.mutex);
+  int at = 0;
+  while (at < all.count && all.types[at] != type) ++at;
+  if (at == all.kMost)
+    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost}, " device types say whether they are there");
+  all.types[at] = type;
+  all.why_not[at] = why_not;
+  all.count = at == all.count ? at + 1 : all.count;
+}
+OPKIT_INLINE std::string WhyNoDevice(Device device) {
+  std::string (*why_not)(Device) = nullptr;
+  {
+    auto& all = detail::DeviceAvailabilities();
+    detail::MutexLock lock(all.mutex);
+    for (int at = 0; at < all.count; ++at)
+      if (all.types[at] == device.type) why_not = all.why_not[at];
+  }
+  return why_not ? why_not(device) : std::string();
+}
+
 OPKIT_INLINE Device MemoryDevice(Device device) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(device.type);
   if (!known) return {GetDeviceTypeInfo(device.type).memory, device.index};
@@ -6573,7 +6614,10 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Memory that the host reaches on both sides needs no registered function.
+// Memory that the host reaches on both sides needs no registered function. Null where nothing
+// copies.
+CopyFunction FindCopy(DeviceType from, DeviceType to);
+// The same, or an Error (kUnsupported).
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host
@@ -8470,6 +8514,8 @@ class OpSchema {
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
+  // Whether it says where its values are; otherwise all are on the node's device.
+  bool infers_devices() const { return static_cast<bool>(devices_); }
   bool has_inference() const { return static_cast<bool>(infer_); }
   // Whether an input or output may only have some dtypes.
   bool limits_dtypes() const;
@@ -8584,6 +8630,14 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
 using EnginePref = BackendPreference;                // Caffe2's spelling
 
+// A provider of kernels, as the program and this machine have it.
+struct BackendInfo {
+  std::string name;
+  int rank = 0;
+  int kernels = 0;
+  std::string why_unavailable;  // empty: its kernels can run here
+};
+
 // Thread-safe. The schemas and kernels that it returns stay valid until their library is unloaded.
 class OpRegistry {
  public:
@@ -8645,6 +8699,13 @@ class OpRegistry {
   void SetBackendRank(std::string_view backend, int rank);
   int BackendRank(std::string_view backend) const;
   static constexpr int kUnranked = -1;
+  // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
+  // first node that one of its kernels might run. Those of an absent backend are dropped with that
+  // reason.
+  void SetBackendAvailability(std::string_view backend, std::string (*why_not)());
+  std::string WhyUnavailable(std::string_view backend) const;
+  // The backends that have kernels in this program, by name.
+  std::vector<BackendInfo> Backends() const;
 
   // Sets the backends tried for every operator of a device, or for one operator before those. A
   // backend without a kernel is passed over; an empty list clears. Errors: kNotFound for an
@@ -9956,6 +10017,8 @@ OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const
                                         RegistrationPriority priority, const char* file, int line,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
+                                                   std::string (*why_not)()) noexcept;
 
 template <class Op>
 OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
@@ -10025,6 +10088,12 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
+// Why the backend cannot run on this machine, by a function that returns "" where it can:
+//   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
+#define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
+      ::opkit::detail::RegisterBackendAvailability(backend, __VA_ARGS__)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
@@ -11809,13 +11878,17 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
-  const DeviceType from = MemoryDevice(source.device()).type;
-  const DeviceType to = MemoryDevice(target.device()).type;
+OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const auto* route = Copies().routes; route; route = route->next)
     if (route->from == from && route->to == to && route->copy) return route->copy;
-  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  return IsHostAccessible(from) && IsHostAccessible(to) ? &CopyHost : nullptr;
+}
+OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
+  const DeviceType from = MemoryDevice(source.device()).type;
+  const DeviceType to = MemoryDevice(target.device()).type;
+  if (const CopyFunction found = FindCopy(from, to)) return found;
+  detail::MutexLock lock(Copies().mutex);
   std::vector<std::string> known;
   for (const auto* route = Copies().routes; route; route = route->next)
     if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
@@ -14273,6 +14346,11 @@ struct OpRegistry::State {
   std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;
   bool has_overrides = false;
   std::map<std::string, int, std::less<>> ranks;
+  struct Availability {
+    std::string (*why_not)();
+    std::optional<std::string> found;
+  };
+  std::map<std::string, Availability, std::less<>> availability;
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -14438,6 +14516,37 @@ OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
   const auto known = state_->ranks.find(backend);
   return known == state_->ranks.end() ? kUnranked : known->second;
+}
+
+OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
+                                                     std::string (*why_not)()) {
+  detail::MutexLock lock(state_->mutex);
+  state_->availability.insert_or_assign(std::string(backend), State::Availability{why_not, {}});
+}
+OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
+  std::string (*why_not)() = nullptr;
+  {
+    detail::MutexLock lock(state_->mutex);
+    const auto known = state_->availability.find(backend);
+    if (known == state_->availability.end()) return {};
+    if (known->second.found) return *known->second.found;
+    why_not = known->second.why_not;
+  }
+  std::string why = why_not();  // may take its time, and look into the registry
+  detail::MutexLock lock(state_->mutex);
+  return *(state_->availability.find(backend)->second.found = std::move(why));
+}
+OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+  std::map<std::string, int> kernels;
+  {
+    detail::MutexLock lock(state_->mutex);
+    for (const auto& row : state_->ops)
+      for (const Kernel& kernel : row.second.kernels) ++kernels[kernel.backend];
+  }
+  std::vector<BackendInfo> found;
+  for (const auto& [name, count] : kernels)
+    found.push_back({name, BackendRank(name), count, WhyUnavailable(name)});
+  return found;
 }
 
 OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
@@ -15332,6 +15441,10 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+      refused += StrCat("\n  backend ", kernel->backend, ": ", why);
+      continue;
+    }
     try {
       if (auto op = CreateWith(*kernel, schema, def, ws, nullptr)) return op;
       refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
@@ -15539,6 +15652,10 @@ OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char
                                    RegistrationPriority priority, const char* file, int line,
                                    CreateFunction create) noexcept {
   return RegisterKernel(op, device, backend, priority, file, line, create);
+}
+OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
+                                              std::string (*why_not)()) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendAvailability(backend, why_not); });
 }
 OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
   return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
@@ -16211,6 +16328,10 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
   for (auto& [backend, why] : detail::MissingBackends(def))
     out.push_back({nullptr, {}, std::move(why), std::move(backend)});
   for (const Kernel* kernel : kernels) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+      out.push_back({kernel, {}, std::move(why), kernel->backend});
+      continue;
+    }
     if (!kernel->propose) {
       KernelCandidate& plain = out.emplace_back();
       plain.kernel = kernel;

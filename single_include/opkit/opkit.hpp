@@ -1328,6 +1328,11 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
+// How to find out why a device of the type is not there; empty where it is. A backend tells.
+OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
+// Why the device is not there; empty where it is, or nobody has said how to find out.
+OPKIT_COLD std::string WhyNoDevice(Device device);
+
 // True when the host may dereference pointers to this device's memory. Locks for a user's types
 // only.
 inline bool IsHostAccessible(DeviceType type) {
@@ -1999,6 +2004,21 @@ class Arguments {
 }  // namespace opkit
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
+
+// ---- opkit/core/channels_last.hpp
+// ChannelsLast: the layout "NHWC", in which the channels of a tensor [N, C, ...] lie together.
+#ifndef OPKIT_CORE_CHANNELS_LAST_HPP_
+#define OPKIT_CORE_CHANNELS_LAST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Elements [n, c, ...] of a tensor of rank 2 and above lie at [n, ..., c]; of a lower rank as in the
+// standard layout. Registered by the first call.
+OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_CHANNELS_LAST_HPP_
 
 // ---- opkit/core/dlpack.hpp
 // DLPack in and out without a copy, versioned and unversioned. The structs are our own declarations
@@ -3167,7 +3187,10 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Memory that the host reaches on both sides needs no registered function.
+// Memory that the host reaches on both sides needs no registered function. Null where nothing
+// copies.
+CopyFunction FindCopy(DeviceType from, DeviceType to);
+// The same, or an Error (kUnsupported).
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host
@@ -6227,6 +6250,8 @@ class OpSchema {
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
+  // Whether it says where its values are; otherwise all are on the node's device.
+  bool infers_devices() const { return static_cast<bool>(devices_); }
   bool has_inference() const { return static_cast<bool>(infer_); }
   // Whether an input or output may only have some dtypes.
   bool limits_dtypes() const;
@@ -6341,6 +6366,14 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
 using EnginePref = BackendPreference;                // Caffe2's spelling
 
+// A provider of kernels, as the program and this machine have it.
+struct BackendInfo {
+  std::string name;
+  int rank = 0;
+  int kernels = 0;
+  std::string why_unavailable;  // empty: its kernels can run here
+};
+
 // Thread-safe. The schemas and kernels that it returns stay valid until their library is unloaded.
 class OpRegistry {
  public:
@@ -6402,6 +6435,13 @@ class OpRegistry {
   void SetBackendRank(std::string_view backend, int rank);
   int BackendRank(std::string_view backend) const;
   static constexpr int kUnranked = -1;
+  // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
+  // first node that one of its kernels might run. Those of an absent backend are dropped with that
+  // reason.
+  void SetBackendAvailability(std::string_view backend, std::string (*why_not)());
+  std::string WhyUnavailable(std::string_view backend) const;
+  // The backends that have kernels in this program, by name.
+  std::vector<BackendInfo> Backends() const;
 
   // Sets the backends tried for every operator of a device, or for one operator before those. A
   // backend without a kernel is passed over; an empty list clears. Errors: kNotFound for an
@@ -10037,6 +10077,8 @@ OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const
                                         RegistrationPriority priority, const char* file, int line,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
+                                                   std::string (*why_not)()) noexcept;
 
 template <class Op>
 OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
@@ -10106,6 +10148,12 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
+// Why the backend cannot run on this machine, by a function that returns "" where it can:
+//   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
+#define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
+      ::opkit::detail::RegisterBackendAvailability(backend, __VA_ARGS__)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
@@ -12243,6 +12291,14 @@ struct DotOptions {
 std::string ToDot(const Graph& graph, const DotOptions& options = {});
 std::string ToDot(const Graph& graph, const GraphTypes& types, const DotOptions& options = {});
 
+namespace detail {
+
+// `types` and `backends` are null where they are not known; a node's backend is empty for a
+// converter between layouts.
+std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOptions& options,
+                    const std::vector<std::string>* backends);
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DOT_HPP_
@@ -12260,6 +12316,7 @@ namespace opkit::inline OPKIT_ABI {
 struct Explanation {
   struct Candidate {
     std::string backend;
+    std::string device = {};  // "cuda"; empty for the CPU
     std::string place;    // where its kernel was registered, FILE:LINE; empty for one that is not there
     int config = 0;       // among those that its kernel proposes
     std::string layouts;  // "NHWC, standard -> NHWC"; empty where all are the standard one
@@ -12273,7 +12330,8 @@ struct Explanation {
     std::vector<Candidate> candidates;
     int chosen = -1;     // in `candidates`; -1 for a converter
     int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
-    // Of a converter: the layouts, the bytes that it reads and writes, an estimate of its time.
+    // Of a converter: the layouts or devices, the bytes that it reads and writes, an estimate of
+    // its time where there is one.
     std::string from = {}, to = {};
     int64_t bytes = 0;
     double ns = 0;
@@ -12337,6 +12395,9 @@ struct MemoryPlanOptions {
   uint64_t seed = 0;
   // An arena that is small enough: the search stops there.
   int64_t enough_bytes = 0;
+  // The most bytes that an arena may have; 0: any number. A graph whose plan needs more is refused
+  // with the values that are live where it needs most.
+  int64_t capacity_bytes = 0;
   // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
   // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the
   // first of them that can. Planning throws kNotFound, with the nearest name, for any other.
@@ -12557,6 +12618,9 @@ struct PlanOptions {
   // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
   // is not there or does not take its node.
   Selection selection = {};
+  // Where nodes that name no device may run, in the order of preference: {cuda, cpu} takes CUDA where
+  // that is there and has a kernel. Values are copied where neighbours differ. Empty: the CPU.
+  std::vector<Device> devices = {};
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
@@ -12568,6 +12632,7 @@ struct NodeChoice {
   const Kernel* kernel = nullptr;
   KernelConfig config;
   int config_number = 0;           // among those that the kernel proposes
+  Device device;                   // where it runs
   IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;
@@ -12647,8 +12712,8 @@ Plan Compile(const Graph& graph, const PlanOptions& options = {});
 #endif  // OPKIT_GRAPH_PLAN_HPP_
 
 // ---- opkit/graph/draw_plan.hpp
-// DrawMemory: the memory plan of a graph as a picture: time across, addresses up, a box for each
-// value.
+// Pictures of a plan: its memory (time across, addresses up, a box for each value), and the graph as
+// it runs.
 #ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
 #define OPKIT_GRAPH_DRAW_PLAN_HPP_
 
@@ -12659,6 +12724,10 @@ namespace opkit::inline OPKIT_ABI {
 // bytes in place are one box with both names. Errors: as Plan::memory(); kNotFound for a device
 // that the plan has no arena on.
 std::string DrawMemory(const Plan& plan, Device device = {});
+
+// The graph for Graphviz, with the backend of each node and, in orange, the converters between
+// layouts, for the shapes used last. Error as Plan::memory().
+std::string ToDot(const Plan& plan, const DotOptions& options = {});
 
 }  // namespace opkit
 
@@ -13953,6 +14022,42 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
   return type;
 }
 
+namespace detail {
+struct DeviceAvailability {
+  static constexpr int kMost = 16;
+  Mutex mutex;
+  DeviceType types[kMost] = {};
+  std::string (*why_not[kMost])(Device) = {};
+  int count = 0;
+};
+inline DeviceAvailability& DeviceAvailabilities() {
+  static constinit DeviceAvailability all;
+  return all;
+}
+}  // namespace detail
+
+OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device)) {
+  auto& all = detail::DeviceAvailabilities();
+  detail::MutexLock lock(all.mutex);
+  int at = 0;
+  while (at < all.count && all.types[at] != type) ++at;
+  if (at == all.kMost)
+    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost}, " device types say whether they are there");
+  all.types[at] = type;
+  all.why_not[at] = why_not;
+  all.count = at == all.count ? at + 1 : all.count;
+}
+OPKIT_INLINE std::string WhyNoDevice(Device device) {
+  std::string (*why_not)(Device) = nullptr;
+  {
+    auto& all = detail::DeviceAvailabilities();
+    detail::MutexLock lock(all.mutex);
+    for (int at = 0; at < all.count; ++at)
+      if (all.types[at] == device.type) why_not = all.why_not[at];
+  }
+  return why_not ? why_not(device) : std::string();
+}
+
 OPKIT_INLINE Device MemoryDevice(Device device) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(device.type);
   if (!known) return {GetDeviceTypeInfo(device.type).memory, device.index};
@@ -14396,6 +14501,69 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 }  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+// ---- opkit/core/impl/channels_last.ipp
+// The conversions of "NHWC": a transpose of [channels, positions] for each image.
+#ifndef OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
+#define OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Elements of one size, in tiles that fit the first cache.
+template <class Element>
+void TransposeElements(const Element* from, Element* to, int64_t rows, int64_t columns) {
+  constexpr int64_t kTile = 32;
+  for (int64_t r = 0; r < rows; r += kTile)
+    for (int64_t c = 0; c < columns; c += kTile)
+      for (int64_t i = r; i < (std::min)(r + kTile, rows); ++i)
+        for (int64_t j = c; j < (std::min)(c + kTile, columns); ++j)
+          to[j * rows + i] = from[i * columns + j];
+}
+template <bool kToChannelsLast>
+void MoveChannels(const Tensor& from, Tensor& to) {
+  const int64_t images = from.rank() < 2 ? 1 : from.dim(0);
+  const int64_t channels = from.rank() < 2 ? 1 : from.dim(1);
+  const int64_t size = ItemSize(from.dtype()), count = from.numel();
+  if (count == 0) return;
+  const int64_t positions = count / images / channels;
+  const int64_t rows = kToChannelsLast ? channels : positions;
+  const int64_t columns = kToChannelsLast ? positions : channels;
+  for (int64_t image = 0; image < images; ++image) {
+    const int64_t begin = image * rows * columns * size;
+    const void* const in = static_cast<const char*>(from.raw_data()) + begin;
+    void* const out = static_cast<char*>(to.raw_mutable_data()) + begin;
+    switch (size) {
+      case 1:
+        TransposeElements(static_cast<const uint8_t*>(in), static_cast<uint8_t*>(out), rows, columns);
+        break;
+      case 2:
+        TransposeElements(static_cast<const uint16_t*>(in), static_cast<uint16_t*>(out), rows,
+                          columns);
+        break;
+      case 4:
+        TransposeElements(static_cast<const uint32_t*>(in), static_cast<uint32_t*>(out), rows,
+                          columns);
+        break;
+      default:
+        TransposeElements(static_cast<const uint64_t*>(in), static_cast<uint64_t*>(out), rows,
+                          columns);
+    }
+  }
+}
+
+}  // namespace detail
+
+OPKIT_INLINE LayoutId ChannelsLast() {
+  static const LayoutId id = RegisterLayout({.name = "NHWC",
+                                             .to_standard = &detail::MoveChannels<false>,
+                                             .from_standard = &detail::MoveChannels<true>});
+  return id;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
 
 // ---- opkit/core/impl/layout_registry.ipp
 // The registry of layouts, and the search for the cheapest path between two.
@@ -14950,13 +15118,17 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
-  const DeviceType from = MemoryDevice(source.device()).type;
-  const DeviceType to = MemoryDevice(target.device()).type;
+OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const auto* route = Copies().routes; route; route = route->next)
     if (route->from == from && route->to == to && route->copy) return route->copy;
-  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  return IsHostAccessible(from) && IsHostAccessible(to) ? &CopyHost : nullptr;
+}
+OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
+  const DeviceType from = MemoryDevice(source.device()).type;
+  const DeviceType to = MemoryDevice(target.device()).type;
+  if (const CopyFunction found = FindCopy(from, to)) return found;
+  detail::MutexLock lock(Copies().mutex);
   std::vector<std::string> known;
   for (const auto* route = Copies().routes; route; route = route->next)
     if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
@@ -20280,6 +20452,11 @@ struct OpRegistry::State {
   std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;
   bool has_overrides = false;
   std::map<std::string, int, std::less<>> ranks;
+  struct Availability {
+    std::string (*why_not)();
+    std::optional<std::string> found;
+  };
+  std::map<std::string, Availability, std::less<>> availability;
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -20445,6 +20622,37 @@ OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
   const auto known = state_->ranks.find(backend);
   return known == state_->ranks.end() ? kUnranked : known->second;
+}
+
+OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
+                                                     std::string (*why_not)()) {
+  detail::MutexLock lock(state_->mutex);
+  state_->availability.insert_or_assign(std::string(backend), State::Availability{why_not, {}});
+}
+OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
+  std::string (*why_not)() = nullptr;
+  {
+    detail::MutexLock lock(state_->mutex);
+    const auto known = state_->availability.find(backend);
+    if (known == state_->availability.end()) return {};
+    if (known->second.found) return *known->second.found;
+    why_not = known->second.why_not;
+  }
+  std::string why = why_not();  // may take its time, and look into the registry
+  detail::MutexLock lock(state_->mutex);
+  return *(state_->availability.find(backend)->second.found = std::move(why));
+}
+OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+  std::map<std::string, int> kernels;
+  {
+    detail::MutexLock lock(state_->mutex);
+    for (const auto& row : state_->ops)
+      for (const Kernel& kernel : row.second.kernels) ++kernels[kernel.backend];
+  }
+  std::vector<BackendInfo> found;
+  for (const auto& [name, count] : kernels)
+    found.push_back({name, BackendRank(name), count, WhyUnavailable(name)});
+  return found;
 }
 
 OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
@@ -21299,6 +21507,10 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+      refused += StrCat("\n  backend ", kernel->backend, ": ", why);
+      continue;
+    }
     try {
       if (auto op = CreateWith(*kernel, schema, def, ws, nullptr)) return op;
       refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
@@ -23107,6 +23319,10 @@ OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char
                                    CreateFunction create) noexcept {
   return RegisterKernel(op, device, backend, priority, file, line, create);
 }
+OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
+                                              std::string (*why_not)()) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendAvailability(backend, why_not); });
+}
 OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
   return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
 }
@@ -23692,6 +23908,10 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
   for (auto& [backend, why] : detail::MissingBackends(def))
     out.push_back({nullptr, {}, std::move(why), std::move(backend)});
   for (const Kernel* kernel : kernels) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+      out.push_back({kernel, {}, std::move(why), kernel->backend});
+      continue;
+    }
     if (!kernel->propose) {
       KernelCandidate& plain = out.emplace_back();
       plain.kernel = kernel;
@@ -25250,7 +25470,8 @@ namespace detail {
 
 class DotWriter {
  public:
-  explicit DotWriter(const DotOptions& options) : options_(options) {}
+  DotWriter(const DotOptions& options, const std::vector<std::string>* backends)
+      : options_(options), backends_(backends) {}
   std::string Write(const Graph& graph, const GraphTypes* types) && {
     out_ =
         "digraph opkit {\n"
@@ -25334,7 +25555,12 @@ class DotWriter {
       for (const std::string& input : def.inputs())
         if (is_line(input))
           label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
-      DrawNode(indent, box, label, "shape=box, fillcolor=\"#cfdff3\"");
+      const std::string* const backend =
+          backends_ && prefix.empty() ? &(*backends_)[Index(n)] : nullptr;
+      if (backend && !backend->empty()) label += "\n" + *backend;
+      const bool converts = backend && backend->empty();
+      DrawNode(indent, box, label,
+               converts ? "shape=box, fillcolor=\"#f8d48a\"" : "shape=box, fillcolor=\"#cfdff3\"");
       for (const std::string& input : def.inputs()) {
         if (input.empty() || is_line(input)) continue;
         DrawEdge(indent, maker_of(input), box, "label=" + Quote(Describe(input, types)));
@@ -25374,19 +25600,24 @@ class DotWriter {
   }
 
   const DotOptions& options_;
+  const std::vector<std::string>* const backends_;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
 
 }  // namespace detail
 
-OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
-  return detail::DotWriter(options).Write(graph, nullptr);
+OPKIT_INLINE std::string detail::DrawDot(const Graph& graph, const GraphTypes* types,
+                                         const DotOptions& options,
+                                         const std::vector<std::string>* backends) {
+  return DotWriter(options, backends).Write(graph, types);
 }
-
+OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
+  return detail::DrawDot(graph, nullptr, options, nullptr);
+}
 OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
                                const DotOptions& options) {
-  return detail::DotWriter(options).Write(graph, &types);
+  return detail::DrawDot(graph, &types, options, nullptr);
 }
 
 }  // namespace opkit
@@ -25403,6 +25634,7 @@ namespace detail {
 
 inline std::string EstimateOf(const Explanation::Candidate& one) {
   std::string text;
+  if (!one.device.empty()) text += " on " + one.device;
   if (!one.layouts.empty()) text += StrCat(", ", one.layouts);
   if (one.cost_ns >= 0) text += StrCat(", about ", Microseconds(one.cost_ns), " us");
   if (one.conversion_ns > 0)
@@ -25483,6 +25715,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
         if (&one != node.candidates.data()) out += ", ";
         detail::JsonObject candidate(out);
         candidate.Text("backend", one.backend);
+        candidate.Text("device", one.device);
         candidate.Text("place", one.place);
         candidate.Value("config", one.config);
         candidate.Text("layouts", one.layouts);
@@ -26004,7 +26237,6 @@ class BoundNodes {
       blobs_.push_back(blob);
     }
     for (int node : view.order()) {
-      CheckDevices(view, types, node);
       auto& op = operators_[Index(node)];
       while (!op) {
         const NodeChoice& choice = choices[Index(node)];
@@ -26032,21 +26264,6 @@ class BoundNodes {
   [[noreturn]] OPKIT_COLD static void ThrowRefused(int, const std::string& why) {
     throw UnsupportedOperatorFeature(why);
   }
-  static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
-    const OperatorDef& def = view.graph().node(node);
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-    if (schema.inputs_can_cross_devices()) return;
-    const auto expected = schema.InferDevices(def).first;
-    const auto ins = view.inputs(node);
-    for (size_t i = 0; i < ins.size() && i < expected.size(); ++i) {
-      if (ins[i] < 0) continue;
-      const Device found = types[ins[i]].device;
-      if (MemoryDevice(found) != MemoryDevice(expected[i]))
-        Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " reads '", view.name(ins[i]),
-              "' on ", ToString(expected[i]), ", but it is on ", ToString(found),
-              "; copy it there with a node that crosses devices, or place the nodes together");
-    }
-  }
 
   Workspace workspace_;
   std::vector<Blob*> blobs_;                              // by value
@@ -26059,26 +26276,44 @@ class BoundNodes {
 #endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
 // ---- opkit/graph/plan/converted_graph.hpp
-// ConvertedGraph: the graph of a plan with the converters between the layouts of its kernels, once
-// for each value and layout. The nodes of the plan's graph keep their indices; converters come
-// behind them. Values that leave or enter the graph keep their names and are in the standard layout.
+// ConvertedGraph: the graph of a plan with converters between the layouts of its kernels and copies
+// between their devices, once for each value and place. The nodes of the plan's graph keep their
+// indices; converters come behind them. Values that leave or enter the graph keep their names and
+// are in the standard layout.
 #ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The constants of a plan in other layouts and on other devices, which its specializations share. Thread-safe.
+class ConvertedConstants {
+ public:
+  // The constant of that number in the plan's view. Errors: as ConvertLayout.
+  Tensor Get(int value, const Tensor& constant, const Layout& layout, Device device);
+
+ private:
+  struct Item {
+    int value;
+    Tensor tensor;
+  };
+  Mutex mutex_;
+  std::vector<Item> items_;
+};
+
 class ConvertedGraph {
  public:
-  // Whether a node reads a value in another layout than it is made in, or the graph returns one
-  // that is not in the standard layout.
+  // Whether a node runs on another device than the graph says, or reads a value in another layout
+  // or on another device than it is made, or the graph returns one that is not in the standard
+  // layout.
   static bool IsNeeded(const GraphView& view, const GraphTypes& types,
                        const std::vector<NodeChoice>& choices);
 
   // `types` has the layouts that the choices give the values of `view`. Constants that are read in
   // other layouts are converted here. `choices` grows by those of the converters. Errors: as
   // ConvertLayout.
-  ConvertedGraph(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices);
+  ConvertedGraph(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices,
+                 ConvertedConstants& constants);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
@@ -26102,10 +26337,10 @@ class ConvertedGraph {
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
 // ---- opkit/graph/plan/kernel_selector.hpp
-// KernelSelector: the step of a plan that fixes a kernel and one of its configurations for each
-// node, before converters are inserted and memory is planned. Node by node in the order in which
-// they run: what a kernel costs includes the conversions from the layouts that its inputs have by
-// then.
+// KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations for
+// each node, before converters and copies are inserted and memory is planned. Node by node in the
+// order in which they run: what a kernel costs includes what brings its inputs from the layouts and
+// devices that they have by then.
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
@@ -26117,7 +26352,8 @@ namespace detail {
 struct NodeRating {
   struct Rated {
     KernelCandidate candidate;
-    double conversion_ns = 0;  // an estimate, of its inputs
+    Device device;
+    double conversion_ns = 0;  // an estimate, of its inputs' conversions and copies
   };
   std::vector<Rated> candidates;
   int best = -1;  // -1: none can be chosen
@@ -26126,11 +26362,28 @@ struct NodeRating {
   std::string WhyNot(int i) const;
 };
 
+// The devices of a node's values, as its schema says.
+class NodeDevices {
+ public:
+  explicit NodeDevices(const OperatorDef& def);
+  // The device that an input must be on; nullopt where it may be on any.
+  std::optional<Device> input(size_t i) const;
+  Device output(size_t o) const {
+    return o < placement_.second.size() ? placement_.second[o] : device_;
+  }
+
+ private:
+  Device device_;
+  bool inputs_cross_;
+  OpSchema::DevicePlacement placement_;  // empty: all are on device_
+};
+
 class KernelSelector {
  public:
   struct Options {
     bool strict_backends = false;
     const Selection* forced = nullptr;
+    const std::vector<Device>* devices = nullptr;  // of nodes that name none
   };
 
   // `types` has what inference knows, and gets the layouts of the values that nodes make.
@@ -26150,8 +26403,12 @@ class KernelSelector {
   void Select(int node, NodeChoice& choice);
   // The node with the backends that it must have; null where the graph's own will do.
   std::optional<OperatorDef> Restricted(const OperatorDef& def) const;
+  // Adds the candidates of one device.
+  void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
+  // Why no input can be brought to the node's devices; empty where all can.
+  std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
-  double ConversionCost(int node, const KernelConfig& config) const;
+  double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
   void CheckForced() const;
 
   const GraphView& view_;
@@ -26215,13 +26472,15 @@ class Specialization final : public RefCounted {
     MemoryPlanOptions memory;
     bool verify_memory = false;
     bool strict_backends = false;
-    const Selection* selection = nullptr;  // forced; null for none
+    const Selection* selection = nullptr;             // forced; null for none
+    ConvertedConstants* converted_constants = nullptr;  // of the plan
+    const std::vector<Device>* devices = nullptr;
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
       : plan_view_(view), inputs_(std::move(input_infos)), plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_, {options.strict_backends, options.selection}) {
-    SelectKernels();
+        selector_(plan_view_, plan_types_, {options.strict_backends, options.selection, options.devices}) {
+    SelectKernels(*options.converted_constants);
     SetSchedule(options.in_order);
     AssignStreams();
     PlanArenas(options);
@@ -26301,7 +26560,7 @@ class Specialization final : public RefCounted {
 
   // Selection, then the converters that it asks for, then the operators; once more where a
   // constructor refuses its node and the next kernel wants other layouts.
-  void SelectKernels() {
+  void SelectKernels(ConvertedConstants& constants) {
     struct OtherLayouts {};
     const auto refused = [&](int node, const std::string& why) {
       if (node >= plan_view_.num_nodes()) throw UnsupportedOperatorFeature(why);
@@ -26311,7 +26570,7 @@ class Specialization final : public RefCounted {
       selector_.SelectAll(choices_);
       converted_.reset();
       if (ConvertedGraph::IsNeeded(plan_view_, plan_types_, choices_))
-        converted_ = std::make_unique<ConvertedGraph>(plan_view_, plan_types_, choices_);
+        converted_ = std::make_unique<ConvertedGraph>(plan_view_, plan_types_, choices_, constants);
       try {
         spare_ = std::make_unique<BoundNodes>(view(), types(), choices_, refused);
       } catch (const OtherLayouts&) {
@@ -26397,6 +26656,7 @@ class Specialization final : public RefCounted {
         return PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
       };
       arena.plan = InContext(plan, [&] { return LargestIn(arena); });
+      CheckCapacity(arena, options.memory.capacity_bytes);
       // The most values that are verified without being asked: the time grows with their square.
       [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
       if (options.verify_memory) Verify(arena);
@@ -26409,6 +26669,45 @@ class Specialization final : public RefCounted {
         if (!value.external) AddNaive(value);
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
     }
+  }
+  OPKIT_COLD void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const {
+    if (capacity < 0)
+      Throw(ErrorCode::kInvalidArgument, "MemoryPlanOptions::capacity_bytes is ", capacity);
+    if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
+    const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
+    // The step at which the most bytes are live.
+    std::vector<int64_t> change(Index(schedule_->size()) + 2, 0);
+    const auto at = [&](int64_t step) {
+      return Index((std::clamp)(step + 1, int64_t{0}, int64_t{schedule_->size()} + 1));
+    };
+    for (const MemoryInterval& buffer : buffers) {
+      change[at(buffer.lower)] += buffer.size;
+      if (at(buffer.upper) < change.size()) change[at(buffer.upper)] -= buffer.size;
+    }
+    int64_t live = 0, most = -1, peak = 0;
+    for (size_t step = 0; step < change.size(); ++step)
+      if ((live += change[step]) > most) most = live, peak = static_cast<int64_t>(step) - 1;
+    std::vector<size_t> values;
+    for (size_t value = 0; value < arena.values.size(); ++value) {
+      const int buffer = arena.lifetimes.buffer_of[value];
+      if (buffer >= 0 && buffers[Index(buffer)].lower <= peak && peak < buffers[Index(buffer)].upper)
+        values.push_back(value);
+    }
+    std::ranges::sort(values, std::ranges::greater(),
+                      [&](size_t value) { return arena.values[value].bytes; });
+    constexpr size_t kShown = 5;
+    std::string list;
+    for (const size_t value : std::span(values).first((std::min)(kShown, values.size()))) {
+      const int number = static_cast<int>(value);
+      list += StrCat("\n  ", arena.values[value].bytes, " bytes: ",
+                     number < view().num_values()
+                         ? StrCat("'", view().name(number), "' ", ToString(types()[number]))
+                         : "scratch of " + NameOfStep(number - view().num_values()));
+    }
+    if (values.size() > kShown) list += StrCat("\n  and ", values.size() - kShown, " more");
+    Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device), " takes ",
+          arena.plan.arena_bytes, " bytes (no plan less than ", arena.plan.lower_bound_bytes,
+          StrCat("), more than the capacity of ", capacity, "; live together:"), list);
   }
   // Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
   // may add up to more than the buffers that were planned.
@@ -26556,6 +26855,10 @@ class ShapeCache {
     entries_.insert(entries_.begin(), std::move(entry));
     if (entries_.size() > max_entries_) entries_.pop_back();
   }
+  template <class F>
+  void ForEach(F f) const {
+    for (const IntrusivePtr<Entry>& entry : entries_) f(*entry);
+  }
   // The entry that was found or added last; null before there is one.
   IntrusivePtr<Entry> latest() const {
     return entries_.empty() ? IntrusivePtr<Entry>() : entries_.front();
@@ -26626,7 +26929,8 @@ class PlanState final : public RefCounted {
         view_, std::move(inputs),
         Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
                                 options_.verify_memory, options_.strict_backends,
-                                options_.selection.nodes.empty() ? nullptr : &options_.selection});
+                                options_.selection.nodes.empty() ? nullptr : &options_.selection,
+                                &converted_constants_, &options_.devices});
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
@@ -26668,6 +26972,7 @@ class PlanState final : public RefCounted {
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
   std::unique_ptr<ThreadPool> own_pool_;
+  mutable ConvertedConstants converted_constants_;
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;
 };
@@ -26851,6 +27156,16 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
   Throw(ErrorCode::kNotFound, "the plan has no memory on ", ToString(device));
 }
 
+OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
+  static_cast<void>(plan.memory());  // throws while no shapes are known
+  const auto found = plan.state()->Latest();
+  std::vector<std::string> backends;
+  for (int node = 0; node < found->view().num_nodes(); ++node)
+    backends.push_back(node < found->plan_view().num_nodes() ? found->choice(node).kernel->backend
+                                                             : std::string());
+  return detail::DrawDot(found->view().graph(), &found->types(), options, &backends);
+}
+
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
@@ -26891,9 +27206,57 @@ struct FlatLists {
 
 #endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
+// ---- opkit/graph/plan/shared_arenas.hpp
+// SharedArenas: the memory between nodes of one executor, for all of its input shapes: on each device
+// one arena, as large as the largest that was asked for. Runs of an executor follow each other, so
+// that the bound plans of its shapes never need it at once.
+#ifndef OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
+#define OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class SharedArenas {
+ public:
+  // Whether Take would have to make a new one in place of one that is there.
+  bool MustGrow(Device device, int64_t bytes) const {
+    for (const Arena& arena : arenas_)
+      if (arena.device == device) return !arena.storage || arena.storage->nbytes() < bytes;
+    return false;
+  }
+  // The arena of the device, with at least that many bytes; none for 0. Errors: as AllocateStorage.
+  Storage Take(Device device, int64_t bytes) {
+    if (bytes == 0) return {};
+    for (Arena& arena : arenas_) {
+      if (arena.device != device) continue;
+      if (MustGrow(device, bytes)) {
+        arena.storage = {};  // freed before the larger one is made, where nobody else has it
+        arena.storage = AllocateStorage(device, bytes);
+      }
+      return arena.storage;
+    }
+    arenas_.push_back({device, AllocateStorage(device, bytes)});
+    return arenas_.back().storage;
+  }
+  // Gives the arenas up: a device may still write to them. The next Take makes new ones.
+  void Abandon() { arenas_.clear(); }
+
+ private:
+  struct Arena {
+    Device device;
+    Storage storage;
+  };
+  std::vector<Arena> arenas_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
+
 // ---- opkit/graph/plan/bound_plan.hpp
-// BoundPlan: a specialization with operators, tensors and arenas of its own, which a Replay runs
-// step by step. An executor keeps one for each set of input shapes.
+// BoundPlan: a specialization with operators and tensors of its own, which a Replay runs step by
+// step. An executor keeps one for each set of input shapes; they share its arenas.
 #ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
@@ -26909,8 +27272,40 @@ class BoundPlan final : public RefCounted {
         nodes_(std::move(nodes)),
         replay_(specialization_->schedule(), Body{this}, options, pool) {
     MakeSteps();
-    AllocateArenas();
     ReportMode();
+  }
+
+  // Puts every planned value and scratch into the executor's arenas, before runs of this plan.
+  // Errors: as AllocateStorage; the plan then has no arenas.
+  void UseArenas(SharedArenas& arenas) {
+    shared_arenas_ = &arenas;
+    const std::vector<ArenaPlan>& planned = specialization_->arenas();
+    if (arenas_.size() == planned.size() && HasLargeEnough(arenas)) return;
+    ReleaseArenas();
+    std::vector<Storage> taken;
+    for (const ArenaPlan& arena : planned) taken.push_back(TakeArena(arena, arenas));
+    arenas_ = std::move(taken);
+    several_arenas_ = arenas_.size() > 1;
+    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
+    for (size_t a = 0; a < arenas_.size(); ++a)
+      if (arenas_[a]) FillArena(planned[a], arenas_[a]);
+  }
+  bool NeedsLargerArenas(const SharedArenas& arenas) const {
+    for (const ArenaPlan& arena : specialization_->arenas())
+      if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
+    return false;
+  }
+  // Lets go of the arenas until the next UseArenas.
+  void ReleaseArenas() {
+    if (arenas_.empty()) return;
+    for (Place& place : places_)
+      if (std::exchange(place.storage, nullptr)) {
+        Tensor* const tensor = place.blob->GetMutable<Tensor>();
+        *tensor = Tensor(tensor->device());
+      }
+    for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
+    arenas_.clear();
+    only_arena_ = nullptr;
   }
 
   const Specialization& specialization() const { return *specialization_; }
@@ -26949,7 +27344,9 @@ class BoundPlan final : public RefCounted {
     CancelPending();
     while (replay_.pending() > 0) sched_yield();  // waits for completions on their way
     replay_.Drain();
-    AllocateArenas();
+    ReleaseArenas();
+    shared_arenas_->Abandon();
+    UseArenas(*shared_arenas_);
     for (size_t at = 0; at < places_.size(); ++at) {
       Blob& blob = *places_[at].blob;
       if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
@@ -27208,18 +27605,15 @@ class BoundPlan final : public RefCounted {
       steps_[i].end_wait = static_cast<int>(waits_.size());
     }
   }
-  // Makes new arenas and puts every planned value and scratch in its place.
-  void AllocateArenas() {
-    arenas_.clear();
-    for (const ArenaPlan& arena : specialization_->arenas()) arenas_.push_back(NewArena(arena));
-    several_arenas_ = arenas_.size() > 1;
-    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
-    for (size_t a = 0; a < arenas_.size(); ++a)
-      if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
+  bool HasLargeEnough(SharedArenas& arenas) const {
+    for (size_t a = 0; a < arenas_.size(); ++a) {
+      const ArenaPlan& planned = specialization_->arenas()[a];
+      if (arenas_[a] != TakeArena(planned, arenas)) return false;
+    }
+    return true;
   }
-  Storage NewArena(const ArenaPlan& arena) const {
-    if (arena.plan.arena_bytes == 0) return {};
-    return InContext([&] { return AllocateStorage(arena.device, arena.plan.arena_bytes); },
+  Storage TakeArena(const ArenaPlan& arena, SharedArenas& arenas) const {
+    return InContext([&] { return arenas.Take(arena.device, arena.plan.arena_bytes); },
                      [&] { return specialization_->LargestIn(arena); });
   }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
@@ -27254,7 +27648,8 @@ class BoundPlan final : public RefCounted {
   std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
   std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
-  std::vector<Storage> arenas_;
+  SharedArenas* shared_arenas_ = nullptr;
+  std::vector<Storage> arenas_;  // of shared_arenas_; none between ReleaseArenas and UseArenas
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
   int decisions_ = 0;
@@ -27727,14 +28122,21 @@ class Executor::Impl {
   }
   // Makes the bound plan for these inputs the current one.
   void Select(const std::vector<TensorInfo>& infos) {
-    if (current_ && detail::SameTypes(current_->inputs(), infos)) return;
+    if (current_ && detail::SameTypes(current_->inputs(), infos)) return UseArenas(*current_);
     detail::MutexLock lock(current_mutex_);
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
     if (!found) found = made = BindPlan(infos);
-    ReleaseCallerTensors();
+    ReleaseTensors();
+    UseArenas(*found);
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
+  }
+  void UseArenas(detail::BoundPlan& plan) {
+    // Where the arenas grow, the other plans let go of them first.
+    if (plan.NeedsLargerArenas(arenas_))
+      bound_plans_.ForEach([](detail::BoundPlan& other) { other.ReleaseArenas(); });
+    plan.UseArenas(arenas_);
   }
   detail::IntrusivePtr<detail::BoundPlan> BindPlan(const std::vector<TensorInfo>& infos) const {
     std::unique_ptr<detail::BoundNodes> nodes;
@@ -27749,12 +28151,12 @@ class Executor::Impl {
     return detail::MakeIntrusive<detail::BoundPlan>(std::move(specialization), std::move(nodes),
                                                     state().pool(), replay);
   }
-  // Releases the caller's tensors before switching plans.
-  void ReleaseCallerTensors() {
+  // Releases the caller's tensors and the last results before switching plans.
+  void ReleaseTensors() {
     if (!current_) return;
     for (const Input& input : bindings_.inputs()) TensorOf(input.value) = Tensor();
     for (Output& output : bindings_.outputs())
-      if (output.lent) TakeBack(output);
+      if (Made(output)) TakeBack(output);
   }
 
   // Copies outputs, and inputs that the graph rewrites, to the caller's tensors where an operator
@@ -27818,6 +28220,7 @@ class Executor::Impl {
   detail::TensorBindings bindings_;
   bool has_outputs_ = false;  // of a run that succeeded
   bool changed_ = true;       // since the blobs were set
+  detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
   detail::Mutex current_mutex_;  // of `current_`, for Cancel
@@ -35564,24 +35967,31 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
-// ---- opkit/graph/plan/convert_layout.hpp
-// ConvertLayout: the operator that plans insert where neighbours differ in layout. A node of a
-// program's own gives its output the layout that its attribute names:
+// ---- opkit/graph/plan/converters.hpp
+// The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice where
+// they differ in device. Nodes of a program's own say what they make:
 //
 //   graph.AddNode(OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NHWC"));
-#ifndef OPKIT_GRAPH_PLAN_CONVERT_LAYOUT_HPP_
-#define OPKIT_GRAPH_PLAN_CONVERT_LAYOUT_HPP_
+//   graph.AddNode(CopyToDevice("X", "Y", {DeviceType::kCUDA, 0}));
+#ifndef OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
+#define OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+// A node that copies a value to the memory of a device.
+OperatorDef CopyToDevice(const std::string& from, const std::string& to, Device device);
+
 namespace detail {
 
-// Its kernel on the host, which takes the configuration that it is created with.
+// Their kernels, which run on the host. That of ConvertLayout takes the configuration that it is
+// created with.
 OPKIT_IMAGE_LOCAL const Kernel& ConvertLayoutKernel();
+OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PLAN_CONVERT_LAYOUT_HPP_
+#endif  // OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
 // ---- opkit/graph/plan/impl/converted_graph.ipp
 // The insertion of converters.
@@ -35595,23 +36005,66 @@ inline Layout WantedLayout(const NodeChoice& choice, size_t input) {
   const std::vector<Layout>& layouts = choice.config.input_layouts;
   return input < layouts.size() ? layouts[input] : Layout();
 }
+// Where a value's elements are, and how they lie there.
+struct ValuePlace {
+  Layout layout;
+  Device device;
+  bool Is(const Layout& other, Device memory) const {
+    return layout == other && MemoryDevice(device) == MemoryDevice(memory);
+  }
+};
+// Where a node that runs on its chosen device reads its inputs.
+inline std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
+                                            const NodeChoice& choice, int node) {
+  const OperatorDef& def = view.graph().node(node);
+  const NodeDevices devices(choice.device == def.device() ? def
+                                                          : OperatorDef(def).Device(choice.device));
+  std::vector<ValuePlace> places;
+  for (size_t i = 0; i < view.inputs(node).size(); ++i) {
+    const int value = view.inputs(node)[i];
+    const Device is = value < 0 ? Device{} : types[value].device;
+    places.push_back({WantedLayout(choice, i), devices.input(i).value_or(is)});
+  }
+  return places;
+}
 
 OPKIT_INLINE bool ConvertedGraph::IsNeeded(const GraphView& view, const GraphTypes& types,
                                            const std::vector<NodeChoice>& choices) {
   for (const int value : view.outputs())
     if (!types[value].layout.is_standard()) return true;
   for (int node = 0; node < view.num_nodes(); ++node) {
+    const NodeChoice& choice = choices[Index(node)];
+    if (choice.device != view.graph().node(node).device()) return true;
     const auto inputs = view.inputs(node);
+    const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] >= 0 && types[inputs[i]].layout != WantedLayout(choices[Index(node)], i))
+      if (inputs[i] >= 0 && !wanted[i].Is(types[inputs[i]].layout, types[inputs[i]].device))
         return true;
   }
   return false;
 }
 
+OPKIT_INLINE Tensor ConvertedConstants::Get(int value, const Tensor& constant, const Layout& layout,
+                                            Device device) {
+  MutexLock lock(mutex_);
+  for (const Item& item : items_)
+    if (item.value == value && item.tensor.layout() == layout &&
+        MemoryDevice(item.tensor.device()) == MemoryDevice(device))
+      return item.tensor;
+  Tensor made = constant;
+  if (MemoryDevice(made.device()) != MemoryDevice(device)) {
+    Tensor there(device);
+    Copy(made, &there);
+    made = std::move(there);
+  }
+  items_.push_back({value, ConvertLayout(made, layout)});
+  return items_.back().tensor;
+}
+
 struct ConvertedGraph::Builder {
-  Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen)
-      : view(from), types(known), choices(chosen) {
+  Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
+          ConvertedConstants& converted_constants)
+      : view(from), types(known), choices(chosen), constants(converted_constants) {
     const Graph& plan = view.graph();
     for (const GraphInput& input : plan.inputs())
       graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
@@ -35623,14 +36076,18 @@ struct ConvertedGraph::Builder {
       if (!types[value].layout.is_standard()) Rename(value, nodes);
     for (int node = 0; node < view.num_nodes(); ++node) {
       const auto inputs = view.inputs(node);
+      // By value: adding a converter moves the choices.
+      const NodeChoice choice = choices[Index(node)];
+      if (choice.device != nodes[Index(node)].device()) nodes[Index(node)].Device(choice.device);
+      const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
       for (size_t i = 0; i < inputs.size(); ++i) {
         if (inputs[i] < 0) continue;
-        const std::string name = NameIn(inputs[i], WantedLayout(choices[Index(node)], i));
+        const std::string name = NameIn(inputs[i], wanted[i]);
         if (name != nodes[Index(node)].inputs()[i])
           nodes[Index(node)].mutable_inputs()[i] = name;
       }
     }
-    for (const int value : view.outputs()) NameIn(value, Layout());
+    for (const int value : view.outputs()) NameIn(value, {Layout(), types[value].device});
     for (OperatorDef& node : nodes) graph.AddNode(std::move(node));
     for (OperatorDef& converter : converters) graph.AddNode(std::move(converter));
     for (const std::string& output : plan.outputs()) graph.AddOutput(output);
@@ -35639,76 +36096,108 @@ struct ConvertedGraph::Builder {
   // The node that makes it makes it under another name.
   void Rename(int value, std::vector<OperatorDef>& nodes) {
     const int node = view.producer(value);
-    made_as[value] = FreshName(value, types[value].layout);
+    made_as[value] = FreshName(value, LayoutName(types[value].layout.id));
     std::ranges::replace(nodes[Index(node)].mutable_outputs(), view.name(value), made_as[value]);
   }
-  std::string FreshName(int value, const Layout& layout) {
-    std::string name = view.graph().FreshName(StrCat(view.name(value), "@", LayoutName(layout.id)));
+  std::string FreshName(int value, const std::string& place) {
+    std::string name = view.graph().FreshName(StrCat(view.name(value), "@", place));
     while (names.Find(name) >= 0) name += "'";
     names.Add(name);
     return name;
   }
-  // The name of the value in a layout; adds what converts it.
-  std::string NameIn(int value, const Layout& layout) {
+  // The places that a value comes through on its way: layouts are converted on the host.
+  std::vector<ValuePlace> RouteOf(const TensorInfo& info, const ValuePlace& target) const {
+    std::vector<ValuePlace> route;
+    const auto convert = [&](const Layout& from, const Layout& to, Device device) {
+      for (const Layout& step : FindLayoutPath(from, to, info.shape.ToShape(), info.dtype).steps)
+        route.push_back({step, device});
+    };
+    if (MemoryDevice(info.device) == MemoryDevice(target.device)) {
+      convert(info.layout, target.layout, info.device);
+    } else {
+      convert(info.layout, Layout(), info.device);
+      route.push_back({Layout(), MemoryDevice(target.device)});
+      convert(Layout(), target.layout, MemoryDevice(target.device));
+    }
+    return route;
+  }
+  // The name of the value in a place; adds what brings it there.
+  std::string NameIn(int value, const ValuePlace& target) {
     const TensorInfo& info = types[value];
     const auto renamed = made_as.find(value);
     const std::string& made = renamed == made_as.end() ? view.name(value) : renamed->second;
-    if (info.layout == layout) return made;
-    for (const auto& [known, name] : converted[value])
-      if (known == layout) return name;
-    std::string name;
+    if (target.Is(info.layout, info.device)) return made;
     if (const Tensor* constant = view.constant(value)) {
-      name = FreshName(value, layout);
-      graph.AddConstant(name, ConvertLayout(*constant, layout));
-      Layouts().push_back({name, value, layout});
-    } else {
-      name = made;
-      Layout last = info.layout;
-      for (const Layout& step :
-           FindLayoutPath(info.layout, layout, info.shape.ToShape(), info.dtype).steps) {
-        std::string next = step.is_standard() && renamed != made_as.end() ? view.name(value)
-                                                                          : FreshName(value, step);
-        AddConverter(value, std::exchange(name, next), next, std::exchange(last, step), step);
-        converted[value].push_back({step, std::move(next)});
-      }
+      if (const std::string* known = FindPlace(value, target)) return *known;
+      const Device memory = MemoryDevice(target.device);
+      std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
+      graph.AddConstant(name, constants.Get(value, *constant, target.layout, memory));
+      placed.push_back({name, value, {target.layout, memory}});
       return name;
     }
-    converted[value].push_back({layout, name});
+    std::string name = made;
+    ValuePlace last{info.layout, info.device};
+    for (const ValuePlace& step : RouteOf(info, target)) {
+      if (const std::string* known = FindPlace(value, step)) {
+        name = *known;
+      } else {
+        const bool is_own = renamed != made_as.end() && step.Is(Layout(), info.device);
+        std::string next = is_own ? view.name(value) : FreshName(value, NameOf(last, step));
+        AddConverter(value, name, next, last, step);
+        placed.push_back({next, value, step});
+        name = std::move(next);
+      }
+      last = step;
+    }
     return name;
   }
-  struct Named {
-    std::string name;
-    int value;
-    Layout layout;
-  };
-  std::vector<Named>& Layouts() { return layouts; }
+  // What is new about a place: its layout, or its device.
+  static std::string NameOf(const ValuePlace& from, const ValuePlace& to) {
+    return from.layout == to.layout ? ToString(to.device) : LayoutName(to.layout.id);
+  }
+  const std::string* FindPlace(int value, const ValuePlace& place) const {
+    for (const Placed& one : placed)
+      if (one.value == value && one.place.Is(place.layout, place.device)) return &one.name;
+    return nullptr;
+  }
   void AddConverter(int value, const std::string& from, const std::string& to,
-                    const Layout& from_layout, const Layout& to_layout) {
-    const Kernel& kernel = ConvertLayoutKernel();
-    converters.push_back(OperatorDef("ConvertLayout", {from}, {to})
-                             .Name(StrCat(LayoutName(from_layout.id), " to ",
-                                          LayoutName(to_layout.id), " of ", view.name(value))));
+                    const ValuePlace& from_place, const ValuePlace& to_place) {
+    const std::string of = " of " + view.name(value);
     NodeChoice& choice = choices.emplace_back();
-    choice.kernel = &kernel;
-    choice.config.input_layouts = {from_layout};
-    choice.config.output_layouts = {to_layout};
-    layouts.push_back({to, value, to_layout});
+    if (MemoryDevice(from_place.device) != MemoryDevice(to_place.device)) {
+      converters.push_back(CopyToDevice(from, to, to_place.device)
+                               .Name(StrCat(from_place.device, " to ", to_place.device, of)));
+      choice.kernel = &CopyToDeviceKernel();
+      return;
+    }
+    converters.push_back(OperatorDef("ConvertLayout", {from}, {to})
+                             .Name(StrCat(LayoutName(from_place.layout.id), " to ",
+                                          LayoutName(to_place.layout.id), of)));
+    choice.kernel = &ConvertLayoutKernel();
+    choice.config.input_layouts = {from_place.layout};
+    choice.config.output_layouts = {to_place.layout};
   }
 
+  struct Placed {
+    std::string name;
+    int value;
+    ValuePlace place;
+  };
   const GraphView& view;
   const GraphTypes& types;
   std::vector<NodeChoice>& choices;
+  ConvertedConstants& constants;
   Graph graph;
   NameIndex names;                    // those that were made here
   std::map<int, std::string> made_as;  // by value
-  std::map<int, std::vector<std::pair<Layout, std::string>>> converted;  // by value
   std::vector<OperatorDef> converters;
-  std::vector<Named> layouts;  // of the values that were made here
+  std::vector<Placed> placed;  // the values that were made here
 };
 
 OPKIT_INLINE ConvertedGraph::ConvertedGraph(const GraphView& view, const GraphTypes& types,
-                                            std::vector<NodeChoice>& choices)
-    : ConvertedGraph(Builder(view, types, choices)) {}
+                                            std::vector<NodeChoice>& choices,
+                                            ConvertedConstants& constants)
+    : ConvertedGraph(Builder(view, types, choices, constants)) {}
 
 OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
     : graph_(std::move(builder.graph)), view_(graph_), types_(view_) {
@@ -35720,10 +36209,11 @@ OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
     types_[made] = builder.types[value];
     value_of_.push_back(view_.FindValue(plan.name(value)));
   }
-  for (const Builder::Named& one : builder.layouts) {
+  for (const Builder::Placed& one : builder.placed) {
     TensorInfo& info = types_[view_.FindValue(one.name)];
     info = builder.types[one.value];
-    info.layout = one.layout;
+    info.layout = one.place.layout;
+    info.device = one.place.device;
     if (view_.IsConstant(view_.FindValue(one.name)))
       info.constant = view_.constant(view_.FindValue(one.name));
   }
@@ -35748,6 +36238,16 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   for (const std::string& output : def.outputs())
     if (!output.empty()) return output;
   return def.name();
+}
+
+OPKIT_INLINE NodeDevices::NodeDevices(const OperatorDef& def) : device_(def.device()) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  inputs_cross_ = schema.inputs_can_cross_devices();
+  if (schema.infers_devices()) placement_ = schema.InferDevices(def);
+}
+OPKIT_INLINE std::optional<Device> NodeDevices::input(size_t i) const {
+  if (inputs_cross_) return {};
+  return i < placement_.first.size() ? placement_.first[i] : device_;
 }
 
 OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& types,
@@ -35782,6 +36282,23 @@ OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(const Operato
   return OperatorDef(def).Engine(def.engine(), kRequired);
 }
 
+OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node, const NodeDevices& devices) const {
+  for (size_t i = 0; i < view_.inputs(node).size(); ++i) {
+    const int value = view_.inputs(node)[i];
+    const std::optional<Device> wanted = devices.input(i);
+    if (value < 0 || !wanted) continue;
+    const Device is = MemoryDevice(types_[value].device), goes = MemoryDevice(*wanted);
+    if (is == goes) continue;
+    const char* why = nullptr;
+    if (!FindCopy(is.type, goes.type)) why = "no copy is registered (RegisterCopy)";
+    if (view_.IsRewritten(value)) why = "it is rewritten in place";
+    if (!types_[value].shape.is_known()) why = "its shape is one that a run alone decides";
+    if (why)
+      return StrCat("it reads '", view_.name(value), "' on ", *wanted, ", but that is on ",
+                    types_[value].device, ", and ", why);
+  }
+  return {};
+}
 OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (const auto refusals = refused_.find(node); refusals != refused_.end())
@@ -35807,7 +36324,9 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
   return why;
 }
 
-OPKIT_INLINE double KernelSelector::ConversionCost(int node, const KernelConfig& config) const {
+OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& devices,
+                                                   const KernelConfig& config) const {
+  constexpr double kCopyNs = 10'000, kCopyNsPerByte = 0.1;  // of a bus, about
   const auto inputs = view_.inputs(node);
   double sum = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -35816,6 +36335,10 @@ OPKIT_INLINE double KernelSelector::ConversionCost(int node, const KernelConfig&
     const Layout wanted = i < config.input_layouts.size() ? config.input_layouts[i] : Layout();
     if (info.layout != wanted)
       sum += FindLayoutPath(info.layout, wanted, info.shape.ToShape(), info.dtype).cost_ns;
+    const std::optional<Device> device = devices.input(i);
+    if (device && MemoryDevice(*device) != MemoryDevice(info.device))
+      sum += kCopyNs + kCopyNsPerByte * static_cast<double>(LayoutBytes(
+                                            Layout(), info.shape.ToShape(), info.dtype));
   }
   return sum;
 }
@@ -35838,19 +36361,41 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
   NodeRating rating;
   const OperatorDef& def = view_.graph().node(node);
   const std::optional<OperatorDef> restricted = Restricted(def);
+  const OperatorDef& asked = restricted ? *restricted : def;
+  if (!options_.devices || options_.devices->empty() || def.device() != Device{}) {
+    RateOn(def.device(), asked, node, rating);
+    return rating;
+  }
+  for (const Device device : *options_.devices) {
+    const OperatorDef there = OperatorDef(asked).Device(device);
+    std::string why = WhyNoDevice(device);
+    if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
+      why = StrCat("the operator has no kernel for ", device);
+    if (why.empty())
+      RateOn(device, there, node, rating);
+    else
+      rating.candidates.push_back({{nullptr, {}, std::move(why), ToString(device)}, device, 0});
+  }
+  return rating;
+}
+
+OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, int node,
+                                         NodeRating& rating) const {
   const SelectedKernel* const forced =
       options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
-  for (KernelCandidate& candidate :
-       KernelCandidates(restricted ? *restricted : def, types_.Of(view_.inputs(node)),
-                        types_.Of(view_.outputs(node)))) {
+  const NodeDevices devices(def);
+  const std::string no_copy = WhyNoCopy(node, devices);
+  for (KernelCandidate& candidate : KernelCandidates(def, types_.Of(view_.inputs(node)),
+                                                     types_.Of(view_.outputs(node)))) {
     candidate.dropped = WhyNot(node, candidate);
+    if (candidate.dropped.empty()) candidate.dropped = no_copy;
     if (candidate.dropped.empty() && forced && forced->config >= 0 &&
         forced->config != candidate.number)
       candidate.dropped = StrCat("the selection asks for configuration ", forced->config, ", not ",
                                  candidate.number);
     const bool can_run = candidate.dropped.empty();
-    const double ns = can_run ? ConversionCost(node, candidate.config) : 0;
-    rating.candidates.push_back({std::move(candidate), ns});
+    const double ns = can_run ? ConversionCost(node, devices, candidate.config) : 0;
+    rating.candidates.push_back({std::move(candidate), device, ns});
     if (!can_run) continue;
     // The order of preference stands, but for two that both estimate their time.
     const int last = static_cast<int>(rating.candidates.size()) - 1;
@@ -35863,7 +36408,6 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
     const double second = rating.candidates.back().candidate.config.cost_ns;
     if (first >= 0 && second >= 0 && second + ns < first + best.conversion_ns) rating.best = last;
   }
-  return rating;
 }
 
 OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
@@ -35875,17 +36419,24 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
                           rating.WhyNot(i));
   if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
   KernelCandidate& best = rating.candidates[Index(rating.best)].candidate;
+  const Device device = rating.candidates[Index(rating.best)].device;
   choice.kernel = best.kernel;
   choice.config = std::move(best.config);
   choice.config_number = best.number;
   choice.owner = best.kernel->owner;
   choice.passed_over = std::move(passed_over);
+  choice.device = device;
+  const OperatorDef& def = view_.graph().node(node);
+  const bool moved = device != def.device();
+  const NodeDevices devices(moved ? OperatorDef(def).Device(device) : def);
   const auto outputs = view_.outputs(node);
-  for (size_t o = 0; o < outputs.size(); ++o)
-    if (outputs[o] >= 0)
-      types_[outputs[o]].layout = o < choice.config.output_layouts.size()
-                                      ? choice.config.output_layouts[o]
-                                      : Layout();
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o] < 0) continue;
+    types_[outputs[o]].device = devices.output(o);
+    types_[outputs[o]].layout = o < choice.config.output_layouts.size()
+                                    ? choice.config.output_layouts[o]
+                                    : Layout();
+  }
 }
 
 OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
@@ -35899,8 +36450,9 @@ OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string
   const RegistryUse use;
   refused_[node].push_back({choice.kernel, choice.config_number, why});
   const KernelConfig before = std::move(choice.config);
+  const Device device = choice.device;
   Select(node, choice);
-  return choice.config.input_layouts == before.input_layouts &&
+  return choice.device == device && choice.config.input_layouts == before.input_layouts &&
          choice.config.output_layouts == before.output_layouts;
 }
 
@@ -35938,6 +36490,9 @@ inline void ExplainConverter(const Specialization& found, int node, Explanation:
   out.to = ToString(to.layout);
   out.bytes = LayoutBytes(from.layout, shape, from.dtype) + LayoutBytes(to.layout, shape, to.dtype);
   out.ns = FindLayoutPath(from.layout, to.layout, shape, from.dtype).cost_ns;
+  if (MemoryDevice(from.device) == MemoryDevice(to.device)) return;
+  out.from = ToString(from.device);
+  out.to = ToString(to.device);
 }
 
 inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
@@ -35948,6 +36503,7 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
     const KernelCandidate& candidate = rated.candidate;
     Explanation::Candidate& one = out.candidates.emplace_back();
     one.backend = candidate.backend;
+    if (rated.device != Device{} && candidate.kernel) one.device = ToString(rated.device);
     one.place = candidate.kernel ? candidate.kernel->Place() : "";
     one.config = candidate.number;
     one.layouts = LayoutsText(candidate.config);
@@ -35955,7 +36511,7 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
     one.conversion_ns = rated.conversion_ns;
     one.why_not = rating.WhyNot(static_cast<int>(i));
     const int place = static_cast<int>(i);
-    if (candidate.kernel == choice.kernel && candidate.number == choice.config_number) {
+    if (candidate.kernel == choice.kernel && rated.device == choice.device && candidate.number == choice.config_number) {
       out.chosen = place;
       one.why_not.clear();
     } else if (candidate.dropped.empty() && out.runner_up < 0) {
@@ -36068,10 +36624,10 @@ OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
-// ---- opkit/graph/plan/impl/convert_layout.ipp
-// The operator ConvertLayout and its registration.
-#ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERT_LAYOUT_IPP_
-#define OPKIT_GRAPH_PLAN_IMPL_CONVERT_LAYOUT_IPP_
+// ---- opkit/graph/plan/impl/converters.ipp
+// The operators ConvertLayout and CopyToDevice, and their registrations.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -36105,16 +36661,68 @@ OPKIT_OPERATOR_SCHEMA(ConvertLayout)
     .Private();
 OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
 
+// The device that a node of CopyToDevice copies to.
+inline Device TargetOf(const OperatorDef& def) {
+  return {static_cast<DeviceType>(def.args().Get<int32_t>("device_type")),
+          def.args().Get<int32_t>("device_index")};
+}
+
+// Waits for the copy: what runs on either device waits for its end as for any operator's.
+class CopyToDeviceOp final : public Operator<CPUContext> {
+ public:
+  CopyToDeviceOp(const OperatorDef& def, Workspace* ws)
+      : Operator<CPUContext>(def, ws), target_(TargetOf(def)) {
+    set_invocation_kind(InvocationKind::kCopy);
+  }
+  bool RunOnDevice() override {
+    const Tensor& from = InputBlob(0).Get<Tensor>();
+    const Tensor* to = Output(0, from.shape(), from.dtype(), target_);
+    CopyElements(from, *to, nullptr);
+    return true;
+  }
+
+ private:
+  const Device target_;
+};
+
+OPKIT_OPERATOR_SCHEMA(CopyToDevice)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape()
+    .Arg<int64_t>("device_type", "the number of the device's type", {}, true)
+    .Arg<int64_t>("device_index", "the device among those of its type", 0)
+    .InputsCanCrossDevices()
+    .DeviceInferenceFunction([](const OperatorDef& def) -> OpSchema::DevicePlacement {
+      return {{def.device()}, {TargetOf(def)}};
+    })
+    .SetDoc("The same elements in the memory of another device.")
+    .Private();
+OPKIT_REGISTER_CPU_OPERATOR(CopyToDevice, CopyToDeviceOp);
+
+inline const Kernel& PlainKernel(const char* op) {
+  return *OpRegistry::Global().FindKernels(op, DeviceType::kCPU).front();
+}
 OPKIT_INLINE const Kernel& ConvertLayoutKernel() {
-  static const Kernel* const kernel =
-      OpRegistry::Global().FindKernels("ConvertLayout", DeviceType::kCPU).front();
+  static const Kernel* const kernel = &PlainKernel("ConvertLayout");
+  return *kernel;
+}
+OPKIT_INLINE const Kernel& CopyToDeviceKernel() {
+  static const Kernel* const kernel = &PlainKernel("CopyToDevice");
   return *kernel;
 }
 
 }  // namespace detail
+
+OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string& to,
+                                      Device device) {
+  return OperatorDef("CopyToDevice", {from}, {to})
+      .Arg("device_type", static_cast<int64_t>(device.type))
+      .Arg("device_index", int64_t{device.index});
+}
+
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERT_LAYOUT_IPP_
+#endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -281,15 +281,14 @@ TEST_CASE("a plan of fewer than no threads, or without room for any shapes, is r
   CHECK(Contains(ErrorOf([&] { Compile(g, {.max_shapes = 0}); }).message(), "max_shapes >= 1"));
 }
 
-TEST_CASE("a node that reads a value of another device is refused when it is planned") {
+TEST_CASE("a node that reads a value of another device, from which nothing copies, is refused") {
   Graph g;
   g.AddInput("X", kFloat, {64}, Device{DeviceType::kCUDA, 0});
   g.AddNode(OperatorDef("Choosy").Input("X").Output("Y"));
   g.AddOutput("Y");
   const Error error = ErrorOf([&] { Compile(g, {.threads = 1}); });
-  CHECK(error.code() == ErrorCode::kInvalidArgument);
-  CHECK(Contains(error.what(), "reads 'X' on cpu, but it is on cuda"));
-  CHECK(Contains(error.what(), "; copy it there with a node that crosses devices, or place"));
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(error.what(), "it reads 'X' on cpu, but that is on cuda, and no copy is registered"));
 }
 
 TEST_CASE("more bytes than can be counted are an error that names the node") {

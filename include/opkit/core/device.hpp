@@ -62,6 +62,11 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
+// How to find out why a device of the type is not there; empty where it is. A backend tells.
+OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
+// Why the device is not there; empty where it is, or nobody has said how to find out.
+OPKIT_COLD std::string WhyNoDevice(Device device);
+
 // True when the host may dereference pointers to this device's memory. Locks for a user's types
 // only.
 inline bool IsHostAccessible(DeviceType type) {

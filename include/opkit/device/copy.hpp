@@ -40,7 +40,10 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Memory that the host reaches on both sides needs no registered function.
+// Memory that the host reaches on both sides needs no registered function. Null where nothing
+// copies.
+CopyFunction FindCopy(DeviceType from, DeviceType to);
+// The same, or an Error (kUnsupported).
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host

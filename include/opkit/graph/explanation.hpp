@@ -16,6 +16,7 @@ namespace opkit::inline OPKIT_ABI {
 struct Explanation {
   struct Candidate {
     std::string backend;
+    std::string device = {};  // "cuda"; empty for the CPU
     std::string place;    // where its kernel was registered, FILE:LINE; empty for one that is not there
     int config = 0;       // among those that its kernel proposes
     std::string layouts;  // "NHWC, standard -> NHWC"; empty where all are the standard one
@@ -29,7 +30,8 @@ struct Explanation {
     std::vector<Candidate> candidates;
     int chosen = -1;     // in `candidates`; -1 for a converter
     int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
-    // Of a converter: the layouts, the bytes that it reads and writes, an estimate of its time.
+    // Of a converter: the layouts or devices, the bytes that it reads and writes, an estimate of
+    // its time where there is one.
     std::string from = {}, to = {};
     int64_t bytes = 0;
     double ns = 0;

@@ -254,6 +254,8 @@ class OpSchema {
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
+  // Whether it says where its values are; otherwise all are on the node's device.
+  bool infers_devices() const { return static_cast<bool>(devices_); }
   bool has_inference() const { return static_cast<bool>(infer_); }
   // Whether an input or output may only have some dtypes.
   bool limits_dtypes() const;

@@ -38,6 +38,18 @@ inline void CheckCUDADevice(Device device) {
         "); run the operator on another device");
 }
 
+// Selection drops candidates on a device that is not there.
+inline const bool kCUDAAvailability = [] {
+  SetDeviceAvailability(DeviceType::kCUDA, [](Device device) -> std::string {
+    try {
+      return CheckCUDADevice(device), "";
+    } catch (const Error& error) {
+      return error.message();
+    }
+  });
+  return true;
+}();
+
 // Makes `index` the calling thread's current device while the guard lives. RunOnDevice does not
 // need it, as the operator's context sets the device.
 class CUDADeviceGuard {

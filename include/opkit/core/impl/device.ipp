@@ -48,6 +48,42 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
   return type;
 }
 
+namespace detail {
+struct DeviceAvailability {
+  static constexpr int kMost = 16;
+  Mutex mutex;
+  DeviceType types[kMost] = {};
+  std::string (*why_not[kMost])(Device) = {};
+  int count = 0;
+};
+inline DeviceAvailability& DeviceAvailabilities() {
+  static constinit DeviceAvailability all;
+  return all;
+}
+}  // namespace detail
+
+OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device)) {
+  auto& all = detail::DeviceAvailabilities();
+  detail::MutexLock lock(all.mutex);
+  int at = 0;
+  while (at < all.count && all.types[at] != type) ++at;
+  if (at == all.kMost)
+    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost}, " device types say whether they are there");
+  all.types[at] = type;
+  all.why_not[at] = why_not;
+  all.count = at == all.count ? at + 1 : all.count;
+}
+OPKIT_INLINE std::string WhyNoDevice(Device device) {
+  std::string (*why_not)(Device) = nullptr;
+  {
+    auto& all = detail::DeviceAvailabilities();
+    detail::MutexLock lock(all.mutex);
+    for (int at = 0; at < all.count; ++at)
+      if (all.types[at] == device.type) why_not = all.why_not[at];
+  }
+  return why_not ? why_not(device) : std::string();
+}
+
 OPKIT_INLINE Device MemoryDevice(Device device) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(device.type);
   if (!known) return {GetDeviceTypeInfo(device.type).memory, device.index};

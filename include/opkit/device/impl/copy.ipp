@@ -8,13 +8,17 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
-  const DeviceType from = MemoryDevice(source.device()).type;
-  const DeviceType to = MemoryDevice(target.device()).type;
+OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const auto* route = Copies().routes; route; route = route->next)
     if (route->from == from && route->to == to && route->copy) return route->copy;
-  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  return IsHostAccessible(from) && IsHostAccessible(to) ? &CopyHost : nullptr;
+}
+OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
+  const DeviceType from = MemoryDevice(source.device()).type;
+  const DeviceType to = MemoryDevice(target.device()).type;
+  if (const CopyFunction found = FindCopy(from, to)) return found;
+  detail::MutexLock lock(Copies().mutex);
   std::vector<std::string> known;
   for (const auto* route = Copies().routes; route; route = route->next)
     if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));

@@ -13,6 +13,7 @@ namespace detail {
 
 inline std::string EstimateOf(const Explanation::Candidate& one) {
   std::string text;
+  if (!one.device.empty()) text += " on " + one.device;
   if (!one.layouts.empty()) text += StrCat(", ", one.layouts);
   if (one.cost_ns >= 0) text += StrCat(", about ", Microseconds(one.cost_ns), " us");
   if (one.conversion_ns > 0)
@@ -93,6 +94,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
         if (&one != node.candidates.data()) out += ", ";
         detail::JsonObject candidate(out);
         candidate.Text("backend", one.backend);
+        candidate.Text("device", one.device);
         candidate.Text("place", one.place);
         candidate.Value("config", one.config);
         candidate.Text("layouts", one.layouts);

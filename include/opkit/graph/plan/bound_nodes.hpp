@@ -26,7 +26,6 @@ class BoundNodes {
       blobs_.push_back(blob);
     }
     for (int node : view.order()) {
-      CheckDevices(view, types, node);
       auto& op = operators_[Index(node)];
       while (!op) {
         const NodeChoice& choice = choices[Index(node)];
@@ -53,21 +52,6 @@ class BoundNodes {
   // For the operators of an executor after the first: their kernels have taken these nodes before.
   [[noreturn]] OPKIT_COLD static void ThrowRefused(int, const std::string& why) {
     throw UnsupportedOperatorFeature(why);
-  }
-  static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
-    const OperatorDef& def = view.graph().node(node);
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-    if (schema.inputs_can_cross_devices()) return;
-    const auto expected = schema.InferDevices(def).first;
-    const auto ins = view.inputs(node);
-    for (size_t i = 0; i < ins.size() && i < expected.size(); ++i) {
-      if (ins[i] < 0) continue;
-      const Device found = types[ins[i]].device;
-      if (MemoryDevice(found) != MemoryDevice(expected[i]))
-        Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " reads '", view.name(ins[i]),
-              "' on ", ToString(expected[i]), ", but it is on ", ToString(found),
-              "; copy it there with a node that crosses devices, or place the nodes together");
-    }
   }
 
   Workspace workspace_;

@@ -1,6 +1,7 @@
-// ConvertedGraph: the graph of a plan with the converters between the layouts of its kernels, once
-// for each value and layout. The nodes of the plan's graph keep their indices; converters come
-// behind them. Values that leave or enter the graph keep their names and are in the standard layout.
+// ConvertedGraph: the graph of a plan with converters between the layouts of its kernels and copies
+// between their devices, once for each value and place. The nodes of the plan's graph keep their
+// indices; converters come behind them. Values that leave or enter the graph keep their names and
+// are in the standard layout.
 #ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
@@ -10,11 +11,11 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The constants of a plan in other layouts, which its specializations share. Thread-safe.
+// The constants of a plan in other layouts and on other devices, which its specializations share. Thread-safe.
 class ConvertedConstants {
  public:
   // The constant of that number in the plan's view. Errors: as ConvertLayout.
-  Tensor Get(int value, const Tensor& constant, const Layout& layout);
+  Tensor Get(int value, const Tensor& constant, const Layout& layout, Device device);
 
  private:
   struct Item {
@@ -27,8 +28,9 @@ class ConvertedConstants {
 
 class ConvertedGraph {
  public:
-  // Whether a node reads a value in another layout than it is made in, or the graph returns one
-  // that is not in the standard layout.
+  // Whether a node runs on another device than the graph says, or reads a value in another layout
+  // or on another device than it is made, or the graph returns one that is not in the standard
+  // layout.
   static bool IsNeeded(const GraphView& view, const GraphTypes& types,
                        const std::vector<NodeChoice>& choices);
 

@@ -1,7 +1,7 @@
-// KernelSelector: the step of a plan that fixes a kernel and one of its configurations for each
-// node, before converters are inserted and memory is planned. Node by node in the order in which
-// they run: what a kernel costs includes the conversions from the layouts that its inputs have by
-// then.
+// KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations for
+// each node, before converters and copies are inserted and memory is planned. Node by node in the
+// order in which they run: what a kernel costs includes what brings its inputs from the layouts and
+// devices that they have by then.
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
@@ -20,7 +20,8 @@ namespace detail {
 struct NodeRating {
   struct Rated {
     KernelCandidate candidate;
-    double conversion_ns = 0;  // an estimate, of its inputs
+    Device device;
+    double conversion_ns = 0;  // an estimate, of its inputs' conversions and copies
   };
   std::vector<Rated> candidates;
   int best = -1;  // -1: none can be chosen
@@ -29,11 +30,28 @@ struct NodeRating {
   std::string WhyNot(int i) const;
 };
 
+// The devices of a node's values, as its schema says.
+class NodeDevices {
+ public:
+  explicit NodeDevices(const OperatorDef& def);
+  // The device that an input must be on; nullopt where it may be on any.
+  std::optional<Device> input(size_t i) const;
+  Device output(size_t o) const {
+    return o < placement_.second.size() ? placement_.second[o] : device_;
+  }
+
+ private:
+  Device device_;
+  bool inputs_cross_;
+  OpSchema::DevicePlacement placement_;  // empty: all are on device_
+};
+
 class KernelSelector {
  public:
   struct Options {
     bool strict_backends = false;
     const Selection* forced = nullptr;
+    const std::vector<Device>* devices = nullptr;  // of nodes that name none
   };
 
   // `types` has what inference knows, and gets the layouts of the values that nodes make.
@@ -53,8 +71,12 @@ class KernelSelector {
   void Select(int node, NodeChoice& choice);
   // The node with the backends that it must have; null where the graph's own will do.
   std::optional<OperatorDef> Restricted(const OperatorDef& def) const;
+  // Adds the candidates of one device.
+  void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
+  // Why no input can be brought to the node's devices; empty where all can.
+  std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
-  double ConversionCost(int node, const KernelConfig& config) const;
+  double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
   void CheckForced() const;
 
   const GraphView& view_;

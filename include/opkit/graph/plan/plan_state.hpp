@@ -59,7 +59,7 @@ class PlanState final : public RefCounted {
         Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
                                 options_.verify_memory, options_.strict_backends,
                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                &converted_constants_});
+                                &converted_constants_, &options_.devices});
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.

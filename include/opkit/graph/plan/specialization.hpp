@@ -55,11 +55,12 @@ class Specialization final : public RefCounted {
     bool strict_backends = false;
     const Selection* selection = nullptr;             // forced; null for none
     ConvertedConstants* converted_constants = nullptr;  // of the plan
+    const std::vector<Device>* devices = nullptr;
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
       : plan_view_(view), inputs_(std::move(input_infos)), plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_, {options.strict_backends, options.selection}) {
+        selector_(plan_view_, plan_types_, {options.strict_backends, options.selection, options.devices}) {
     SelectKernels(*options.converted_constants);
     SetSchedule(options.in_order);
     AssignStreams();

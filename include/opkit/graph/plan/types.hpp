@@ -26,6 +26,9 @@ struct PlanOptions {
   // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
   // is not there or does not take its node.
   Selection selection = {};
+  // Where nodes that name no device may run, in the order of preference: {cuda, cpu} takes CUDA where
+  // that is there and has a kernel. Values are copied where neighbours differ. Empty: the CPU.
+  std::vector<Device> devices = {};
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
@@ -37,6 +40,7 @@ struct NodeChoice {
   const Kernel* kernel = nullptr;
   KernelConfig config;
   int config_number = 0;           // among those that the kernel proposes
+  Device device;                   // where it runs
   IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;

@@ -6,8 +6,10 @@
 #include <map>
 
 #include "opkit/core/layout_registry.hpp"
+#include "opkit/device/copy.hpp"
 #include "opkit/graph/plan/converted_graph.hpp"
-#include "opkit/graph/plan/convert_layout.hpp"
+#include "opkit/graph/plan/converters.hpp"
+#include "opkit/graph/plan/kernel_selector.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -16,26 +18,59 @@ inline Layout WantedLayout(const NodeChoice& choice, size_t input) {
   const std::vector<Layout>& layouts = choice.config.input_layouts;
   return input < layouts.size() ? layouts[input] : Layout();
 }
+// Where a value's elements are, and how they lie there.
+struct ValuePlace {
+  Layout layout;
+  Device device;
+  bool Is(const Layout& other, Device memory) const {
+    return layout == other && MemoryDevice(device) == MemoryDevice(memory);
+  }
+};
+// Where a node that runs on its chosen device reads its inputs.
+inline std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
+                                            const NodeChoice& choice, int node) {
+  const OperatorDef& def = view.graph().node(node);
+  const NodeDevices devices(choice.device == def.device() ? def
+                                                          : OperatorDef(def).Device(choice.device));
+  std::vector<ValuePlace> places;
+  for (size_t i = 0; i < view.inputs(node).size(); ++i) {
+    const int value = view.inputs(node)[i];
+    const Device is = value < 0 ? Device{} : types[value].device;
+    places.push_back({WantedLayout(choice, i), devices.input(i).value_or(is)});
+  }
+  return places;
+}
 
 OPKIT_INLINE bool ConvertedGraph::IsNeeded(const GraphView& view, const GraphTypes& types,
                                            const std::vector<NodeChoice>& choices) {
   for (const int value : view.outputs())
     if (!types[value].layout.is_standard()) return true;
   for (int node = 0; node < view.num_nodes(); ++node) {
+    const NodeChoice& choice = choices[Index(node)];
+    if (choice.device != view.graph().node(node).device()) return true;
     const auto inputs = view.inputs(node);
+    const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] >= 0 && types[inputs[i]].layout != WantedLayout(choices[Index(node)], i))
+      if (inputs[i] >= 0 && !wanted[i].Is(types[inputs[i]].layout, types[inputs[i]].device))
         return true;
   }
   return false;
 }
 
-OPKIT_INLINE Tensor ConvertedConstants::Get(int value, const Tensor& constant,
-                                            const Layout& layout) {
+OPKIT_INLINE Tensor ConvertedConstants::Get(int value, const Tensor& constant, const Layout& layout,
+                                            Device device) {
   MutexLock lock(mutex_);
   for (const Item& item : items_)
-    if (item.value == value && item.tensor.layout() == layout) return item.tensor;
-  items_.push_back({value, ConvertLayout(constant, layout)});
+    if (item.value == value && item.tensor.layout() == layout &&
+        MemoryDevice(item.tensor.device()) == MemoryDevice(device))
+      return item.tensor;
+  Tensor made = constant;
+  if (MemoryDevice(made.device()) != MemoryDevice(device)) {
+    Tensor there(device);
+    Copy(made, &there);
+    made = std::move(there);
+  }
+  items_.push_back({value, ConvertLayout(made, layout)});
   return items_.back().tensor;
 }
 
@@ -54,14 +89,18 @@ struct ConvertedGraph::Builder {
       if (!types[value].layout.is_standard()) Rename(value, nodes);
     for (int node = 0; node < view.num_nodes(); ++node) {
       const auto inputs = view.inputs(node);
+      // By value: adding a converter moves the choices.
+      const NodeChoice choice = choices[Index(node)];
+      if (choice.device != nodes[Index(node)].device()) nodes[Index(node)].Device(choice.device);
+      const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
       for (size_t i = 0; i < inputs.size(); ++i) {
         if (inputs[i] < 0) continue;
-        const std::string name = NameIn(inputs[i], WantedLayout(choices[Index(node)], i));
+        const std::string name = NameIn(inputs[i], wanted[i]);
         if (name != nodes[Index(node)].inputs()[i])
           nodes[Index(node)].mutable_inputs()[i] = name;
       }
     }
-    for (const int value : view.outputs()) NameIn(value, Layout());
+    for (const int value : view.outputs()) NameIn(value, {Layout(), types[value].device});
     for (OperatorDef& node : nodes) graph.AddNode(std::move(node));
     for (OperatorDef& converter : converters) graph.AddNode(std::move(converter));
     for (const std::string& output : plan.outputs()) graph.AddOutput(output);
@@ -70,61 +109,93 @@ struct ConvertedGraph::Builder {
   // The node that makes it makes it under another name.
   void Rename(int value, std::vector<OperatorDef>& nodes) {
     const int node = view.producer(value);
-    made_as[value] = FreshName(value, types[value].layout);
+    made_as[value] = FreshName(value, LayoutName(types[value].layout.id));
     std::ranges::replace(nodes[Index(node)].mutable_outputs(), view.name(value), made_as[value]);
   }
-  std::string FreshName(int value, const Layout& layout) {
-    std::string name = view.graph().FreshName(StrCat(view.name(value), "@", LayoutName(layout.id)));
+  std::string FreshName(int value, const std::string& place) {
+    std::string name = view.graph().FreshName(StrCat(view.name(value), "@", place));
     while (names.Find(name) >= 0) name += "'";
     names.Add(name);
     return name;
   }
-  // The name of the value in a layout; adds what converts it.
-  std::string NameIn(int value, const Layout& layout) {
+  // The places that a value comes through on its way: layouts are converted on the host.
+  std::vector<ValuePlace> RouteOf(const TensorInfo& info, const ValuePlace& target) const {
+    std::vector<ValuePlace> route;
+    const auto convert = [&](const Layout& from, const Layout& to, Device device) {
+      for (const Layout& step : FindLayoutPath(from, to, info.shape.ToShape(), info.dtype).steps)
+        route.push_back({step, device});
+    };
+    if (MemoryDevice(info.device) == MemoryDevice(target.device)) {
+      convert(info.layout, target.layout, info.device);
+    } else {
+      convert(info.layout, Layout(), info.device);
+      route.push_back({Layout(), MemoryDevice(target.device)});
+      convert(Layout(), target.layout, MemoryDevice(target.device));
+    }
+    return route;
+  }
+  // The name of the value in a place; adds what brings it there.
+  std::string NameIn(int value, const ValuePlace& target) {
     const TensorInfo& info = types[value];
     const auto renamed = made_as.find(value);
     const std::string& made = renamed == made_as.end() ? view.name(value) : renamed->second;
-    if (info.layout == layout) return made;
-    for (const auto& [known, name] : converted[value])
-      if (known == layout) return name;
-    std::string name;
+    if (target.Is(info.layout, info.device)) return made;
     if (const Tensor* constant = view.constant(value)) {
-      name = FreshName(value, layout);
-      graph.AddConstant(name, constants.Get(value, *constant, layout));
-      layouts.push_back({name, value, layout});
-    } else {
-      name = made;
-      Layout last = info.layout;
-      for (const Layout& step :
-           FindLayoutPath(info.layout, layout, info.shape.ToShape(), info.dtype).steps) {
-        std::string next = step.is_standard() && renamed != made_as.end() ? view.name(value)
-                                                                          : FreshName(value, step);
-        AddConverter(value, std::exchange(name, next), next, std::exchange(last, step), step);
-        converted[value].push_back({step, std::move(next)});
-      }
+      if (const std::string* known = FindPlace(value, target)) return *known;
+      const Device memory = MemoryDevice(target.device);
+      std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
+      graph.AddConstant(name, constants.Get(value, *constant, target.layout, memory));
+      placed.push_back({name, value, {target.layout, memory}});
       return name;
     }
-    converted[value].push_back({layout, name});
+    std::string name = made;
+    ValuePlace last{info.layout, info.device};
+    for (const ValuePlace& step : RouteOf(info, target)) {
+      if (const std::string* known = FindPlace(value, step)) {
+        name = *known;
+      } else {
+        const bool is_own = renamed != made_as.end() && step.Is(Layout(), info.device);
+        std::string next = is_own ? view.name(value) : FreshName(value, NameOf(last, step));
+        AddConverter(value, name, next, last, step);
+        placed.push_back({next, value, step});
+        name = std::move(next);
+      }
+      last = step;
+    }
     return name;
   }
-  struct Named {
-    std::string name;
-    int value;
-    Layout layout;
-  };
+  // What is new about a place: its layout, or its device.
+  static std::string NameOf(const ValuePlace& from, const ValuePlace& to) {
+    return from.layout == to.layout ? ToString(to.device) : LayoutName(to.layout.id);
+  }
+  const std::string* FindPlace(int value, const ValuePlace& place) const {
+    for (const Placed& one : placed)
+      if (one.value == value && one.place.Is(place.layout, place.device)) return &one.name;
+    return nullptr;
+  }
   void AddConverter(int value, const std::string& from, const std::string& to,
-                    const Layout& from_layout, const Layout& to_layout) {
-    const Kernel& kernel = ConvertLayoutKernel();
-    converters.push_back(OperatorDef("ConvertLayout", {from}, {to})
-                             .Name(StrCat(LayoutName(from_layout.id), " to ",
-                                          LayoutName(to_layout.id), " of ", view.name(value))));
+                    const ValuePlace& from_place, const ValuePlace& to_place) {
+    const std::string of = " of " + view.name(value);
     NodeChoice& choice = choices.emplace_back();
-    choice.kernel = &kernel;
-    choice.config.input_layouts = {from_layout};
-    choice.config.output_layouts = {to_layout};
-    layouts.push_back({to, value, to_layout});
+    if (MemoryDevice(from_place.device) != MemoryDevice(to_place.device)) {
+      converters.push_back(CopyToDevice(from, to, to_place.device)
+                               .Name(StrCat(from_place.device, " to ", to_place.device, of)));
+      choice.kernel = &CopyToDeviceKernel();
+      return;
+    }
+    converters.push_back(OperatorDef("ConvertLayout", {from}, {to})
+                             .Name(StrCat(LayoutName(from_place.layout.id), " to ",
+                                          LayoutName(to_place.layout.id), of)));
+    choice.kernel = &ConvertLayoutKernel();
+    choice.config.input_layouts = {from_place.layout};
+    choice.config.output_layouts = {to_place.layout};
   }
 
+  struct Placed {
+    std::string name;
+    int value;
+    ValuePlace place;
+  };
   const GraphView& view;
   const GraphTypes& types;
   std::vector<NodeChoice>& choices;
@@ -132,9 +203,8 @@ struct ConvertedGraph::Builder {
   Graph graph;
   NameIndex names;                    // those that were made here
   std::map<int, std::string> made_as;  // by value
-  std::map<int, std::vector<std::pair<Layout, std::string>>> converted;  // by value
   std::vector<OperatorDef> converters;
-  std::vector<Named> layouts;  // of the values that were made here
+  std::vector<Placed> placed;  // the values that were made here
 };
 
 OPKIT_INLINE ConvertedGraph::ConvertedGraph(const GraphView& view, const GraphTypes& types,
@@ -152,10 +222,11 @@ OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
     types_[made] = builder.types[value];
     value_of_.push_back(view_.FindValue(plan.name(value)));
   }
-  for (const Builder::Named& one : builder.layouts) {
+  for (const Builder::Placed& one : builder.placed) {
     TensorInfo& info = types_[view_.FindValue(one.name)];
     info = builder.types[one.value];
-    info.layout = one.layout;
+    info.layout = one.place.layout;
+    info.device = one.place.device;
     if (view_.IsConstant(view_.FindValue(one.name)))
       info.constant = view_.constant(view_.FindValue(one.name));
   }

@@ -28,6 +28,9 @@ inline void ExplainConverter(const Specialization& found, int node, Explanation:
   out.to = ToString(to.layout);
   out.bytes = LayoutBytes(from.layout, shape, from.dtype) + LayoutBytes(to.layout, shape, to.dtype);
   out.ns = FindLayoutPath(from.layout, to.layout, shape, from.dtype).cost_ns;
+  if (MemoryDevice(from.device) == MemoryDevice(to.device)) return;
+  out.from = ToString(from.device);
+  out.to = ToString(to.device);
 }
 
 inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
@@ -38,6 +41,7 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
     const KernelCandidate& candidate = rated.candidate;
     Explanation::Candidate& one = out.candidates.emplace_back();
     one.backend = candidate.backend;
+    if (rated.device != Device{} && candidate.kernel) one.device = ToString(rated.device);
     one.place = candidate.kernel ? candidate.kernel->Place() : "";
     one.config = candidate.number;
     one.layouts = LayoutsText(candidate.config);
@@ -45,7 +49,7 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
     one.conversion_ns = rated.conversion_ns;
     one.why_not = rating.WhyNot(static_cast<int>(i));
     const int place = static_cast<int>(i);
-    if (candidate.kernel == choice.kernel && candidate.number == choice.config_number) {
+    if (candidate.kernel == choice.kernel && rated.device == choice.device && candidate.number == choice.config_number) {
       out.chosen = place;
       one.why_not.clear();
     } else if (candidate.dropped.empty() && out.runner_up < 0) {

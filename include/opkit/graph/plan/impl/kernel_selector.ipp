@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "opkit/core/layout_registry.hpp"
+#include "opkit/device/copy.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
 #include "opkit/profile/text_columns.hpp"
 
@@ -15,6 +16,16 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   for (const std::string& output : def.outputs())
     if (!output.empty()) return output;
   return def.name();
+}
+
+OPKIT_INLINE NodeDevices::NodeDevices(const OperatorDef& def) : device_(def.device()) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  inputs_cross_ = schema.inputs_can_cross_devices();
+  if (schema.infers_devices()) placement_ = schema.InferDevices(def);
+}
+OPKIT_INLINE std::optional<Device> NodeDevices::input(size_t i) const {
+  if (inputs_cross_) return {};
+  return i < placement_.first.size() ? placement_.first[i] : device_;
 }
 
 OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& types,
@@ -49,6 +60,23 @@ OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(const Operato
   return OperatorDef(def).Engine(def.engine(), kRequired);
 }
 
+OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node, const NodeDevices& devices) const {
+  for (size_t i = 0; i < view_.inputs(node).size(); ++i) {
+    const int value = view_.inputs(node)[i];
+    const std::optional<Device> wanted = devices.input(i);
+    if (value < 0 || !wanted) continue;
+    const Device is = MemoryDevice(types_[value].device), goes = MemoryDevice(*wanted);
+    if (is == goes) continue;
+    const char* why = nullptr;
+    if (!FindCopy(is.type, goes.type)) why = "no copy is registered (RegisterCopy)";
+    if (view_.IsRewritten(value)) why = "it is rewritten in place";
+    if (!types_[value].shape.is_known()) why = "its shape is one that a run alone decides";
+    if (why)
+      return StrCat("it reads '", view_.name(value), "' on ", *wanted, ", but that is on ",
+                    types_[value].device, ", and ", why);
+  }
+  return {};
+}
 OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (const auto refusals = refused_.find(node); refusals != refused_.end())
@@ -74,7 +102,9 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
   return why;
 }
 
-OPKIT_INLINE double KernelSelector::ConversionCost(int node, const KernelConfig& config) const {
+OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& devices,
+                                                   const KernelConfig& config) const {
+  constexpr double kCopyNs = 10'000, kCopyNsPerByte = 0.1;  // of a bus, about
   const auto inputs = view_.inputs(node);
   double sum = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -83,6 +113,10 @@ OPKIT_INLINE double KernelSelector::ConversionCost(int node, const KernelConfig&
     const Layout wanted = i < config.input_layouts.size() ? config.input_layouts[i] : Layout();
     if (info.layout != wanted)
       sum += FindLayoutPath(info.layout, wanted, info.shape.ToShape(), info.dtype).cost_ns;
+    const std::optional<Device> device = devices.input(i);
+    if (device && MemoryDevice(*device) != MemoryDevice(info.device))
+      sum += kCopyNs + kCopyNsPerByte * static_cast<double>(LayoutBytes(
+                                            Layout(), info.shape.ToShape(), info.dtype));
   }
   return sum;
 }
@@ -105,19 +139,41 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
   NodeRating rating;
   const OperatorDef& def = view_.graph().node(node);
   const std::optional<OperatorDef> restricted = Restricted(def);
+  const OperatorDef& asked = restricted ? *restricted : def;
+  if (!options_.devices || options_.devices->empty() || def.device() != Device{}) {
+    RateOn(def.device(), asked, node, rating);
+    return rating;
+  }
+  for (const Device device : *options_.devices) {
+    const OperatorDef there = OperatorDef(asked).Device(device);
+    std::string why = WhyNoDevice(device);
+    if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
+      why = StrCat("the operator has no kernel for ", device);
+    if (why.empty())
+      RateOn(device, there, node, rating);
+    else
+      rating.candidates.push_back({{nullptr, {}, std::move(why), ToString(device)}, device, 0});
+  }
+  return rating;
+}
+
+OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, int node,
+                                         NodeRating& rating) const {
   const SelectedKernel* const forced =
       options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
-  for (KernelCandidate& candidate :
-       KernelCandidates(restricted ? *restricted : def, types_.Of(view_.inputs(node)),
-                        types_.Of(view_.outputs(node)))) {
+  const NodeDevices devices(def);
+  const std::string no_copy = WhyNoCopy(node, devices);
+  for (KernelCandidate& candidate : KernelCandidates(def, types_.Of(view_.inputs(node)),
+                                                     types_.Of(view_.outputs(node)))) {
     candidate.dropped = WhyNot(node, candidate);
+    if (candidate.dropped.empty()) candidate.dropped = no_copy;
     if (candidate.dropped.empty() && forced && forced->config >= 0 &&
         forced->config != candidate.number)
       candidate.dropped = StrCat("the selection asks for configuration ", forced->config, ", not ",
                                  candidate.number);
     const bool can_run = candidate.dropped.empty();
-    const double ns = can_run ? ConversionCost(node, candidate.config) : 0;
-    rating.candidates.push_back({std::move(candidate), ns});
+    const double ns = can_run ? ConversionCost(node, devices, candidate.config) : 0;
+    rating.candidates.push_back({std::move(candidate), device, ns});
     if (!can_run) continue;
     // The order of preference stands, but for two that both estimate their time.
     const int last = static_cast<int>(rating.candidates.size()) - 1;
@@ -130,7 +186,6 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
     const double second = rating.candidates.back().candidate.config.cost_ns;
     if (first >= 0 && second >= 0 && second + ns < first + best.conversion_ns) rating.best = last;
   }
-  return rating;
 }
 
 OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
@@ -142,17 +197,24 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
                           rating.WhyNot(i));
   if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
   KernelCandidate& best = rating.candidates[Index(rating.best)].candidate;
+  const Device device = rating.candidates[Index(rating.best)].device;
   choice.kernel = best.kernel;
   choice.config = std::move(best.config);
   choice.config_number = best.number;
   choice.owner = best.kernel->owner;
   choice.passed_over = std::move(passed_over);
+  choice.device = device;
+  const OperatorDef& def = view_.graph().node(node);
+  const bool moved = device != def.device();
+  const NodeDevices devices(moved ? OperatorDef(def).Device(device) : def);
   const auto outputs = view_.outputs(node);
-  for (size_t o = 0; o < outputs.size(); ++o)
-    if (outputs[o] >= 0)
-      types_[outputs[o]].layout = o < choice.config.output_layouts.size()
-                                      ? choice.config.output_layouts[o]
-                                      : Layout();
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o] < 0) continue;
+    types_[outputs[o]].device = devices.output(o);
+    types_[outputs[o]].layout = o < choice.config.output_layouts.size()
+                                    ? choice.config.output_layouts[o]
+                                    : Layout();
+  }
 }
 
 OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
@@ -166,8 +228,9 @@ OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string
   const RegistryUse use;
   refused_[node].push_back({choice.kernel, choice.config_number, why});
   const KernelConfig before = std::move(choice.config);
+  const Device device = choice.device;
   Select(node, choice);
-  return choice.config.input_layouts == before.input_layouts &&
+  return choice.device == device && choice.config.input_layouts == before.input_layouts &&
          choice.config.output_layouts == before.output_layouts;
 }
 

@@ -1,0 +1,104 @@
+// The operators ConvertLayout and CopyToDevice, and their registrations.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
+
+#include "opkit/core/layout_registry.hpp"
+#include "opkit/device/copy.hpp"
+#include "opkit/graph/plan/converters.hpp"
+#include "opkit/op/op_registry.hpp"
+#include "opkit/op/registration.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ConvertLayoutOp final : public Operator<CPUContext> {
+ public:
+  ConvertLayoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config) {
+    set_invocation_kind(InvocationKind::kConverter);
+  }
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    KernelConfig config;
+    config.input_layouts = {query.inputs[0].layout};
+    config.output_layouts = {Layout{FindLayout(query.def.args().Get<std::string>("layout")), {}}};
+    return {config};
+  }
+  bool RunOnDevice() override {
+    const Tensor& from = Input(0);
+    Tensor* to = Output(0, from.shape(), from.dtype());
+    ConvertLayoutTo(from, *to);
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(ConvertLayout)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape()
+    .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise", "standard")
+    .SetDoc("The same elements in another order in memory.")
+    .Private();
+OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
+
+// The device that a node of CopyToDevice copies to.
+inline Device TargetOf(const OperatorDef& def) {
+  return {static_cast<DeviceType>(def.args().Get<int32_t>("device_type")),
+          def.args().Get<int32_t>("device_index")};
+}
+
+// Waits for the copy: what runs on either device waits for its end as for any operator's.
+class CopyToDeviceOp final : public Operator<CPUContext> {
+ public:
+  CopyToDeviceOp(const OperatorDef& def, Workspace* ws)
+      : Operator<CPUContext>(def, ws), target_(TargetOf(def)) {
+    set_invocation_kind(InvocationKind::kCopy);
+  }
+  bool RunOnDevice() override {
+    const Tensor& from = InputBlob(0).Get<Tensor>();
+    const Tensor* to = Output(0, from.shape(), from.dtype(), target_);
+    CopyElements(from, *to, nullptr);
+    return true;
+  }
+
+ private:
+  const Device target_;
+};
+
+OPKIT_OPERATOR_SCHEMA(CopyToDevice)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape()
+    .Arg<int64_t>("device_type", "the number of the device's type", {}, true)
+    .Arg<int64_t>("device_index", "the device among those of its type", 0)
+    .InputsCanCrossDevices()
+    .DeviceInferenceFunction([](const OperatorDef& def) -> OpSchema::DevicePlacement {
+      return {{def.device()}, {TargetOf(def)}};
+    })
+    .SetDoc("The same elements in the memory of another device.")
+    .Private();
+OPKIT_REGISTER_CPU_OPERATOR(CopyToDevice, CopyToDeviceOp);
+
+inline const Kernel& PlainKernel(const char* op) {
+  return *OpRegistry::Global().FindKernels(op, DeviceType::kCPU).front();
+}
+OPKIT_INLINE const Kernel& ConvertLayoutKernel() {
+  static const Kernel* const kernel = &PlainKernel("ConvertLayout");
+  return *kernel;
+}
+OPKIT_INLINE const Kernel& CopyToDeviceKernel() {
+  static const Kernel* const kernel = &PlainKernel("CopyToDevice");
+  return *kernel;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string& to,
+                                      Device device) {
+  return OperatorDef("CopyToDevice", {from}, {to})
+      .Arg("device_type", static_cast<int64_t>(device.type))
+      .Arg("device_index", int64_t{device.index});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_

@@ -1,0 +1,156 @@
+#include "opkit/graph/plan/converters.hpp"
+
+#include <doctest/doctest.h>
+
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
+#include "support/check_fails.hpp"
+#include "support/layouts.hpp"
+#include "support/sim_device.hpp"
+#include "support/tensors.hpp"
+
+namespace converters_test {
+namespace {
+
+using namespace opkit;
+using sim_device::kSim;
+
+const Device kOnSim{kSim, 0};
+
+// y = x + 1, on the CPU and on the simulated device.
+template <class Context>
+class AddOneOp final : public Operator<Context> {
+ public:
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = this->Input(0);
+    Tensor* y = this->Output(0, x.shape(), x.dtype());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      static_cast<float*>(y->raw_mutable_data())[i] = static_cast<const float*>(x.raw_data())[i] + 1;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(AddOneThere).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(AddOneThere, AddOneOp<CPUContext>);
+OPKIT_REGISTER_DEVICE_OPERATOR(kSim, AddOneThere, AddOneOp<sim_device::SimContext>);
+OPERATOR_SCHEMA(AddOneHere).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(AddOneHere, AddOneOp<CPUContext>);
+
+Graph Chain(std::initializer_list<OperatorDef> nodes) {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {3});
+  std::string last = "X";
+  int count = 0;
+  for (OperatorDef node : nodes) {
+    const std::string next =
+        ++count == static_cast<int>(nodes.size()) ? "Y" : StrCat("V", count);
+    graph.AddNode(node.Input(std::exchange(last, next)).Output(next));
+  }
+  graph.AddOutput("Y");
+  return graph;
+}
+std::vector<std::string> StepsOf(const Plan& plan) {
+  const auto found = plan.state()->GetLatest();
+  std::vector<std::string> steps;
+  for (int step = 0; step < found->schedule().size(); ++step) {
+    const OperatorDef& node = found->view().graph().node(found->schedule().original_of(step));
+    steps.push_back(node.name().empty() ? node.outputs()[0] : node.name());
+  }
+  return steps;
+}
+using Steps = std::vector<std::string>;
+
+Floats Run(const Plan& plan) {
+  Executor executor(plan);
+  const Tensor x = Tensor::From<float>({3}, {1, 2, 3});
+  executor.Run({{"X", x}});
+  Tensor host;
+  Copy(executor.Run({{"X", x}}).at("Y"), &host);
+  return host.ToVector<float>();
+}
+const OperatorDef kThere("AddOneThere"), kHere("AddOneHere");
+
+}  // namespace
+
+TEST_CASE("values are copied where neighbours are on other devices, once to each") {
+  const sim_device::SimDevice device;
+  const Plan plan = Compile(Chain({kHere, OperatorDef(kThere).Device(kOnSim),
+                                   OperatorDef(kThere).Device(kOnSim), kHere}),
+                            {.threads = 1});
+  CHECK(StepsOf(plan) == Steps{"V1", "cpu to sim of V1", "V2", "V3", "sim to cpu of V3", "Y"});
+  CHECK(Run(plan) == Floats{5, 6, 7});
+  CHECK(plan.type("V2").device == kOnSim);
+  CHECK(plan.type("Y").device == Device{});
+  const Explanation explanation = plan.Explain();
+  CHECK(explanation.nodes[1].from == "cpu");
+  CHECK(explanation.nodes[1].to == "sim");
+  CHECK(explanation.nodes[1].bytes == 24);
+  CHECK(explanation.nodes[2].candidates[0].device == "sim");
+
+  Graph fan = Chain({OperatorDef(kThere).Device(kOnSim)});
+  fan.AddNode(OperatorDef("AddOneThere", {"X"}, {"Z"}).Device(kOnSim));
+  fan.AddOutput("Z");
+  CHECK(StepsOf(Compile(fan, {.threads = 1})).size() == 3);
+}
+
+TEST_CASE("nodes that name no device are placed on the first that has them, and back") {
+  const sim_device::SimDevice device;
+  PlanOptions options{.threads = 1};
+  options.devices = {kOnSim, Device{}};
+  const Plan plan = Compile(Chain({kThere, kHere, kThere}), options);
+  CHECK(StepsOf(plan) == Steps{"cpu to sim of X", "V1", "sim to cpu of V1", "V2",
+                               "cpu to sim of V2", "Y"});
+  CHECK(plan.choice(0).device == kOnSim);
+  CHECK(plan.choice(1).device == Device{});
+  CHECK(Contains(plan.choice(1).passed_over, "backend sim: the operator has no kernel for sim"));
+  CHECK(Run(plan) == Floats{4, 5, 6});
+  CHECK(plan.memory().arena_bytes > 0);
+
+  sim_device::is_there = false;
+  const Plan without = Compile(Chain({kThere, kHere, kThere}), options);
+  CHECK(StepsOf(without) == Steps{"V1", "V2", "Y"});
+  CHECK(Contains(without.choice(0).passed_over,
+                 "backend sim: the card is not in this machine"));
+  CHECK(Run(without) == Floats{4, 5, 6});
+}
+
+TEST_CASE("a graph that no device can run is one Error with every reason") {
+  const sim_device::SimDevice device;
+  sim_device::is_there = false;
+  PlanOptions options{.threads = 1};
+  options.devices = {kOnSim};
+  const Error error = ErrorOf([&] { Compile(Chain({kHere}), options); });
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(error.message(), "no kernel of operator AddOneHere (X) -> (Y)"));
+  CHECK(Contains(error.message(), "backend sim: the card is not in this machine"));
+}
+
+TEST_CASE("a constant is copied when the plan is built; a copy and a conversion follow each other") {
+  const sim_device::SimDevice device;
+  Graph graph = Chain({OperatorDef(kThere).Device(kOnSim)});
+  graph.AddConstant("W", Tensor::From<float>({3}, {7, 8, 9}));
+  graph.AddNode(OperatorDef("AddOneThere", {"W"}, {"Z"}).Device(kOnSim));
+  graph.AddNode(OperatorDef("InLayouts", {"Z"}, {"ZA"}).Arg("a", "A"));
+  graph.AddOutput("ZA");
+  const PassList no_passes;  // which would compute it beforehand
+  const Plan plan = Compile(graph, {.threads = 1, .passes = &no_passes});
+  Executor executor(plan);
+  const NamedTensors out = executor.Run({{"X", Tensor::From<float>({3}, {1, 2, 3})}});
+  CHECK(out.at("ZA").ToVector<float>() == Floats{16, 18, 20});
+}
+
+TEST_CASE("a node of the program's own copies to the device that it names") {
+  const sim_device::SimDevice device;
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {3});
+  graph.AddNode(CopyToDevice("X", "P", kOnSim));
+  graph.AddNode(OperatorDef("AddOneThere", {"P"}, {"Q"}).Device(kOnSim));
+  graph.AddNode(CopyToDevice("Q", "Y", Device{}));
+  graph.AddOutput("Y");
+  const Plan plan = Compile(graph, {.threads = 1});
+  CHECK(StepsOf(plan) == Steps{"P", "Q", "Y"});
+  CHECK(Run(plan) == Floats{2, 3, 4});
+  CHECK(sim_device::copies == 4);
+}
+
+}  // namespace converters_test

@@ -1,0 +1,59 @@
+// A simulated accelerator: a device type whose memory the host is told not to touch, though it is the
+// host's, with copies, and operators that run at once. It can be taken away.
+#ifndef OPKIT_TESTS_SUPPORT_SIM_DEVICE_HPP_
+#define OPKIT_TESTS_SUPPORT_SIM_DEVICE_HPP_
+
+#include <cstring>
+
+#include "opkit/device/context.hpp"
+#include "opkit/device/copy.hpp"
+#include "support/test_allocator.hpp"
+
+namespace sim_device {
+
+using namespace opkit;
+
+inline constexpr auto kSim = static_cast<DeviceType>(95);
+
+class SimContext : public CPUContext {
+ public:
+  static constexpr DeviceType kDeviceType = kSim;
+  explicit SimContext(Device device) : device_(device) {}
+  Device device() const { return device_; }
+
+ private:
+  Device device_;
+};
+static_assert(DeviceContext<SimContext>);
+
+inline bool is_there = true;
+inline int copies = 0;
+
+inline void CopyBytes(void* to, Device, const void* from, Device, int64_t nbytes, void*) {
+  ++copies;
+  std::memcpy(to, from, static_cast<size_t>(nbytes));
+}
+
+// The device, for the life of a test.
+struct SimDevice {
+  SimDevice() {
+    RegisterDeviceType(kSim, {"sim", kSim, false});
+    SetDeviceAvailability(kSim, [](Device) -> std::string {
+      return is_there ? "" : "the card is not in this machine";
+    });
+    RegisterCopy(DeviceType::kCPU, kSim, &CopyBytes);
+    RegisterCopy(kSim, DeviceType::kCPU, &CopyBytes);
+    is_there = true;
+    copies = 0;
+  }
+  SimDevice(const SimDevice&) = delete;
+  ~SimDevice() {
+    RegisterCopy(DeviceType::kCPU, kSim, nullptr);
+    RegisterCopy(kSim, DeviceType::kCPU, nullptr);
+  }
+  TestAllocator allocator{kSim};
+};
+
+}  // namespace sim_device
+
+#endif  // OPKIT_TESTS_SUPPORT_SIM_DEVICE_HPP_
