@@ -3,6 +3,7 @@
 S]... [--rounds N] [--repeat N]. OPKIT is the command-line program. A round runs the model without a
 profile and with one, in processes that take turns; a figure is the median of the rounds' medians."""
 import argparse
+import os
 import pathlib
 import re
 import statistics
@@ -19,11 +20,11 @@ arguments.add_argument("--threads", type=int, default=1)
 options = arguments.parse_args()
 
 
-def median_ms(model, *more):
+def median_ms(model, **environment):
     shapes = [word for shape in options.shape for word in ("--shape", shape)]
     run = subprocess.run([options.program, "run", model, "--random", "--repeat", str(options.repeat),
-                          "--threads", str(options.threads), *shapes, *more],
-                         capture_output=True, text=True, check=True)
+                          "--threads", str(options.threads), *shapes],
+                         env={**os.environ, **environment}, capture_output=True, text=True, check=True)
     return float(re.search(r"median ([0-9.]+) ms", run.stderr)[1])
 
 
@@ -32,7 +33,7 @@ with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         plain, profiled = [], []
         for _ in range(options.rounds):
             plain.append(median_ms(model))
-            profiled.append(median_ms(model, "--profile", f"{folder}/trace.json"))
+            profiled.append(median_ms(model, OPKIT_PROFILE=f"{folder}/trace.json"))
         ratio = statistics.median(b / a for a, b in zip(plain, profiled))
         print(f"{pathlib.Path(model).name}: {statistics.median(plain):.3f} ms, profiled "
               f"{statistics.median(profiled):.3f} ms, ratio {ratio:.3f} "
