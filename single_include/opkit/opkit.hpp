@@ -25769,6 +25769,13 @@ class PlanState final : public RefCounted {
     if (nodes) *nodes = found->TakeNodes();
     return found;
   }
+  // Tells that an executor goes on with one that it has kept, which the plan may have dropped:
+  // Latest() from now on. Thread-safe.
+  void SetLatest(IntrusivePtr<Specialization> specialization) {
+    MutexLock lock(mutex_);
+    if (!specializations_.Find(specialization->inputs()))
+      specializations_.Add(std::move(specialization));
+  }
   // One that the plan does not keep.
   IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeIntrusive<Specialization>(
@@ -26042,6 +26049,7 @@ class BoundPlan final : public RefCounted {
   }
 
   const Specialization& specialization() const { return *specialization_; }
+  const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   Blob& blob(int value) const { return nodes_->blob(value); }
   OperatorBase& op(int node) const { return nodes_->op(node); }
@@ -26849,7 +26857,10 @@ class Executor::Impl {
     if (current_ && detail::SameTypes(current_->inputs(), infos)) return;
     detail::MutexLock lock(current_mutex_);
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
-    if (!found) found = made = BindPlan(infos);
+    if (found)
+      state().SetLatest(found->shared_specialization());
+    else
+      found = made = BindPlan(infos);
     ReleaseCallerTensors();
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);

@@ -286,7 +286,10 @@ class Executor::Impl {
     if (current_ && detail::SameTypes(current_->inputs(), infos)) return;
     detail::MutexLock lock(current_mutex_);
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
-    if (!found) found = made = BindPlan(infos);
+    if (found)
+      state().SetLatest(found->shared_specialization());
+    else
+      found = made = BindPlan(infos);
     ReleaseCallerTensors();
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);

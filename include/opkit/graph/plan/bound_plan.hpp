@@ -25,6 +25,7 @@ class BoundPlan final : public RefCounted {
   }
 
   const Specialization& specialization() const { return *specialization_; }
+  const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   Blob& blob(int value) const { return nodes_->blob(value); }
   OperatorBase& op(int node) const { return nodes_->op(node); }
