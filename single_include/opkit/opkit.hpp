@@ -26766,9 +26766,9 @@ class Executor::Impl {
   }
   [[noreturn]] OPKIT_COLD static void ThrowRunning() {
     Throw(ErrorCode::kFailedPrecondition,
-          "the executor is running: finish the event of RunAsync first (one that was cancelled "
-          "by its own handle is finished before the run is), or use another executor of the "
-          "plan");
+          "the executor is running, and runs once at a time: another thread needs another executor "
+          "of the plan; after RunAsync finish its event first (one that was cancelled by its own "
+          "handle is finished before the run is)");
   }
 
   static SpanNames RunNames() { return {InternName("Executor::Run")}; }
