@@ -12793,8 +12793,9 @@ struct InvokeOptions {
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
 // while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
 // kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
-// Nothing of the caller's is held between calls. A call returns when the work is done. Not
-// synchronised: one thread at a time.
+// Nothing of the caller's is held between calls. A call returns when the work is done. One thread
+// at a time: a call during another one, of another thread or from the operator's own body, is an
+// Error (kFailedPrecondition). Threads that call at once have one each.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
@@ -12809,7 +12810,8 @@ class ResolvedOperator {
                                      Arguments args, const InvokeOptions& options);
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
-  // that inference refuses; those that the operator throws.
+  // that inference refuses; kFailedPrecondition during another call; those that the operator
+  // throws.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs);
   std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
     return (*this)(std::span(inputs.begin(), inputs.size()));
@@ -12833,6 +12835,19 @@ class ResolvedOperator {
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
              bool (OperatorBase::*run)(int stream_id));
   struct Release;
+  // Holds the handle for one call. A handle that is moved from or to is in no call.
+  class InCall {
+   public:
+    InCall() = default;
+    InCall(InCall&&) noexcept {}
+    InCall& operator=(InCall&&) noexcept { return *this; }
+    bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
+    // Release: the next call sees what this one has left.
+    void End() { taken_.store(false, std::memory_order_release); }
+
+   private:
+    std::atomic<bool> taken_{false};
+  };
   // An operator's own workspace: state that it keeps there is not in the next operator's way.
   struct Place {
     std::unique_ptr<Workspace> workspace;
@@ -12852,6 +12867,7 @@ class ResolvedOperator {
   bool checks_types_ = false;  // before the run, for an operator that does not
   bool selects_ = false;       // some kernel's place depends on the inputs
   std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
+  InCall in_call_;
 };
 
 namespace detail {
@@ -16147,7 +16163,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
 
 namespace opkit::inline OPKIT_ABI {
 
-// Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
+// Ends a call. Leaves the workspace's tensors without memory, and unspecified until the next call
+// sets them.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
   ~Release() {
@@ -16155,6 +16172,7 @@ struct ResolvedOperator::Release {
       if (input) const Tensor dropped = std::move(*input);
     for (Blob* output : self.outputs_)
       if (output->IsType<Tensor>()) const Tensor dropped = std::move(*output->GetMutable<Tensor>());
+    self.in_call_.End();
   }
 };
 
@@ -16218,16 +16236,21 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
 }
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
-  std::vector<Tensor> results(outputs_.size());
+  std::vector<Tensor> results(def_.outputs().size());
   Run(inputs, results);
   return results;
 }
 OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
                                           bool (OperatorBase::*run)(int stream_id)) {
-  if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
-          inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
-          inputs.size(), " and ", outputs.size());
+  const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
+  if (inputs.size() != num_inputs || outputs.size() != num_outputs)
+    Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
+          " inputs and ", num_outputs, " outputs, but called with ", inputs.size(), " and ",
+          outputs.size());
+  if (!in_call_.Begin()) [[unlikely]]
+    Throw(ErrorCode::kFailedPrecondition, "the ResolvedOperator of ", def_.type(),
+          " is called while another call of it runs, and takes one thread at a time: make one for "
+          "each thread");
   const Release release{*this};
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs_[i]) *inputs_[i] = inputs[i];
