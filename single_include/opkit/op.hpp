@@ -9299,6 +9299,14 @@ class OperatorBase : public Observable<OperatorBase> {
   // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
+  // For the destructor of a class whose work goes on and uses its members: returns when the work of
+  // the latest run is done, well or not; at once where nothing goes on. It waits after Cancel too,
+  // as a stream still runs what it has begun: not on the stream's own thread. A thread that the
+  // class has started is the class's to join.
+  void FinishWork() noexcept;
+  // Work was issued that no event tells of.
+  void SetStrayWork() { has_stray_work_ = true; }
+
   // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
   void PrepareEvent();
   // Keeps the memory of work that goes on elsewhere until that work finishes the event. A cancelled
@@ -9379,6 +9387,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // The members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
+  bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
@@ -9776,6 +9785,7 @@ class Operator : public OperatorBase {
   }
   // After a failure some work may be in flight: its memory stays until the stream has come past it.
   void RetainUntilDrained() noexcept {
+    SetStrayWork();
     try {
       Event drained(device());
       TouchedStorages(drained.state()->retained);
@@ -9795,6 +9805,7 @@ class Operator : public OperatorBase {
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
   using ::opkit::OperatorBase::DenseInput;                                                         \
+  using ::opkit::OperatorBase::FinishWork;                                                         \
   using ::opkit::OperatorBase::HasArgument;                                                        \
   using ::opkit::OperatorBase::HasInput;                                                           \
   using ::opkit::OperatorBase::HasOutput;                                                          \
@@ -14807,19 +14818,39 @@ OPKIT_INLINE void OperatorBase::PrepareEvent() {
           " is run while its last run is still SCHEDULED; Finish its event first");
   if (IsTerminal(status)) event().Reset();
 }
+namespace detail {
+inline bool IsCancelled(const EventState& state) {
+  try {
+    if (state.status() == EventStatus::kFailed) std::rethrow_exception(state.exception());
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kCancelled;
+  } catch (...) {
+  }
+  return false;
+}
+}  // namespace detail
+
 OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
   EventState* state = event().state().get();  // it holds the callback
   TouchedStorages(state->retained);
   event().SetCallback([state] {
-    bool cancelled = false;
-    try {
-      if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
-    } catch (const Error& error) {
-      cancelled = error.code() == ErrorCode::kCancelled;
-    } catch (...) {
-    }
-    if (!cancelled) state->retained.clear();
+    if (!detail::IsCancelled(*state)) state->retained.clear();
   });
+}
+OPKIT_INLINE void OperatorBase::FinishWork() noexcept {
+  bool drain = event_disabled_ || has_stray_work_;
+  if (event_ && !event_disabled_) {
+    try {
+      if (event_->Query() == EventStatus::kScheduled) event_->Finish();
+    } catch (...) {  // the failure is told by the event
+    }
+    drain |= detail::IsCancelled(*event_->state());
+  }
+  if (!drain) return;
+  try {
+    SyncDeviceBarrierForObservers();
+  } catch (...) {  // the failure belongs to the next event of the stream
+  }
 }
 OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
   try {
