@@ -6281,6 +6281,10 @@ class OpRegistry {
   // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
   // the code that keeps the registration reports it at lookup.
   void AddProblem(const std::string& op, std::string text);
+  // Something was registered for an operator by its name, a gradient say, whose own registration
+  // may come later. Problems lists `what` where it never does. The second takes that back.
+  void ExpectOperator(const std::string& op, std::string what);
+  void ForgetExpected(const std::string& op);
 
   // Null when there is none.
   const OpSchema* FindSchema(std::string_view op) const;
@@ -6356,8 +6360,8 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
 }  // namespace detail
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
-// without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
-// first line of a test.
+// without a schema, schemas without a kernel, gradients without an operator), one sentence each;
+// empty when nothing is. A good first line of a test.
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
   return OpRegistry::Global().Problems();
 }
@@ -10427,6 +10431,9 @@ class GradientRegistry {
   GradientRegistration* Find(const std::string& op) const;
   // For tests and libraries.
   void Remove(const std::string& op);
+  // Names, for an operator without a gradient, a gradient of nearly that name that no operator has;
+  // empty where there is none.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:
   struct State;
@@ -19873,7 +19880,8 @@ struct OpRegistry::State {
 
   mutable detail::Mutex mutex;
   std::map<std::string, Entry, std::less<>> ops;
-  std::map<std::string, std::string, std::less<>> removed;  // operators by name: their last origin
+  std::map<std::string, std::string, std::less<>> removed;   // operators by name: their last origin
+  std::map<std::string, std::string, std::less<>> expected;  // by name: what is there for it
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
   std::list<Kernel> kept_kernels;
@@ -19944,6 +19952,15 @@ OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text
   state_->ops[op].listed.push_back(std::move(text));
 }
 
+OPKIT_INLINE void OpRegistry::ExpectOperator(const std::string& op, std::string what) {
+  detail::MutexLock lock(state_->mutex);
+  state_->expected[op] = std::move(what);
+}
+OPKIT_INLINE void OpRegistry::ForgetExpected(const std::string& op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->expected.erase(op);
+}
+
 OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
   detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
@@ -19983,13 +20000,20 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   for (const auto& [op, entry] : state_->ops) {
     for (const std::string& problem : entry.problems) out.push_back(problem);
     for (const std::string& problem : entry.listed) out.push_back(problem);
-    if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
+    if (std::string why = entry.schema ? entry.schema->problem() : std::string(); !why.empty())
+      out.push_back(std::move(why));
     if (!entry.schema && !entry.kernels.empty()) out.push_back(State::WithoutSchema(op, entry));
     if (entry.schema && entry.kernels.empty())
       out.push_back(StrCat("operator ", op, " has a schema (at ",
                            detail::SchemaPlace(*entry.schema),
                            ") but no kernel; add REGISTER_CPU_OPERATOR(", op,
                            ", …), or link the file that registers it"));
+  }
+  for (const auto& [op, what] : state_->expected) {
+    const State::Entry* entry = state_->Find(op);
+    if (!entry || !entry->Exists())
+      out.push_back(StrCat(what, ", and no operator '", op, "' is registered",
+                           SuggestName(op, state_->Names())));
   }
   return out;
 }
@@ -23142,6 +23166,12 @@ OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistrat
   detail::MutexLock lock(state_->mutex);
   const auto [it, added] = state_->gradients.try_emplace(op, std::move(registration));
   GradientRegistration& known = it->second;
+  if (added) {
+    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
+                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
+    OpRegistry::Global().ExpectOperator(
+        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
+  }
   if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
     return;
   known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
@@ -23156,6 +23186,17 @@ OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op)
 OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
   detail::MutexLock lock(state_->mutex);
   state_->gradients.erase(op);
+  OpRegistry::Global().ForgetExpected(op);
+}
+OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> without_operator;
+  for (const auto& [name, registration] : state_->gradients)
+    if (!OpRegistry::Global().FindSchema(name)) without_operator.push_back(name);
+  const std::string nearest = NearestName(op, without_operator);
+  if (nearest.empty()) return {};
+  return StrCat("; the gradient at ", state_->gradients.at(nearest).Place(), " is that of '",
+                nearest, "', which no operator is called: is it meant for ", op, "?");
 }
 
 OPKIT_INLINE bool HasGradient(const std::string& op) {
@@ -23173,7 +23214,8 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
     static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
           ", Maker), or NO_GRADIENT(", op,
-          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET");
+          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
+          GradientRegistry::Global().FindMisspelt(op));
   }
   if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
   if (registration->kind == GradientKind::kShouldNot)
