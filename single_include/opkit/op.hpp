@@ -4179,6 +4179,16 @@ struct AttributeSchema {
   std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
   std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
+
+  // The first string of an attribute that is none of the values; null where all are.
+  const std::string* FindOther(const Attribute& given) const {
+    for (const std::string& found : given.values().strings) {
+      bool allowed = values.empty();
+      for (const std::string& value : values) allowed |= value == found;
+      if (!allowed) return &found;
+    }
+    return nullptr;
+  }
 };
 
 // One input or output.
@@ -8371,11 +8381,13 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // A string, one of these; the first is the default.
+  // A string, one of these; the first is the default, unless a node must give it.
   //   .Arg("mode", "how the borders are filled", {"valid", "same"})
   OpSchema& Arg(std::string name, std::string doc, std::initializer_list<const char*> values);
+  OpSchema& RequiredArg(std::string name, std::string doc,
+                        std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits the strings that it takes. A name that is not
-  // declared becomes the schema's problem().
+  // declared, and a default that is none of the values, are the schema's problem().
   OpSchema& SetDefault(std::string_view name, Attribute value);
   OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
@@ -8442,7 +8454,7 @@ class OpSchema {
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
-  const std::string& problem() const { return problem_; }
+  std::string problem() const;
   bool is_private() const { return private_; }
   bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }
@@ -13863,7 +13875,7 @@ OPKIT_INLINE std::string CountRule::Describe() const {
   if (!list_.empty()) return StrCat("one of ", list_);
   if (predicate_) return "a number that its schema's function allows";
   if (min_ == max_) return StrCat(min_);
-  if (max_ == kAny) return min_ == 0 ? "any number" : StrCat("at least ", min_);
+  if (max_ >= kAny) return min_ == 0 ? "any number" : StrCat("at least ", min_);
   return StrCat(min_, " to ", max_);
 }
 
@@ -13937,18 +13949,22 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
                                                 const Arguments& args) const {
   for (const AttributeSchema& attribute : declared) {
     const Attribute* given = args.Find(attribute.name);
-    if (!given && attribute.required)
+    if (!given && attribute.required) {
+      std::string undeclared;  // may be the one that is needed, misspelt
+      for (const NamedAttribute& arg : args)
+        if (!Takes(arg.name))
+          undeclared +=
+              StrCat("; '", arg.name, "' was given, which is not declared", Suggest(arg.name));
       return StrCat(op, " needs the argument '", attribute.name, "'",
-                    attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
+                    attribute.doc.empty() ? "" : " (" + attribute.doc + ")", undeclared);
+    }
     if (!given) continue;
     if (attribute.type && !given->ReadsAs(*attribute.type))
       return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
                     "), expected ", *attribute.type);
-    if (attribute.values.empty()) continue;
-    for (const std::string& value : given->values().strings)
-      if (!std::ranges::count(attribute.values, value))
-        return StrCat("argument '", attribute.name, "' of ", op, " is '", value,
-                      "', which is none of its values", SuggestName(value, attribute.values));
+    if (const std::string* wrong = attribute.FindOther(*given))
+      return StrCat("argument '", attribute.name, "' of ", op, " is '", *wrong,
+                    "', which is none of its values", SuggestName(*wrong, attribute.values));
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
@@ -14001,6 +14017,15 @@ OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
               false,
               AttributeType::kString,
               first,
+              {values.begin(), values.end()}});
+}
+OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
+                                             std::initializer_list<const char*> values) {
+  return Arg({std::move(name),
+              std::move(doc),
+              true,
+              AttributeType::kString,
+              {},
               {values.begin(), values.end()}});
 }
 OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
@@ -14085,8 +14110,18 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
   return *this;
 }
 
-OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
+OPKIT_INLINE std::string OpSchema::problem() const {
   if (!problem_.empty()) return problem_;
+  for (const AttributeSchema& attribute : attributes_.declared)
+    if (attribute.default_value)
+      if (const std::string* wrong = attribute.FindOther(*attribute.default_value))
+        return StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
+                      " gives the argument '", attribute.name, "' the default '", *wrong,
+                      "', which is none of its values", SuggestName(*wrong, attribute.values));
+  return {};
+}
+OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
+  if (std::string why = problem(); !why.empty()) return why;
   if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())
