@@ -5211,7 +5211,8 @@ struct ProfileTableOptions {
 };
 
 // Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside
-// it on its thread: of a custom operator, its author's own code.
+// it, on its thread: of a custom operator, its author's own code. What other threads did for that
+// is in the row `MyOp::user_code`.
 struct ProfileTableRow {
   std::string name;
   std::string node;    // empty unless by_node
@@ -18558,8 +18559,12 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
       },
       [](const ProfileSpan&, int64_t, int64_t) {},
       [&](const ProfileSpan& span, int64_t self) {
-        sums_of(span).row.self += self;
         domains[DomainOf(span)].self += self;
+        // Other threads' parts of a run are in its total. Those of a custom operator are its user
+        // code, which has a row.
+        if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
+            span.kind == InvocationKind::kTask)
+          sums_of(span).row.self += self;
       });
 
   ProfileTable table;
