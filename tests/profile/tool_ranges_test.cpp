@@ -19,7 +19,7 @@ std::string RecordOf(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
   REQUIRE(handle != nullptr);
   const auto record = reinterpret_cast<const char* (*)()>(dlsym(handle, "tool_record"));
-  REQUIRE(record != nullptr);
+  REQUIRE((record != nullptr));
   const std::string found = record();
   dlclose(handle);
   return found;
