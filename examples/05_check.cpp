@@ -18,9 +18,19 @@ void Twice(Context& ctx, In<"x", float> x, Out<"y", float> y) {
 }
 OPKIT_OP(Twice).SameShape<"x", "y">().Inplace<"x", "y">().Kernel<CPUContext>();
 
+// What the check needs besides comes in its options: attributes, which a typed operator requires
+// unless it names a default.
+template <class Context>
+void Times(Context& ctx, In<"x", float> x, Out<"y", float> y, Attr<"factor", float> factor) {
+  ParallelFor(ctx, y.size(), [=] OPKIT_DEVICE(int64_t i) { y[i] = factor * x[i]; });
+}
+OPKIT_OP(Times).SameShape<"x", "y">().Kernel<CPUContext>();
+
 int main() {
   const CheckReport wrong = CheckOperator("Differences");
   const CheckReport right = CheckOperator("Twice");
-  std::printf("%s\n%s\n", ToString(wrong).c_str(), ToString(right).c_str());
-  return !wrong.ok() && right.ok() ? 0 : 1;
+  const CheckReport times = CheckOperator("Times", {.args = {{"factor", 3.f}}});
+  std::printf("%s\n%s\n%s\n", ToString(wrong).c_str(), ToString(right).c_str(),
+              ToString(times).c_str());
+  return !wrong.ok() && right.ok() && times.ok() ? 0 : 1;
 }

@@ -1621,14 +1621,14 @@ class Tensor {
   // T, kUninitialized.
   template <Element T>
   const T* data() const {
-    CheckReadable(kDTypeOf<T>);
+    CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
   // As data(); a tensor that has no dtype yet takes T and is allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
-    CheckReadable(kDTypeOf<T>);
+    CheckHolds(kDTypeOf<T>, "; to write another dtype call Resize(shape, dtype) first");
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
@@ -1638,7 +1638,7 @@ class Tensor {
   // The elements in row-major order. Host tensors only.
   template <Element T>
   std::vector<T> ToVector() const {
-    CheckReadable(kDTypeOf<T>);
+    CheckHolds(kDTypeOf<T>);
     CheckStandard("ToVector");
     CheckHost();
     const Tensor dense = is_dense() ? *this : Contiguous();
@@ -1709,11 +1709,11 @@ class Tensor {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
   }
-  void CheckReadable(DType wanted) const {
+  void CheckHolds(DType wanted, const char* advice = "") const {
     if (dtype_ != wanted || (!storage_ && numel() != 0)) [[unlikely]]
-      FailToRead(wanted);
+      FailToAccess(wanted, advice);
   }
-  [[noreturn]] OPKIT_COLD void FailToRead(DType wanted) const;
+  [[noreturn]] OPKIT_COLD void FailToAccess(DType wanted, const char* advice) const;
   void CheckStandard(const char* what) const {
     if (!layout_.is_standard()) [[unlikely]]
       Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");
@@ -3375,7 +3375,8 @@ class CPUStreamContext {
 
   explicit CPUStreamContext(Device device = {kDeviceType, 0}) : device_(device) {
     if (device.type != kDeviceType)
-      Throw(ErrorCode::kInvalidArgument, "CPUStreamContext cannot run on ", ToString(device));
+      Throw(ErrorCode::kInvalidArgument, "CPUStreamContext cannot run on ", ToString(device),
+            "; REGISTER_CPU_STREAM_OPERATOR registers an operator class of this context");
   }
 
   Device device() const { return device_; }
@@ -5322,7 +5323,8 @@ struct ProfileTableOptions {
 };
 
 // Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside
-// it on its thread: of a custom operator, its author's own code.
+// it, on its thread: of a custom operator, its author's own code. What other threads did for that
+// is in the row `MyOp::user_code`.
 struct ProfileTableRow {
   std::string name;
   std::string node;    // empty unless by_node
@@ -5978,6 +5980,16 @@ struct AttributeSchema {
   std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
   std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
+
+  // The first string of an attribute that is none of the values; null where all are.
+  const std::string* FindOther(const Attribute& given) const {
+    for (const std::string& found : given.values().strings) {
+      bool allowed = values.empty();
+      for (const std::string& value : values) allowed |= value == found;
+      if (!allowed) return &found;
+    }
+    return nullptr;
+  }
 };
 
 // One input or output.
@@ -6172,11 +6184,13 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // A string, one of these; the first is the default.
+  // A string, one of these; the first is the default, unless a node must give it.
   //   .Arg("mode", "how the borders are filled", {"valid", "same"})
   OpSchema& Arg(std::string name, std::string doc, std::initializer_list<const char*> values);
+  OpSchema& RequiredArg(std::string name, std::string doc,
+                        std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits the strings that it takes. A name that is not
-  // declared becomes the schema's problem().
+  // declared, and a default that is none of the values, are the schema's problem().
   OpSchema& SetDefault(std::string_view name, Attribute value);
   OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
@@ -6243,7 +6257,7 @@ class OpSchema {
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
-  const std::string& problem() const { return problem_; }
+  std::string problem() const;
   bool is_private() const { return private_; }
   bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }
@@ -6403,6 +6417,10 @@ class OpRegistry {
   // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
   // the code that keeps the registration reports it at lookup.
   void AddProblem(const std::string& op, std::string text);
+  // Something was registered for an operator by its name, a gradient say, whose own registration
+  // may come later. Problems lists `what` where it never does. The second takes that back.
+  void ExpectOperator(const std::string& op, std::string what);
+  void ForgetExpected(const std::string& op);
 
   // Null when there is none.
   const OpSchema* FindSchema(std::string_view op) const;
@@ -6485,8 +6503,8 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
 }  // namespace detail
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
-// without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
-// first line of a test.
+// without a schema, schemas without a kernel, gradients without an operator), one sentence each;
+// empty when nothing is. A good first line of a test.
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
   return OpRegistry::Global().Problems();
 }
@@ -7159,6 +7177,14 @@ class OperatorBase : public Observable<OperatorBase> {
   // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
+  // For the destructor of a class whose work goes on and uses its members: returns when the work of
+  // the latest run is done, well or not; at once where nothing goes on. It waits after Cancel too,
+  // as a stream still runs what it has begun: not on the stream's own thread. A thread that the
+  // class has started is the class's to join.
+  void FinishWork() noexcept;
+  // Work was issued that no event tells of.
+  void SetStrayWork() { has_stray_work_ = true; }
+
   // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
   void PrepareEvent();
   // Keeps the memory of work that goes on elsewhere until that work finishes the event. A cancelled
@@ -7240,6 +7266,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // The members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
+  bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   bool has_output_layouts_ = false;  // other than the standard one, by the configuration
   int net_position_ = -1;
@@ -9879,6 +9906,7 @@ class Operator : public OperatorBase {
   }
   // After a failure some work may be in flight: its memory stays until the stream has come past it.
   void RetainUntilDrained() noexcept {
+    SetStrayWork();
     try {
       Event drained(device());
       TouchedStorages(drained.state()->retained);
@@ -9898,6 +9926,7 @@ class Operator : public OperatorBase {
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
   using ::opkit::OperatorBase::DenseInput;                                                         \
+  using ::opkit::OperatorBase::FinishWork;                                                         \
   using ::opkit::OperatorBase::HasArgument;                                                        \
   using ::opkit::OperatorBase::HasInput;                                                           \
   using ::opkit::OperatorBase::HasOutput;                                                          \
@@ -10080,6 +10109,24 @@ OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexce
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
+// In a class that derives from both, the name Propose is ambiguous where Op has a member of that
+// name, of whatever kind and access.
+struct NamesPropose {
+  void Propose();
+};
+template <class Op>
+struct AmbiguousPropose : Op, NamesPropose {};
+// Whether Op has such a member. Of a final class, from which nothing derives, a private one is not
+// seen.
+template <class Op>
+consteval bool HasMemberPropose() {
+  if constexpr (std::is_final_v<Op>)
+    return requires { &Op::Propose; } ||
+           requires(Op& op, KernelQuery& query) { op.Propose(query); };
+  else
+    return !requires { &AmbiguousPropose<Op>::Propose; };
+}
+
 template <class Op>
 OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
                                      RegistrationPriority priority, const char* file,
@@ -10088,6 +10135,10 @@ OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const ch
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                           &Op::Propose);
   } else {
+    if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the sentence of CreateClass
+      static_assert(!HasMemberPropose<Op>(),
+                    "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
+                    "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
     return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
   }
 }
@@ -10537,6 +10588,9 @@ class GradientRegistry {
   GradientRegistration* Find(const std::string& op) const;
   // For tests and libraries.
   void Remove(const std::string& op);
+  // Names, for an operator without a gradient, a gradient of nearly that name that no operator has;
+  // empty where there is none.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:
   struct State;
@@ -10685,8 +10739,9 @@ struct InvokeOptions {
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
 // while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
 // kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
-// Nothing of the caller's is held between calls. A call returns when the work is done. Not
-// synchronised: one thread at a time.
+// Nothing of the caller's is held between calls. A call returns when the work is done. One thread
+// at a time: a call during another one, of another thread or from the operator's own body, is an
+// Error (kFailedPrecondition). Threads that call at once have one each.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
@@ -10701,7 +10756,8 @@ class ResolvedOperator {
                                      Arguments args, const InvokeOptions& options);
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
-  // that inference refuses; those that the operator throws.
+  // that inference refuses; kFailedPrecondition during another call; those that the operator
+  // throws.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs);
   std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
     return (*this)(std::span(inputs.begin(), inputs.size()));
@@ -10725,6 +10781,19 @@ class ResolvedOperator {
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
              bool (OperatorBase::*run)(int stream_id));
   struct Release;
+  // Holds the handle for one call. A handle that is moved from or to is in no call.
+  class InCall {
+   public:
+    InCall() = default;
+    InCall(InCall&&) noexcept {}
+    InCall& operator=(InCall&&) noexcept { return *this; }
+    bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
+    // Release: the next call sees what this one has left.
+    void End() { taken_.store(false, std::memory_order_release); }
+
+   private:
+    std::atomic<bool> taken_{false};
+  };
   // An operator's own workspace: state that it keeps there is not in the next operator's way.
   struct Place {
     std::unique_ptr<Workspace> workspace;
@@ -10749,6 +10818,7 @@ class ResolvedOperator {
   bool selects_ = false;       // some kernel's place depends on the inputs
   bool converts_ = false;      // the operator has other layouts than the standard one
   std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
+  InCall in_call_;
 };
 
 namespace detail {
@@ -12911,7 +12981,8 @@ using GradientMap = std::map<std::string, GradientValue>;
 // number; kFailedPrecondition where the loss has no shape yet and no seed is given; kUnsupported
 // for operators that must not or cannot be differentiated, for values that are rewritten on the
 // way, and for sparse gradients that would have to be added up; kInvalidArgument when no gradient
-// flows to a value; and those of gradient makers, with the node and a path from a value to the
+// flows to a value, and where a gradient has another dtype or shape than its value, as far as both
+// are known; and those of gradient makers, with the node and a path from a value to the
 // loss.
 GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
                          const GradientOptions& options = {});
@@ -14357,10 +14428,9 @@ OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, con
   throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
 }
 
-OPKIT_INLINE void Tensor::FailToRead(DType wanted) const {
+OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
   CheckInitialized();
-  Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
-       "; to write another dtype call Resize(shape, dtype) first");
+  Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_, advice);
 }
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
@@ -19109,8 +19179,12 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
       },
       [](const ProfileSpan&, int64_t, int64_t) {},
       [&](const ProfileSpan& span, int64_t self) {
-        sums_of(span).row.self += self;
         domains[DomainOf(span)].self += self;
+        // Other threads' parts of a run are in its total. Those of a custom operator are its user
+        // code, which has a row.
+        if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
+            span.kind == InvocationKind::kTask)
+          sums_of(span).row.self += self;
       });
 
   ProfileTable table;
@@ -20028,7 +20102,7 @@ OPKIT_INLINE std::string CountRule::Describe() const {
   if (!list_.empty()) return StrCat("one of ", list_);
   if (predicate_) return "a number that its schema's function allows";
   if (min_ == max_) return StrCat(min_);
-  if (max_ == kAny) return min_ == 0 ? "any number" : StrCat("at least ", min_);
+  if (max_ >= kAny) return min_ == 0 ? "any number" : StrCat("at least ", min_);
   return StrCat(min_, " to ", max_);
 }
 
@@ -20102,18 +20176,22 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
                                                 const Arguments& args) const {
   for (const AttributeSchema& attribute : declared) {
     const Attribute* given = args.Find(attribute.name);
-    if (!given && attribute.required)
+    if (!given && attribute.required) {
+      std::string undeclared;  // may be the one that is needed, misspelt
+      for (const NamedAttribute& arg : args)
+        if (!Takes(arg.name))
+          undeclared +=
+              StrCat("; '", arg.name, "' was given, which is not declared", Suggest(arg.name));
       return StrCat(op, " needs the argument '", attribute.name, "'",
-                    attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
+                    attribute.doc.empty() ? "" : " (" + attribute.doc + ")", undeclared);
+    }
     if (!given) continue;
     if (attribute.type && !given->ReadsAs(*attribute.type))
       return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
                     "), expected ", *attribute.type);
-    if (attribute.values.empty()) continue;
-    for (const std::string& value : given->values().strings)
-      if (!std::ranges::count(attribute.values, value))
-        return StrCat("argument '", attribute.name, "' of ", op, " is '", value,
-                      "', which is none of its values", SuggestName(value, attribute.values));
+    if (const std::string* wrong = attribute.FindOther(*given))
+      return StrCat("argument '", attribute.name, "' of ", op, " is '", *wrong,
+                    "', which is none of its values", SuggestName(*wrong, attribute.values));
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
@@ -20166,6 +20244,15 @@ OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
               false,
               AttributeType::kString,
               first,
+              {values.begin(), values.end()}});
+}
+OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
+                                             std::initializer_list<const char*> values) {
+  return Arg({std::move(name),
+              std::move(doc),
+              true,
+              AttributeType::kString,
+              {},
               {values.begin(), values.end()}});
 }
 OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
@@ -20250,8 +20337,18 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
   return *this;
 }
 
-OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
+OPKIT_INLINE std::string OpSchema::problem() const {
   if (!problem_.empty()) return problem_;
+  for (const AttributeSchema& attribute : attributes_.declared)
+    if (attribute.default_value)
+      if (const std::string* wrong = attribute.FindOther(*attribute.default_value))
+        return StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
+                      " gives the argument '", attribute.name, "' the default '", *wrong,
+                      "', which is none of its values", SuggestName(*wrong, attribute.values));
+  return {};
+}
+OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
+  if (std::string why = problem(); !why.empty()) return why;
   if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())
@@ -20444,7 +20541,8 @@ struct OpRegistry::State {
 
   mutable detail::Mutex mutex;
   std::map<std::string, Entry, std::less<>> ops;
-  std::map<std::string, std::string, std::less<>> removed;  // operators by name: their last origin
+  std::map<std::string, std::string, std::less<>> removed;   // operators by name: their last origin
+  std::map<std::string, std::string, std::less<>> expected;  // by name: what is there for it
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
   std::list<Kernel> kept_kernels;
@@ -20520,6 +20618,15 @@ OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text
   state_->ops[op].listed.push_back(std::move(text));
 }
 
+OPKIT_INLINE void OpRegistry::ExpectOperator(const std::string& op, std::string what) {
+  detail::MutexLock lock(state_->mutex);
+  state_->expected[op] = std::move(what);
+}
+OPKIT_INLINE void OpRegistry::ForgetExpected(const std::string& op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->expected.erase(op);
+}
+
 OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
   detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
@@ -20559,13 +20666,20 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   for (const auto& [op, entry] : state_->ops) {
     for (const std::string& problem : entry.problems) out.push_back(problem);
     for (const std::string& problem : entry.listed) out.push_back(problem);
-    if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
+    if (std::string why = entry.schema ? entry.schema->problem() : std::string(); !why.empty())
+      out.push_back(std::move(why));
     if (!entry.schema && !entry.kernels.empty()) out.push_back(State::WithoutSchema(op, entry));
     if (entry.schema && entry.kernels.empty())
       out.push_back(StrCat("operator ", op, " has a schema (at ",
                            detail::SchemaPlace(*entry.schema),
                            ") but no kernel; add REGISTER_CPU_OPERATOR(", op,
                            ", …), or link the file that registers it"));
+  }
+  for (const auto& [op, what] : state_->expected) {
+    const State::Entry* entry = state_->Find(op);
+    if (!entry || !entry->Exists())
+      out.push_back(StrCat(what, ", and no operator '", op, "' is registered",
+                           SuggestName(op, state_->Names())));
   }
   return out;
 }
@@ -21074,19 +21188,39 @@ OPKIT_INLINE void OperatorBase::PrepareEvent() {
           " is run while its last run is still SCHEDULED; Finish its event first");
   if (IsTerminal(status)) event().Reset();
 }
+namespace detail {
+inline bool IsCancelled(const EventState& state) {
+  try {
+    if (state.status() == EventStatus::kFailed) std::rethrow_exception(state.exception());
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kCancelled;
+  } catch (...) {
+  }
+  return false;
+}
+}  // namespace detail
+
 OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
   EventState* state = event().state().get();  // it holds the callback
   TouchedStorages(state->retained);
   event().SetCallback([state] {
-    bool cancelled = false;
-    try {
-      if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
-    } catch (const Error& error) {
-      cancelled = error.code() == ErrorCode::kCancelled;
-    } catch (...) {
-    }
-    if (!cancelled) state->retained.clear();
+    if (!detail::IsCancelled(*state)) state->retained.clear();
   });
+}
+OPKIT_INLINE void OperatorBase::FinishWork() noexcept {
+  bool drain = event_disabled_ || has_stray_work_;
+  if (event_ && !event_disabled_) {
+    try {
+      if (event_->Query() == EventStatus::kScheduled) event_->Finish();
+    } catch (...) {  // the failure is told by the event
+    }
+    drain |= detail::IsCancelled(*event_->state());
+  }
+  if (!drain) return;
+  try {
+    SyncDeviceBarrierForObservers();
+  } catch (...) {  // the failure belongs to the next event of the stream
+  }
 }
 OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
   try {
@@ -21366,10 +21500,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
   }
-  if (order.empty() && !refused.empty())
+  if (order.empty() && !refused.empty()) {
+    std::string unknown;
+    for (const std::string& name : allowed)
+      if (std::string why = registry.WhyNoBackend(name); !why.empty()) unknown += "; " + why;
     Throw(ErrorCode::kNotFound, "operator ", def, " has kernels of the backends ", refused, " on ",
           def.device(), ", and the environment's OPKIT_BACKENDS=", std::getenv("OPKIT_BACKENDS"),
-          " allows none of them");
+          " allows none of them", unknown);
+  }
   if (order.empty() && def.requires_engine()) {
     CheckBackends(def);
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
@@ -23766,6 +23904,12 @@ OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistrat
   detail::MutexLock lock(state_->mutex);
   const auto [it, added] = state_->gradients.try_emplace(op, std::move(registration));
   GradientRegistration& known = it->second;
+  if (added) {
+    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
+                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
+    OpRegistry::Global().ExpectOperator(
+        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
+  }
   if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
     return;
   known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
@@ -23780,6 +23924,17 @@ OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op)
 OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
   detail::MutexLock lock(state_->mutex);
   state_->gradients.erase(op);
+  OpRegistry::Global().ForgetExpected(op);
+}
+OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> without_operator;
+  for (const auto& [name, registration] : state_->gradients)
+    if (!OpRegistry::Global().FindSchema(name)) without_operator.push_back(name);
+  const std::string nearest = NearestName(op, without_operator);
+  if (nearest.empty()) return {};
+  return StrCat("; the gradient at ", state_->gradients.at(nearest).Place(), " is that of '",
+                nearest, "', which no operator is called: is it meant for ", op, "?");
 }
 
 OPKIT_INLINE bool HasGradient(const std::string& op) {
@@ -23797,7 +23952,8 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
     static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
           ", Maker), or NO_GRADIENT(", op,
-          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET");
+          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
+          GradientRegistry::Global().FindMisspelt(op));
   }
   if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
   if (registration->kind == GradientKind::kShouldNot)
@@ -23985,7 +24141,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
 
 namespace opkit::inline OPKIT_ABI {
 
-// Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
+// Ends a call. Leaves the workspace's tensors without memory, and unspecified until the next call
+// sets them.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
   ~Release() {
@@ -23993,6 +24150,7 @@ struct ResolvedOperator::Release {
       if (input) const Tensor dropped = std::move(*input);
     for (Blob* output : self.outputs_)
       if (output->IsType<Tensor>()) const Tensor dropped = std::move(*output->GetMutable<Tensor>());
+    self.in_call_.End();
   }
 };
 
@@ -24056,16 +24214,21 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
 }
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
-  std::vector<Tensor> results(outputs_.size());
+  std::vector<Tensor> results(def_.outputs().size());
   Run(inputs, results);
   return results;
 }
 OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
                                           bool (OperatorBase::*run)(int stream_id)) {
-  if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
-          inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
-          inputs.size(), " and ", outputs.size());
+  const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
+  if (inputs.size() != num_inputs || outputs.size() != num_outputs)
+    Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
+          " inputs and ", num_outputs, " outputs, but called with ", inputs.size(), " and ",
+          outputs.size());
+  if (!in_call_.Begin()) [[unlikely]]
+    Throw(ErrorCode::kFailedPrecondition, "the ResolvedOperator of ", def_.type(),
+          " is called while another call of it runs, and takes one thread at a time: make one for "
+          "each thread");
   const Release release{*this};
   bool standard = true;
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -26923,6 +27086,13 @@ class PlanState final : public RefCounted {
     if (nodes) *nodes = found->TakeNodes();
     return found;
   }
+  // Tells that an executor goes on with one that it has kept, which the plan may have dropped:
+  // Latest() from now on. Thread-safe.
+  void SetLatest(IntrusivePtr<Specialization> specialization) {
+    MutexLock lock(mutex_);
+    if (!specializations_.Find(specialization->inputs()))
+      specializations_.Add(std::move(specialization));
+  }
   // One that the plan does not keep.
   IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeIntrusive<Specialization>(
@@ -27309,6 +27479,7 @@ class BoundPlan final : public RefCounted {
   }
 
   const Specialization& specialization() const { return *specialization_; }
+  const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   // Of a value, by its number in the plan's view.
   Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }
@@ -28034,9 +28205,9 @@ class Executor::Impl {
   }
   [[noreturn]] OPKIT_COLD static void ThrowRunning() {
     Throw(ErrorCode::kFailedPrecondition,
-          "the executor is running: finish the event of RunAsync first (one that was cancelled "
-          "by its own handle is finished before the run is), or use another executor of the "
-          "plan");
+          "the executor is running, and runs once at a time: another thread needs another executor "
+          "of the plan; after RunAsync finish its event first (one that was cancelled by its own "
+          "handle is finished before the run is)");
   }
 
   static SpanNames RunNames() { return {InternName("Executor::Run")}; }
@@ -28125,7 +28296,10 @@ class Executor::Impl {
     if (current_ && detail::SameTypes(current_->inputs(), infos)) return UseArenas(*current_);
     detail::MutexLock lock(current_mutex_);
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
-    if (!found) found = made = BindPlan(infos);
+    if (found)
+      state().SetLatest(found->shared_specialization());
+    else
+      found = made = BindPlan(infos);
     ReleaseTensors();
     UseArenas(*found);
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
@@ -28455,7 +28629,7 @@ class GradientBuilder {
     }
     nodes_.Prune(std::move(needed));
     CheckRewritten();
-    static_cast<void>(GraphView(nodes_.graph()));  // throws where the result is not well-formed
+    CheckTypes();
     return found;
   }
   Graph TakeGraph() { return nodes_.TakeGraph(); }
@@ -28570,6 +28744,7 @@ class GradientBuilder {
     auto& list = gradients_[Index(value)];
     if (list.empty()) giver_[Index(value)] = node;
     list.push_back(gradient);
+    if (gradient.IsDense()) made_.push_back({value, node, gradient.dense});
   }
 
   // The gradient of a value; adds a sum to the graph when it has several.
@@ -28578,6 +28753,26 @@ class GradientBuilder {
     if (list.empty()) return {};
     if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
     return list.front();
+  }
+  // Throws where the result is not well-formed, and where a gradient has another type than its
+  // value, as far as both are known.
+  void CheckTypes() const {
+    const GraphView view(nodes_.graph());
+    const GraphTypes types = InferGraph(view);
+    for (const Made& made : made_) {
+      const int gradient = view.FindValue(made.gradient);
+      const std::string& name = view_.name(made.value);
+      const int value = view.FindValue(name);
+      if (gradient < 0 || value < 0) continue;  // pruned
+      const TensorInfo &expected = types[value], &found = types[gradient];
+      const bool dtypes_differ = expected.dtype != DType::kUndefined &&
+                                 found.dtype != DType::kUndefined && expected.dtype != found.dtype;
+      if (dtypes_differ || !SymbolicShape::Merge(expected.shape, found.shape))
+        Throw(ErrorCode::kInvalidArgument, "the gradient of '", name, "' is '", made.gradient,
+              "', which is ", ToString(found), ", but '", name, "' is ", ToString(expected),
+              "; they must be alike: see the gradient maker of ", graph_.node(made.node).type(),
+              ", for node ", ToString(graph_.node(made.node)));
+    }
   }
   // Gradient nodes run behind all others, so they must not read values that a node rewrites after
   // the node whose gradient they compute.
@@ -28669,6 +28864,11 @@ class GradientBuilder {
   GradientNodes nodes_;
   const int loss_;
   std::vector<int> wrt_;
+  struct Made {
+    int value, node;
+    std::string gradient;
+  };
+  std::vector<Made> made_;                             // dense gradients, as the makers name them
   std::vector<char> carries_;                          // by node: gradients flow through it
   std::vector<char> reached_;                          // by value: depends on a wanted value
   std::vector<int> giver_;                             // by value: node of its first gradient

@@ -409,7 +409,9 @@ class WrongModel(Cli):
         self.opkit("run", self.affine(), "--random", code=BAD_MODEL,
                    environment={"OPKIT_BACKENDS": "eigne"})
         self.assertRegex(self.stderr, "has kernels of the backends .*reference.* on cpu, and the "
-                                      "environment's OPKIT_BACKENDS=eigne allows none of them")
+                                      "environment's OPKIT_BACKENDS=eigne allows none of them; "
+                                      "no backend 'eigne' has a kernel in this program "
+                                      r"\(did you mean 'eigen'\?")
 
     def test_backends_without_a_kernel(self):
         self.refuses(USAGE, ["run", self.affine(), "--random", "--backends", "eigne"],

@@ -346,6 +346,14 @@ TEST_CASE("new input shapes are planned once, and the last few are kept") {
   run(3);
 }
 
+TEST_CASE("where the graph tells all shapes, an executor has its operators before its first run") {
+  const Plan plan = Compile(Diamond({3}), {.threads = 1});
+  Executor exec(plan);
+  const OperatorBase* const before = &exec.op(0);
+  exec.Run({{"X", Vector({1, 2, 3})}});
+  CHECK(&exec.op(0) == before);
+}
+
 TEST_CASE("an observer of a node stays with it when new shapes bring another operator") {
   const Plan plan = Compile(Diamond({Sym("N")}), {.threads = 1, .max_shapes = 1});
   Executor exec(plan);
@@ -729,7 +737,9 @@ TEST_CASE("an executor that is running refuses a second run and to be bound") {
     g_again = what;
     const Error error = ErrorOf([&] { g_executor->Run({{"X", Vector({1, 2, 3})}}); });
     CHECK(error.code() == ErrorCode::kFailedPrecondition);
-    CHECK(Contains(error.what(), "the executor is running"));
+    CHECK(Contains(error.what(),
+                   "the executor is running, and runs once at a time: another thread needs another "
+                   "executor of the plan; after RunAsync finish its event first"));
   }
   g_again = "no";
   CHECK(FloatsOf(g_executor->Run({{"X", Vector({1, 2, 3})}}).at("Y")) == Floats{1, 2, 3});

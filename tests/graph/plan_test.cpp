@@ -55,6 +55,30 @@ OPERATOR_SCHEMA(Choosy).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR_WITH_ENGINE(Choosy, FIRST, ChoosyOp<true>);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(Choosy, SECOND, ChoosyOp<false>);
 
+// A backend that takes what is big, and the plain kernel beside it.
+class SizedOp : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    OutputTensorCopyFrom(0, Input(0));
+    return true;
+  }
+};
+class BigSizedOp final : public SizedOp {
+ public:
+  using SizedOp::SizedOp;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    const SymbolicShape& x = query.inputs[0].shape;
+    if (!x.is_known() || x.ToShape().numel() < 1000)
+      throw UnsupportedOperatorFeature("it takes a thousand elements and more");
+    return {{}};
+  }
+};
+OPERATOR_SCHEMA(Sized).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Sized, SizedOp);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Sized, BIG, BigSizedOp);
+OPKIT_REGISTER_BACKEND_RANK("BIG", 10);
+
 [[maybe_unused]] const bool registered = [] {
   Kernel kernel;
   kernel.op = "Scratch";
@@ -232,6 +256,39 @@ TEST_CASE("with open shapes, backends that nobody has are reported before anythi
   CHECK(Contains(required.what(), why));
   CHECK(Contains(ErrorOf([&] { Compile(graph(OperatorDef("Chosy"))); }).what(),
                  "did you mean 'Choosy'?"));
+}
+
+TEST_CASE("a plan tells of the shapes that ran last, where an executor has met them before") {
+  for (const int max_shapes : {1, 8}) {  // 1: the plan and its executors drop what they do not use
+    Graph graph;
+    graph.AddInput("X", kFloat, {}).AddOutput("Y").AddNode(OperatorDef("Sized", {"X"}, {"Y"}));
+    const Plan plan = Compile(graph, {.max_shapes = max_shapes});
+    Executor exec(plan), other(plan);
+    for (const int64_t extent : {2, 2000, 2, 2000, 2000, 2}) {
+      Tensor x;
+      x.Resize({extent}, kFloat);
+      exec.Run({{"X", x}});
+      CAPTURE(extent);
+      CAPTURE(max_shapes);
+      const bool big = extent == 2000;
+      CHECK(plan.choice(0).kernel->backend == (big ? "BIG" : "reference"));
+      CHECK(plan.type("Y").shape == SymbolicShape{extent});
+      CHECK(plan.types().at("Y").shape == SymbolicShape{extent});
+      CHECK(Contains(plan.Describe(), big ? ": BIG, " : ": reference, "));
+    }
+    // The other executor makes the plan drop the shapes that this one has kept.
+    const Tensor three = Tensor::From<float>({3}, {1, 2, 3});
+    const Tensor two = Tensor::From<float>({2}, {1, 2});
+    other.Run({{"X", three}});
+    CHECK(plan.type("Y").shape == SymbolicShape{3});
+    Tensor x;
+    x.Resize({2000}, kFloat);
+    exec.Run({{"X", x}});
+    other.Run({{"X", three}});
+    exec.Run({{"X", two}});
+    CHECK(plan.type("Y").shape == SymbolicShape{2});
+    CHECK(exec.Run({{"X", two}})["Y"].ToVector<float>() == std::vector<float>{1, 2});
+  }
 }
 
 TEST_CASE("a plan is described for given shapes, which leaves its own as they were") {

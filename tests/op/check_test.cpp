@@ -397,4 +397,48 @@ TEST_CASE("a kernel that differs from another, or a wrong gradient, is blamed") 
   Expect("BadNoKernel", {"it has no kernel that the host can run"});
 }
 
+// What goes wrong hangs on the value of an attribute.
+class ValuesOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const auto mode = Arg<std::string>("mode", "right");
+    if (mode == "refused") opkit::Throw(opkit::ErrorCode::kInvalidArgument, "not these inputs");
+    if (mode == "flat") {
+      float* y = Output(0, Shape{Count(*this)}, DType::kFloat32)->mutable_data<float>();
+      for (int64_t i = 0; i < Count(*this); ++i) y[i] = In(*this)[i];
+      return true;
+    }
+    if (mode == "crashes") std::abort();
+    kDouble(*this);
+    return true;
+  }
+};
+SCHEMA_OF_ONE(BadValue).Arg("mode", "", {"right", "flat", "right as well", "refused"});
+REGISTER_CPU_OPERATOR(BadValue, ValuesOp);
+SCHEMA_OF_ONE(BadCrash).Arg("mode", "", {"right", "crashes"});
+REGISTER_CPU_OPERATOR(BadCrash, ValuesOp);
+SCHEMA_OF_ONE(RequiredValue)
+    .RequiredArg("mode", "", {"right", "flat"})
+    .Arg("other", "", {"a", "b"});
+REGISTER_CPU_OPERATOR(RequiredValue, ValuesOp);
+
+TEST_CASE("every value of a string attribute is checked, and named where it goes wrong") {
+  Expect("BadValue", {"output 0 'output0': inference says float32[2, 3], the kernel wrote "
+                      "float32[6]  [cpu/reference; float32[2, 3]; mode=flat]"});
+  const CheckReport report = CheckOperator("BadValue");
+  CHECK(std::ranges::count(report.notes,
+                           "kernel cpu/reference with mode=refused (float32), which refuses the "
+                           "inputs that the others take: not these inputs") == 1);
+  // A value that the caller gives is the one that is checked.
+  CheckOptions given;
+  given.args = {{"mode", "right"}};
+  CHECK(CheckOperator("BadValue", given).ok());
+  given.args = {{"mode", "flat"}};
+  const CheckReport flat = CheckOperator("BadValue", given);
+  CHECK(flat.findings.at(0).ends_with("[cpu/reference; float32[2, 3]]"));
+  Expect("RequiredValue", {"float32[2, 3]; mode=flat]"});
+  if (CheckOptions().in_child) Expect("BadCrash", {"; mode=crashes]"});
+}
+
 }  // namespace check_test

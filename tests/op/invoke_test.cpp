@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
+
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/function/function_operator.hpp"
@@ -112,6 +114,24 @@ class NeedyOp final : public Operator<CPUContext> {
 };
 OPERATOR_SCHEMA(InvokedNeedy).NumInputs(1).NumOutputs(0);
 REGISTER_CPU_OPERATOR(InvokedNeedy, NeedyOp);
+
+// Calls what the test has set from its body, where there is something.
+std::function<void()> t_reenter;
+template <class Context>
+class ReentrantOp final : public Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    if (const auto call = t_reenter) call();
+    const Tensor& x = Input(0);
+    Output(0, x.shape(), x.dtype())->CopyFrom(x);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(InvokedReentrant).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(InvokedReentrant, ReentrantOp<CPUContext>);
+REGISTER_CPU_STREAM_OPERATOR(InvokedReentrant, ReentrantOp<opkit::CPUStreamContext>);
 
 REGISTER_OP(InvokedFunction)
     .setForward([](const opkit::AttrMap&, std::span<const opkit::OpTensor>,
@@ -351,6 +371,36 @@ TEST_CASE("wrong counts are refused before anything runs") {
         "operator InvokedAxpy was resolved for 2 inputs and 1 outputs, but called with 1 and 1");
   std::vector<Tensor> none;
   CHECK_THROWS_AS(axpy.Run(std::vector{kX, kY}, none), opkit::Error);
+}
+
+TEST_CASE("a call during a call is an Error that says what to do, and leaves both as they were") {
+  InvokeOptions options;
+  for (const DeviceType device : {DeviceType::kCPU, DeviceType::kCPUStream}) {
+    options.device = Device{device, 0};
+    ResolvedOperator again("InvokedReentrant", 1, {}, options);
+    std::string refused;
+    t_reenter = [&] { refused = ErrorOf([&] { again({kY}); }).what(); };
+    std::vector<Tensor> out = again({kX});
+    t_reenter = {};
+    CHECK(Contains(refused,
+                   "the ResolvedOperator of InvokedReentrant is called while another call of it "
+                   "runs, and takes one thread at a time: make one for each thread"));
+    CHECK(out[0].ToVector<float>() == std::vector<float>{1, 2});
+    // The handle is free again, after a call that failed as well.
+    t_reenter = [] { opkit::Throw(ErrorCode::kInvalidArgument, "enough"); };
+    CHECK(ErrorOf([&] { again({kX}); }).message() == "enough");
+    CHECK_THROWS_AS(again({kX, kY}), opkit::Error);
+    t_reenter = {};
+    CHECK(again({kY})[0].ToVector<float>() == std::vector<float>{10, 20});
+    ResolvedOperator moved = std::move(again);
+    t_reenter = [&] { refused = ErrorOf([&] { moved({kY}); }).message(); };
+    refused.clear();
+    moved({kX});
+    t_reenter = {};
+    CHECK(Contains(refused, "one thread at a time"));
+    CHECK(ErrorOf([&] { moved({kY, kX}); }).code() == ErrorCode::kInvalidArgument);
+    CHECK(moved({kY})[0].ToVector<float>() == std::vector<float>{10, 20});
+  }
 }
 
 TEST_CASE("a moved handle goes on") {

@@ -619,6 +619,100 @@ TEST_CASE("work that was issued before RunOnDevice failed keeps its memory") {
   CHECK(x.freed);
 }
 
+// Its destructor waits for its work, which the members are for. What the test looks at outlives it.
+struct SeenAtTheEnd {
+  std::binary_semaphore started{0}, go{0}, ends{0};
+  std::atomic<bool> worked{false}, worked_before_the_end{false};
+};
+template <class Context>
+class WaitingOp final : public opkit::Operator<Context> {
+ public:
+  OPKIT_USE_OPERATOR_FUNCTIONS(Context);
+  WaitingOp(Workspace* ws, SeenAtTheEnd& seen, bool issues = true)
+      : opkit::Operator<Context>(Def<Context>(), ws), seen_(seen), issues_(issues) {}
+  ~WaitingOp() override {
+    seen_.ends.release();
+    FinishWork();
+    seen_.worked_before_the_end = seen_.worked.load();
+  }
+  bool HasAsyncPart() const override { return true; }
+  bool RunOnDevice() override {
+    auto work = [&seen = seen_, this] {
+      seen.started.release();
+      seen.go.acquire();
+      seen.worked = true;
+      if constexpr (!Context::kAsynchronous) this->SetEventFinished("the answer is no");
+      if constexpr (Context::kAsynchronous) throw Mine();
+    };
+    if constexpr (Context::kAsynchronous)
+      context_.Launch(work);
+    else
+      std::thread(work).detach();
+    return issues_;
+  }
+
+ private:
+  SeenAtTheEnd& seen_;
+  const bool issues_;
+};
+template <class Context, class Run>
+void CheckDestructorWaits(Run run, bool issues = true) {
+  SeenAtTheEnd seen;
+  Workspace ws;
+  auto op = std::make_unique<WaitingOp<Context>>(&ws, seen, issues);
+  run(*op, seen);
+  std::thread letter([&] {  // the work ends when the destructor has begun
+    seen.ends.acquire();
+    seen.go.release();
+  });
+  op.reset();
+  CHECK(seen.worked_before_the_end);
+  letter.join();
+}
+
+TEST_CASE("FinishWork in a destructor waits for the work of the latest run") {
+  SUBCASE("on a stream, whose failure stays in the event") {
+    CheckDestructorWaits<CPUStreamContext>([](auto& op, SeenAtTheEnd&) { op.RunAsync(33); });
+  }
+  SUBCASE("in a thread of its own") {
+    CheckDestructorWaits<CPUContext>([](auto& op, SeenAtTheEnd&) { op.RunAsync(); });
+  }
+  SUBCASE("that was cancelled and goes on on its stream") {
+    CheckDestructorWaits<CPUStreamContext>([](auto& op, SeenAtTheEnd& seen) {
+      op.RunAsync(33);
+      seen.started.acquire();
+      op.Cancel();
+    });
+  }
+  SUBCASE("whose event is disabled") {
+    CheckDestructorWaits<CPUStreamContext>([](auto& op, SeenAtTheEnd&) {
+      op.DisableEvent();
+      op.RunAsync(35);  // a stream of its own, as its failure stays there for the next event
+    });
+  }
+  SUBCASE("that issued work and then failed") {
+    CheckDestructorWaits<CPUStreamContext>(
+        [](auto& op, SeenAtTheEnd&) { CHECK_THROWS_AS(op.RunAsync(33), Error); }, false);
+  }
+}
+
+TEST_CASE("FinishWork in a destructor returns at once where nothing goes on") {
+  Workspace ws;
+  SeenAtTheEnd seen;
+  { const WaitingOp<CPUStreamContext> never_ran(&ws, seen); }
+  { const WaitingOp<CPUContext> never_ran(&ws, seen); }
+  CHECK_FALSE(seen.worked_before_the_end);
+  {
+    WaitingOp<CPUStreamContext> done(&ws, seen);
+    seen.go.release();
+    CHECK_THROWS_AS(done.Run(34), Mine);
+    seen.go.release();
+    CHECK(done.RunAsync(34));
+    CHECK_THROWS_AS(done.event().Finish(), Mine);
+  }
+  CHECK(seen.worked_before_the_end);
+}
+
 TEST_CASE("a disabled event: the operator runs, and its failure goes to the next event") {
   Workspace ws;
   BodyOpStream inner(Def<CPUStreamContext>(), &ws, [](BodyOpStream& self) {

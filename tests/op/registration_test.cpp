@@ -265,5 +265,22 @@ TEST_CASE("a device of one's own in a few lines: type, allocator, context, macro
   CHECK(Contains(error.message(), "has no kernel for npu; it has kernels for cpu (reference, "));
 }
 
+// For streams, and registered for the CPU by mistake.
+class RegStreamOp final : public Operator<CPUStreamContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override { return true; }
+};
+OPERATOR_SCHEMA(RegStream).NumInputs(0).NumOutputs(0);
+REGISTER_CPU_OPERATOR(RegStream, RegStreamOp);
+
+TEST_CASE("a class for streams that is registered for the CPU is told the macro for it") {
+  Workspace ws;
+  const opkit::Error error = ErrorOf([&] { CreateOperator(OperatorDef("RegStream"), &ws); });
+  CHECK(Contains(error.message(),
+                 "CPUStreamContext cannot run on cpu; REGISTER_CPU_STREAM_OPERATOR registers an "
+                 "operator class of this context"));
+}
+
 }  // namespace
 }  // namespace registration_test

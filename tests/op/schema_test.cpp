@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <climits>
+
 #include "support/error_of.hpp"
 
 namespace schema_test {
@@ -235,6 +237,52 @@ TEST_CASE("a string attribute takes the values that its schema declares") {
       Contains(schema.Verify(Node(1, 1).Arg("modes", {"same", "soma"})), "'soma', which is none"));
   CHECK(
       Contains(schema.SetValues("mdoe", {"a"}).problem(), "has no argument 'mdoe' to give values"));
+}
+
+TEST_CASE("a default that is none of the values is the schema's problem, in either order") {
+  const std::string told =
+      "gives the argument 'function' the default 'tahn', which is none of its values (did you mean "
+      "'tanh'?";
+  OpSchema values_first = Schema(), default_first = Schema(), given = Schema();
+  values_first.Arg("function", "", {"relu", "tanh"}).SetDefault("function", "tahn");
+  default_first.Arg<std::string>("function", "", std::string("tahn"))
+      .SetValues("function", {"relu", "tanh"});
+  for (OpSchema* schema : {&values_first, &default_first}) {
+    CHECK(Contains(schema->problem(), told));
+    CHECK(Contains(schema->Verify(Node(1, 1)), told));
+    CHECK(Contains(schema->Verify(Node(1, 1).Arg("function", "tanh")), told));
+    schema->SetDefault("function", "tanh");
+    CHECK(schema->Verify(Node(1, 1)).empty());
+  }
+  given.Arg<std::vector<std::string>>("functions", "").SetValues("functions", {"relu", "tanh"});
+  CHECK(given.SetDefault("functions", std::vector<std::string>{"tanh", "relu"}).problem().empty());
+  CHECK(Contains(given.SetDefault("functions", std::vector<std::string>{"tanh", "rleu"}).problem(),
+                 "the default 'rleu', which is none of its values (did you mean 'relu'?"));
+}
+
+TEST_CASE("a string attribute with values may be one that a node must give") {
+  OpSchema schema = Schema();
+  schema.RequiredArg("mode", "how the borders are filled", {"valid", "same"});
+  CHECK(schema.Verify(Node(1, 1).Arg("mode", "same")).empty());
+  CHECK(schema.Verify(Node(1, 1)) == "Op needs the argument 'mode' (how the borders are filled)");
+  CHECK(Contains(schema.Verify(Node(1, 1).Arg("mode", "smae")), "did you mean 'same'?"));
+}
+
+TEST_CASE("where a required attribute is missing, what the node gives in its place is named") {
+  OpSchema schema = Schema();
+  schema.RequiredArg<float>("scale", "what to multiply by").Arg<float>("bias", "", 0.f);
+  CHECK(schema.Verify(Node(1, 1).Arg("scael", 2.f).Arg("bias", 1.f)) ==
+        "Op needs the argument 'scale' (what to multiply by); 'scael' was given, which is not "
+        "declared (did you mean 'scale'? known: 'scale', 'bias')");
+  CHECK(schema.Verify(Node(1, 1).Arg("bias", 1.f)) ==
+        "Op needs the argument 'scale' (what to multiply by)");
+}
+
+TEST_CASE("as many inputs as a node likes: INT_MAX is no number to read") {
+  OpSchema schema = Schema();
+  schema.NumInputs(1, INT_MAX).NumOutputs(1);
+  CHECK(schema.Verify(Node(100, 1)).empty());
+  CHECK(schema.Verify(Node(0, 1)) == "Op has 0 inputs, expected at least 1");
 }
 
 TEST_CASE("ArgIsTest declares is_test") {

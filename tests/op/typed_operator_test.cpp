@@ -257,6 +257,30 @@ template <class Context>
 void TypedMode(Context&, In<"x", float>, Out<"y", float>, const Attr<"mode", std::string>&) {}
 OPKIT_OP(TypedMode).SameShape<"x", "y">().Values<"mode">({"valid", "same"}).Kernel<CPUContext>();
 
+template <class Context>
+void TypedWrongDefault(Context&, In<"x", float>, Out<"y", float>,
+                       const Attr<"function", std::string>&) {}
+OPKIT_OP(TypedWrongDefault)
+    .SameShape<"x", "y">()
+    .Default<"function">("tahn")
+    .Values<"function">({"relu", "tanh"})
+    .Kernel<CPUContext>();
+
+TEST_CASE("a default of a typed operator that is none of the values is told and refused") {
+  const std::string told =
+      "gives the argument 'function' the default 'tahn', which is none of its values (did you mean "
+      "'tanh'?";
+  const auto problems = opkit::CheckRegistrations();
+  int listed = 0;
+  for (const std::string& text : problems)
+    listed +=
+        Contains(text, "the schema of operator TypedWrongDefault at ") && Contains(text, told);
+  CHECK(listed == 1);
+  CHECK(Contains(
+      ErrorOf([] { Invoke("TypedWrongDefault", {Tensor::From<float>({1}, {1})}); }).message(),
+      told));
+}
+
 TEST_CASE("a string attribute of a typed operator takes the values that it names") {
   const Tensor x = Tensor::From<float>({1}, {1});
   CHECK(SchemaOf("TypedMode").FindAttribute("mode")->default_value == Attribute("valid"));

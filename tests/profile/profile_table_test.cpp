@@ -57,16 +57,44 @@ TEST_CASE("a row sums the runs of one name, with percentiles by nearest rank") {
 TEST_CASE("self is the time without what runs inside, on the same thread") {
   Profile profile;
   profile.threads = {{1, "main"}, {2, "worker"}};
-  ProfileSpan elsewhere = Span("Part", 20, 80, 1);
-  elsewhere.adopted = true;
   profile.spans = {Span("Outer", 0, 100), Span("Inner", 10, 40), Span("Leaf", 20, 30),
-                   Span("Inner", 50, 60), elsewhere};
+                   Span("Inner", 50, 60)};
   const ProfileTable table = MakeProfileTable(profile);
   CHECK(Row(table, "Outer").self == 60);
   CHECK(Row(table, "Inner").self == 30);
   CHECK(Row(table, "Inner").total == 40);
-  CHECK(Row(table, "Part").count == 0);
-  CHECK(Row(table, "Part").self == 60);
+}
+
+TEST_CASE("what other threads do for a run is in its domain, and of a custom operator a row") {
+  Profile profile;
+  profile.threads = {{1, "main"}, {2, "worker"}};
+  ProfileSpan plain = Span("Add", 0, 100), custom = Span("MyOp", 200, 300);
+  plain.work = {InternName("float32[8]"), 8, 96};
+  custom.kind = InvocationKind::kCustomOperator;
+  custom.custom = InternName("MyOp");
+  profile.spans = {plain, custom};
+  for (const ProfileSpan& whole : {plain, custom}) {
+    ProfileSpan part = whole;
+    part.thread = 1;
+    part.adopted = true;
+    part.work = {};
+    part.begin += 20;
+    part.end -= 10;
+    profile.spans.push_back(part);
+  }
+  for (const bool by_shape : {false, true}) {
+    const ProfileTable table = MakeProfileTable(profile, {.by_shape = by_shape});
+    REQUIRE(table.rows.size() == 3);
+    CHECK(Row(table, "Add").count == 1);
+    CHECK(Row(table, "Add").total == 100);
+    CHECK(Row(table, "Add").self == 100);
+    CHECK(Row(table, "MyOp").self == 100);
+    CHECK(Row(table, "MyOp::user_code").count == 0);
+    CHECK(Row(table, "MyOp::user_code").self == 70);
+    REQUIRE(table.domains.size() == 2);
+    CHECK(table.domains[1].domain == "operator");
+    CHECK(table.domains[1].self == 170);
+  }
 }
 
 TEST_CASE("a run on a stream lasts until its event") {

@@ -127,14 +127,14 @@ class Tensor {
   // T, kUninitialized.
   template <Element T>
   const T* data() const {
-    CheckReadable(kDTypeOf<T>);
+    CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
   // As data(); a tensor that has no dtype yet takes T and is allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
-    CheckReadable(kDTypeOf<T>);
+    CheckHolds(kDTypeOf<T>, "; to write another dtype call Resize(shape, dtype) first");
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
@@ -144,7 +144,7 @@ class Tensor {
   // The elements in row-major order. Host tensors only.
   template <Element T>
   std::vector<T> ToVector() const {
-    CheckReadable(kDTypeOf<T>);
+    CheckHolds(kDTypeOf<T>);
     CheckStandard("ToVector");
     CheckHost();
     const Tensor dense = is_dense() ? *this : Contiguous();
@@ -215,11 +215,11 @@ class Tensor {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
   }
-  void CheckReadable(DType wanted) const {
+  void CheckHolds(DType wanted, const char* advice = "") const {
     if (dtype_ != wanted || (!storage_ && numel() != 0)) [[unlikely]]
-      FailToRead(wanted);
+      FailToAccess(wanted, advice);
   }
-  [[noreturn]] OPKIT_COLD void FailToRead(DType wanted) const;
+  [[noreturn]] OPKIT_COLD void FailToAccess(DType wanted, const char* advice) const;
   void CheckStandard(const char* what) const {
     if (!layout_.is_standard()) [[unlikely]]
       Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");

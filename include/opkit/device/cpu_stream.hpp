@@ -131,7 +131,8 @@ class CPUStreamContext {
 
   explicit CPUStreamContext(Device device = {kDeviceType, 0}) : device_(device) {
     if (device.type != kDeviceType)
-      Throw(ErrorCode::kInvalidArgument, "CPUStreamContext cannot run on ", ToString(device));
+      Throw(ErrorCode::kInvalidArgument, "CPUStreamContext cannot run on ", ToString(device),
+            "; REGISTER_CPU_STREAM_OPERATOR registers an operator class of this context");
   }
 
   Device device() const { return device_; }

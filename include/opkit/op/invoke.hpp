@@ -16,8 +16,9 @@ struct InvokeOptions {
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
 // while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
 // kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
-// Nothing of the caller's is held between calls. A call returns when the work is done. Not
-// synchronised: one thread at a time.
+// Nothing of the caller's is held between calls. A call returns when the work is done. One thread
+// at a time: a call during another one, of another thread or from the operator's own body, is an
+// Error (kFailedPrecondition). Threads that call at once have one each.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
@@ -32,7 +33,8 @@ class ResolvedOperator {
                                      Arguments args, const InvokeOptions& options);
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
-  // that inference refuses; those that the operator throws.
+  // that inference refuses; kFailedPrecondition during another call; those that the operator
+  // throws.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs);
   std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
     return (*this)(std::span(inputs.begin(), inputs.size()));
@@ -56,6 +58,19 @@ class ResolvedOperator {
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
              bool (OperatorBase::*run)(int stream_id));
   struct Release;
+  // Holds the handle for one call. A handle that is moved from or to is in no call.
+  class InCall {
+   public:
+    InCall() = default;
+    InCall(InCall&&) noexcept {}
+    InCall& operator=(InCall&&) noexcept { return *this; }
+    bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
+    // Release: the next call sees what this one has left.
+    void End() { taken_.store(false, std::memory_order_release); }
+
+   private:
+    std::atomic<bool> taken_{false};
+  };
   // An operator's own workspace: state that it keeps there is not in the next operator's way.
   struct Place {
     std::unique_ptr<Workspace> workspace;
@@ -80,6 +95,7 @@ class ResolvedOperator {
   bool selects_ = false;       // some kernel's place depends on the inputs
   bool converts_ = false;      // the operator has other layouts than the standard one
   std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
+  InCall in_call_;
 };
 
 namespace detail {

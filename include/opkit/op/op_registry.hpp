@@ -60,6 +60,10 @@ class OpRegistry {
   // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
   // the code that keeps the registration reports it at lookup.
   void AddProblem(const std::string& op, std::string text);
+  // Something was registered for an operator by its name, a gradient say, whose own registration
+  // may come later. Problems lists `what` where it never does. The second takes that back.
+  void ExpectOperator(const std::string& op, std::string what);
+  void ForgetExpected(const std::string& op);
 
   // Null when there is none.
   const OpSchema* FindSchema(std::string_view op) const;
@@ -142,8 +146,8 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
 }  // namespace detail
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
-// without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
-// first line of a test.
+// without a schema, schemas without a kernel, gradients without an operator), one sentence each;
+// empty when nothing is. A good first line of a test.
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
   return OpRegistry::Global().Problems();
 }

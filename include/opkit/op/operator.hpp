@@ -174,6 +174,7 @@ class Operator : public OperatorBase {
   }
   // After a failure some work may be in flight: its memory stays until the stream has come past it.
   void RetainUntilDrained() noexcept {
+    SetStrayWork();
     try {
       Event drained(device());
       TouchedStorages(drained.state()->retained);
@@ -193,6 +194,7 @@ class Operator : public OperatorBase {
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
   using ::opkit::OperatorBase::DenseInput;                                                         \
+  using ::opkit::OperatorBase::FinishWork;                                                         \
   using ::opkit::OperatorBase::HasArgument;                                                        \
   using ::opkit::OperatorBase::HasInput;                                                           \
   using ::opkit::OperatorBase::HasOutput;                                                          \

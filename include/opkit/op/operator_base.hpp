@@ -373,6 +373,14 @@ class OperatorBase : public Observable<OperatorBase> {
   // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
+  // For the destructor of a class whose work goes on and uses its members: returns when the work of
+  // the latest run is done, well or not; at once where nothing goes on. It waits after Cancel too,
+  // as a stream still runs what it has begun: not on the stream's own thread. A thread that the
+  // class has started is the class's to join.
+  void FinishWork() noexcept;
+  // Work was issued that no event tells of.
+  void SetStrayWork() { has_stray_work_ = true; }
+
   // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
   void PrepareEvent();
   // Keeps the memory of work that goes on elsewhere until that work finishes the event. A cancelled
@@ -454,6 +462,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // The members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
+  bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   bool has_output_layouts_ = false;  // other than the standard one, by the configuration
   int net_position_ = -1;

@@ -59,6 +59,24 @@ OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexce
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
+// In a class that derives from both, the name Propose is ambiguous where Op has a member of that
+// name, of whatever kind and access.
+struct NamesPropose {
+  void Propose();
+};
+template <class Op>
+struct AmbiguousPropose : Op, NamesPropose {};
+// Whether Op has such a member. Of a final class, from which nothing derives, a private one is not
+// seen.
+template <class Op>
+consteval bool HasMemberPropose() {
+  if constexpr (std::is_final_v<Op>)
+    return requires { &Op::Propose; } ||
+           requires(Op& op, KernelQuery& query) { op.Propose(query); };
+  else
+    return !requires { &AmbiguousPropose<Op>::Propose; };
+}
+
 template <class Op>
 OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
                                      RegistrationPriority priority, const char* file,
@@ -67,6 +85,10 @@ OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const ch
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                           &Op::Propose);
   } else {
+    if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the sentence of CreateClass
+      static_assert(!HasMemberPropose<Op>(),
+                    "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
+                    "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
     return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
   }
 }

@@ -176,11 +176,13 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // A string, one of these; the first is the default.
+  // A string, one of these; the first is the default, unless a node must give it.
   //   .Arg("mode", "how the borders are filled", {"valid", "same"})
   OpSchema& Arg(std::string name, std::string doc, std::initializer_list<const char*> values);
+  OpSchema& RequiredArg(std::string name, std::string doc,
+                        std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits the strings that it takes. A name that is not
-  // declared becomes the schema's problem().
+  // declared, and a default that is none of the values, are the schema's problem().
   OpSchema& SetDefault(std::string_view name, Attribute value);
   OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
@@ -247,7 +249,7 @@ class OpSchema {
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
-  const std::string& problem() const { return problem_; }
+  std::string problem() const;
   bool is_private() const { return private_; }
   bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }

@@ -17,7 +17,8 @@ struct ProfileTableOptions {
 };
 
 // Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside
-// it on its thread: of a custom operator, its author's own code.
+// it, on its thread: of a custom operator, its author's own code. What other threads did for that
+// is in the row `MyOp::user_code`.
 struct ProfileTableRow {
   std::string name;
   std::string node;    // empty unless by_node

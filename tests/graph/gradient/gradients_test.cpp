@@ -227,6 +227,19 @@ OPERATOR_SCHEMA(DStore)
     .MutatesInputs({1});
 REGISTER_CPU_OPERATOR(DStore, PointwiseOp<kScale>);
 
+OPERATOR_SCHEMA(DFlat)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("k", "")
+    .NeedsAllInputShapes()
+    .TensorInferenceFunction([](InferenceContext& c) {
+      c.SetOutput(0, c.input_dtype(0), {c.input_shape(0).ToShape().numel()});
+    });
+REGISTER_CPU_OPERATOR(DFlat, PointwiseOp<kScale>);
+OPERATOR_SCHEMA(DToFloat).NumInputs(1).NumOutputs(1).Arg("k", "").TensorInferenceFunction(
+    [](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, c.input_shape(0)); });
+REGISTER_CPU_OPERATOR(DToFloat, PointwiseOp<kScale>);
+
 // Its maker does what its argument names; most of that is a mistake.
 class MistakeGradient : public Maker {
  public:
@@ -237,6 +250,8 @@ class MistakeGradient : public Maker {
     if (mistake == "gives none") return {};
     if (mistake == "makes nothing") return static_cast<void>(GI(0)), Defs();
     if (mistake == "unknown operator") return SingleGradientDef("DScael", "", {GO(0)}, {GI(0)});
+    if (mistake == "other shape") return SingleGradientDef("DFlat", "", {GO(0)}, {GI(0)});
+    if (mistake == "other dtype") return SingleGradientDef("DToFloat", "", {GO(0)}, {GI(0)});
     if (mistake == "arity") return SingleGradientDef("DAdd", "", {GO(0)}, {GI(0)});
     if (mistake == "reads nothing")
       return SingleGradientDef("DMul", "", {GO(0), "nobody"}, {GI(0)});
@@ -683,6 +698,27 @@ TEST_CASE("mistakes of gradient makers are found before the graph changes") {
   CHECK(Contains(error("touches"),
                  "gradient node DTouch (a_grad) -> (x_grad) writes to 'a_grad', which others may "
                  "read"));
+}
+
+TEST_CASE("a gradient of another shape or dtype than its value is refused, where both are known") {
+  const auto graph = [](const char* mistake, SymbolicShape shape) {
+    Graph g = WithInputs({"x", "dy"}, shape);
+    g.AddNode(OperatorDef("DMistake").Input("x").Output("a").Arg("mistake", mistake));
+    g.AddNode(OperatorDef("DScale").Input("a").Output("loss"));
+    return g;
+  };
+  GradientOptions seeded;
+  seeded.seed = "dy";
+  const Error error = Refused(graph("other shape", {2, 3}), "loss", {"x"}, seeded);
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(error.message() ==
+        "the gradient of 'x' is 'x_grad', which is float64[6], but 'x' is float64[2, 3]; they must "
+        "be alike: see the gradient maker of DMistake, for node DMistake (x) -> (a)");
+  CHECK(Contains(Refused(graph("other dtype", {2, 3}), "loss", {"x"}, seeded).message(),
+                 "which is float32[2, 3], but 'x' is float64[2, 3]"));
+  // Where the shapes are open nothing contradicts.
+  for (Graph open : {graph("other shape", SymbolicShape()), graph("works in place", {2, 3})})
+    CHECK(AddGradients(open, "loss", {"x"}, seeded).at("x").IsDense());
 }
 
 TEST_CASE("gradients of random graphs are the numeric ones") {

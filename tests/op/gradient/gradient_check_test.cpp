@@ -64,6 +64,15 @@ class CubeGradient : public GradientMakerBase {  // 3 x^2 dy
 };
 REGISTER_GRADIENT(CheckedCube, CubeGradient);
 
+OPERATOR_SCHEMA(CheckedForgotten).NumInputs(2).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(CheckedForgotten, PointwiseOp<kMul>);
+class ForgottenGradient : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  Defs GetGradientDefs() override { return {}; }
+};
+REGISTER_GRADIENT(CheckedForgotten, ForgottenGradient);
+
 class ReluGradient : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
@@ -316,6 +325,21 @@ TEST_CASE("an input that matters and gets no gradient is a note, unless it is as
   both.inputs = {0, 1};
   CHECK(CheckGradient(def, {a, b}, both).findings.size() == 1);
   CHECK(CheckGradient(OperatorDef("CheckedMul", {"a", "b"}, {"c"}), {a, b}).notes.empty());
+}
+
+TEST_CASE("of a maker that gives nothing at all, the inputs that matter are notes") {
+  const OperatorDef def("CheckedForgotten", {"a", "b"}, {"c"}, {{"k", 2.0}});
+  const Tensor a = Random({3}, DType::kFloat64, 1), b = Random({3}, DType::kFloat64, 2);
+  const GradientCheckResult result = CheckGradient(def, {a, b});
+  CHECK(result.ok());
+  CHECK(result.elements_checked == 0);
+  CHECK(result.notes ==
+        std::vector<std::string>{
+            "output 0 'c', whose gradient the maker reads nowhere: none flows through it",
+            "the gradient of input 0 'a', which changes the outputs: its maker gives none",
+            "the gradient of input 1 'b', which changes the outputs: its maker gives none"});
+  CHECK(
+      ToString(result).starts_with("no element of a gradient was checked\n(not checked: output "));
 }
 
 TEST_CASE("an output that forward keeps for backward is no part of the loss") {

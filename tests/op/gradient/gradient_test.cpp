@@ -246,6 +246,36 @@ TEST_CASE("what was said about a gradient decides the answer") {
   CHECK_FALSE(opkit::HasGradient("GradNothingSaid"));
 }
 
+TEST_CASE("a gradient of an operator that does not exist is listed and named where it is missed") {
+  const auto listed = [] {
+    for (const std::string& problem : opkit::CheckRegistrations())
+      if (Contains(problem, "GradNothingSiad")) return problem;
+    return std::string();
+  };
+  CHECK(listed().empty());
+  opkit::detail::RegisterGradient("GradNothingSiad", opkit::GradientKind::kMaker, nullptr, "g.cpp",
+                                  12);
+  CHECK(Contains(listed(),
+                 "REGISTER_GRADIENT(GradNothingSiad) stands at g.cpp:12, and no operator "
+                 "'GradNothingSiad' is registered (did you mean 'GradNothingSaid'?"));
+  const std::vector<GradientValue> dy{{"dy"}};
+  const auto error = [&] {
+    return TextOf([&] { GetGradientForOp(OperatorDef("GradNothingSaid", {"x"}, {"y"}), dy); });
+  };
+  CHECK(Contains(error(),
+                 "; the gradient at g.cpp:12 is that of 'GradNothingSiad', which no operator is "
+                 "called: is it meant for GradNothingSaid?"));
+  opkit::GradientRegistry::Global().Remove("GradNothingSiad");
+  CHECK(listed().empty());
+  CHECK_FALSE(Contains(error(), "is it meant for"));
+  opkit::detail::RegisterGradient("GradNobodys", opkit::GradientKind::kNone, nullptr, "g.cpp", 13);
+  int nobodys = 0;
+  for (const std::string& problem : opkit::CheckRegistrations())
+    nobodys += problem.starts_with("NO_GRADIENT(GradNobodys) stands at g.cpp:13, and no operator");
+  CHECK(nobodys == 1);
+  opkit::GradientRegistry::Global().Remove("GradNobodys");
+}
+
 TEST_CASE("a node and its output gradients must fit") {
   const OperatorDef def("GradReuse", {"a", "b"}, {"c", "d"});
   CHECK(Contains(TextOf([&] { GetGradientForOp(def, {{"dc"}}); }),

@@ -210,10 +210,9 @@ OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, con
   throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
 }
 
-OPKIT_INLINE void Tensor::FailToRead(DType wanted) const {
+OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
   CheckInitialized();
-  Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
-       "; to write another dtype call Resize(shape, dtype) first");
+  Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_, advice);
 }
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {

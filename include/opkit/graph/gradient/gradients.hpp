@@ -36,7 +36,8 @@ using GradientMap = std::map<std::string, GradientValue>;
 // number; kFailedPrecondition where the loss has no shape yet and no seed is given; kUnsupported
 // for operators that must not or cannot be differentiated, for values that are rewritten on the
 // way, and for sparse gradients that would have to be added up; kInvalidArgument when no gradient
-// flows to a value; and those of gradient makers, with the node and a path from a value to the
+// flows to a value, and where a gradient has another dtype or shape than its value, as far as both
+// are known; and those of gradient makers, with the node and a path from a value to the
 // loss.
 GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
                          const GradientOptions& options = {});

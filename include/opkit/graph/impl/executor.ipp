@@ -196,9 +196,9 @@ class Executor::Impl {
   }
   [[noreturn]] OPKIT_COLD static void ThrowRunning() {
     Throw(ErrorCode::kFailedPrecondition,
-          "the executor is running: finish the event of RunAsync first (one that was cancelled "
-          "by its own handle is finished before the run is), or use another executor of the "
-          "plan");
+          "the executor is running, and runs once at a time: another thread needs another executor "
+          "of the plan; after RunAsync finish its event first (one that was cancelled by its own "
+          "handle is finished before the run is)");
   }
 
   static SpanNames RunNames() { return {InternName("Executor::Run")}; }
@@ -287,7 +287,10 @@ class Executor::Impl {
     if (current_ && detail::SameTypes(current_->inputs(), infos)) return UseArenas(*current_);
     detail::MutexLock lock(current_mutex_);
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
-    if (!found) found = made = BindPlan(infos);
+    if (found)
+      state().SetLatest(found->shared_specialization());
+    else
+      found = made = BindPlan(infos);
     ReleaseTensors();
     UseArenas(*found);
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));

@@ -58,6 +58,7 @@ class BoundPlan final : public RefCounted {
   }
 
   const Specialization& specialization() const { return *specialization_; }
+  const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   // Of a value, by its number in the plan's view.
   Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }

@@ -52,6 +52,13 @@ class PlanState final : public RefCounted {
     if (nodes) *nodes = found->TakeNodes();
     return found;
   }
+  // Tells that an executor goes on with one that it has kept, which the plan may have dropped:
+  // Latest() from now on. Thread-safe.
+  void SetLatest(IntrusivePtr<Specialization> specialization) {
+    MutexLock lock(mutex_);
+    if (!specializations_.Find(specialization->inputs()))
+      specializations_.Add(std::move(specialization));
+  }
   // One that the plan does not keep.
   IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeIntrusive<Specialization>(

@@ -189,6 +189,18 @@ class CheckSession {
     if (wanted.deterministic && !options.deterministic)
       Note("what its outputs hold, because its schema says that two runs may differ");
   }
+  // Goes on from `before` with a node that has another value of one attribute: what was found
+  // already is not told again.
+  CheckSession(CheckSession&& before, OperatorDef node, const CheckOptions& wanted,
+               std::string with_value)
+      : schema(before.schema),
+        def(std::move(node)),
+        options(Effective(wanted, before.schema)),
+        voice(before.voice),
+        value(std::move(with_value)),
+        report(std::move(before.report)),
+        found_(std::move(before.found_)),
+        hinted_(before.hinted_) {}
 
   // The bytes of unwritten memory in one run. A result that differs between two patterns was read
   // from there.
@@ -212,9 +224,12 @@ class CheckSession {
     found_.push_back(key);
     report.findings.push_back(StrCat(sentence, HintOf(problem), Where()));
   }
-  // The kernel and inputs under test: "  [cpu/reference; float32[2, 3]]".
+  // The kernel and inputs under test, and the value of the attribute that is not at its default:
+  // "  [cpu/reference; float32[2, 3]; mode=same]".
   std::string Where() const {
-    return tested ? StrCat("  [", KernelName(*kernel), "; ", tested->Describe(), "]") : "";
+    if (!tested) return value.empty() ? "" : StrCat("  [", value, "]");
+    return StrCat("  [", KernelName(*kernel), "; ", tested->Describe(),
+                  value.empty() ? "" : "; " + value, "]");
   }
   // Tells the parent what was found and what comes next, for a crash or hang in that.
   void Begin(const std::string& step) const {
@@ -286,6 +301,7 @@ class CheckSession {
   const OperatorDef def;
   const CheckOptions options;
   const ChildVoice* const voice;  // to the process that waits; null in that itself
+  const std::string value;        // "mode=same": of a string attribute, not its default; or empty
   const Kernel* kernel = nullptr;
   const Kernel* reference = nullptr;  // null while it is checked itself
   const CheckCase* tested = nullptr;  // the inputs in use

@@ -45,6 +45,9 @@ class GradientRegistry {
   GradientRegistration* Find(const std::string& op) const;
   // For tests and libraries.
   void Remove(const std::string& op);
+  // Names, for an operator without a gradient, a gradient of nearly that name that no operator has;
+  // empty where there is none.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:
   struct State;

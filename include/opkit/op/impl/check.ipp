@@ -396,7 +396,11 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
     if (!session.Broken() && !session.Found("state") && !session.dead) CheckGradients(session);
   }
   session.tested = nullptr;
-  if (refused) {
+  if (!session.value.empty() && !base && !refusal.empty()) {
+    session.Note(StrCat("kernel ", session.KernelName(*session.kernel), " with ", session.value,
+                        " (", session.dtype,
+                        "), which refuses the inputs that the others take: ", refusal));
+  } else if (refused) {
     session.tested = refused;
     session.Find(StrCat("refused ", session.dtype),
                  StrCat(!refused->guessed ? "it refuses its test inputs: "
@@ -417,7 +421,7 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
   }
 }
 // `given`: inputs of the caller's; null: those of the schema or generated ones.
-inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>* given) {
+inline void CheckKernels(CheckSession& session, const std::vector<Tensor>* given) {
   GuardScope guard;
   ThreadPool single(1);
   PoolScope scope(single);
@@ -453,7 +457,43 @@ inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>*
       CheckCases(session, MakeCases(session.schema, session.def, dtype, session.options));
     }
   }
-  return std::move(session.report);
+}
+
+// Checks the operator with every value of its string attributes, one at a time, beside those of
+// the caller.
+inline CheckReport CheckValues(const OpSchema& schema, CheckOptions options,
+                               const ChildVoice* voice) {
+  std::vector<std::pair<const AttributeSchema*, std::string>> open;  // and the value checked first
+  for (const AttributeSchema& attribute : schema.attributes()) {
+    if (attribute.values.empty() || attribute.type != AttributeType::kString ||
+        options.args.Has(attribute.name))
+      continue;
+    const bool has_default = attribute.default_value && !attribute.required;
+    open.emplace_back(&attribute, has_default ? attribute.default_value->Get<std::string>()
+                                              : attribute.values[0]);
+    if (attribute.required) options.args.Set(attribute.name, attribute.values[0]);
+  }
+  std::optional<CheckSession> session;
+  session.emplace(schema, MakeCheckDef(schema, options), options, voice);
+  CheckKernels(*session, nullptr);
+  for (const auto& [attribute, first] : open)
+    for (const std::string& value : attribute->values) {
+      if (value == first) continue;
+      CheckOptions with_value = options;
+      with_value.args.Set(attribute->name, value);
+      const std::string told = StrCat(attribute->name, "=", value);
+      std::optional<OperatorDef> def;
+      try {
+        def = MakeCheckDef(schema, with_value);
+      } catch (const Error& error) {
+        session->Note(StrCat(told, ": ", error.message()));
+        continue;
+      }
+      CheckSession next(std::move(*session), std::move(*def), with_value, told);
+      CheckKernels(next, nullptr);
+      session.emplace(std::move(next));
+    }
+  return std::move(session->report);
 }
 
 // `body` in a child, whose crash or hang is a finding, or here.
@@ -479,8 +519,7 @@ OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const CheckOptions
   const detail::RegistryUse use;
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
   return detail::CheckInChild(op, options, [&](const detail::ChildVoice* voice) {
-    return detail::CheckKernels({schema, detail::MakeCheckDef(schema, options), options, voice},
-                                nullptr);
+    return detail::CheckValues(schema, options, voice);
   });
 }
 OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
@@ -493,7 +532,9 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
     Throw(ErrorCode::kInvalidArgument, "CheckOperator of ", ToString(def), " needs ",
           def.inputs().size(), " inputs, found ", inputs.size());
   return detail::CheckInChild(def.type(), options, [&](const detail::ChildVoice* voice) {
-    return detail::CheckKernels({schema, def, options, voice}, &inputs);
+    detail::CheckSession session(schema, def, options, voice);
+    detail::CheckKernels(session, &inputs);
+    return std::move(session.report);
   });
 }
 

@@ -80,10 +80,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
   }
-  if (order.empty() && !refused.empty())
+  if (order.empty() && !refused.empty()) {
+    std::string unknown;
+    for (const std::string& name : allowed)
+      if (std::string why = registry.WhyNoBackend(name); !why.empty()) unknown += "; " + why;
     Throw(ErrorCode::kNotFound, "operator ", def, " has kernels of the backends ", refused, " on ",
           def.device(), ", and the environment's OPKIT_BACKENDS=", std::getenv("OPKIT_BACKENDS"),
-          " allows none of them");
+          " allows none of them", unknown);
+  }
   if (order.empty() && def.requires_engine()) {
     CheckBackends(def);
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),

@@ -9,7 +9,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
+// Ends a call. Leaves the workspace's tensors without memory, and unspecified until the next call
+// sets them.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
   ~Release() {
@@ -17,6 +18,7 @@ struct ResolvedOperator::Release {
       if (input) const Tensor dropped = std::move(*input);
     for (Blob* output : self.outputs_)
       if (output->IsType<Tensor>()) const Tensor dropped = std::move(*output->GetMutable<Tensor>());
+    self.in_call_.End();
   }
 };
 
@@ -80,16 +82,21 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
 }
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
-  std::vector<Tensor> results(outputs_.size());
+  std::vector<Tensor> results(def_.outputs().size());
   Run(inputs, results);
   return results;
 }
 OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
                                           bool (OperatorBase::*run)(int stream_id)) {
-  if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
-          inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
-          inputs.size(), " and ", outputs.size());
+  const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
+  if (inputs.size() != num_inputs || outputs.size() != num_outputs)
+    Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
+          " inputs and ", num_outputs, " outputs, but called with ", inputs.size(), " and ",
+          outputs.size());
+  if (!in_call_.Begin()) [[unlikely]]
+    Throw(ErrorCode::kFailedPrecondition, "the ResolvedOperator of ", def_.type(),
+          " is called while another call of it runs, and takes one thread at a time: make one for "
+          "each thread");
   const Release release{*this};
   bool standard = true;
   for (size_t i = 0; i < inputs.size(); ++i)

@@ -133,7 +133,8 @@ struct OpRegistry::State {
 
   mutable detail::Mutex mutex;
   std::map<std::string, Entry, std::less<>> ops;
-  std::map<std::string, std::string, std::less<>> removed;  // operators by name: their last origin
+  std::map<std::string, std::string, std::less<>> removed;   // operators by name: their last origin
+  std::map<std::string, std::string, std::less<>> expected;  // by name: what is there for it
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
   std::list<Kernel> kept_kernels;
@@ -209,6 +210,15 @@ OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text
   state_->ops[op].listed.push_back(std::move(text));
 }
 
+OPKIT_INLINE void OpRegistry::ExpectOperator(const std::string& op, std::string what) {
+  detail::MutexLock lock(state_->mutex);
+  state_->expected[op] = std::move(what);
+}
+OPKIT_INLINE void OpRegistry::ForgetExpected(const std::string& op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->expected.erase(op);
+}
+
 OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
   detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
@@ -248,13 +258,20 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   for (const auto& [op, entry] : state_->ops) {
     for (const std::string& problem : entry.problems) out.push_back(problem);
     for (const std::string& problem : entry.listed) out.push_back(problem);
-    if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
+    if (std::string why = entry.schema ? entry.schema->problem() : std::string(); !why.empty())
+      out.push_back(std::move(why));
     if (!entry.schema && !entry.kernels.empty()) out.push_back(State::WithoutSchema(op, entry));
     if (entry.schema && entry.kernels.empty())
       out.push_back(StrCat("operator ", op, " has a schema (at ",
                            detail::SchemaPlace(*entry.schema),
                            ") but no kernel; add REGISTER_CPU_OPERATOR(", op,
                            ", …), or link the file that registers it"));
+  }
+  for (const auto& [op, what] : state_->expected) {
+    const State::Entry* entry = state_->Find(op);
+    if (!entry || !entry->Exists())
+      out.push_back(StrCat(what, ", and no operator '", op, "' is registered",
+                           SuggestName(op, state_->Names())));
   }
   return out;
 }

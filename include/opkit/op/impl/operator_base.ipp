@@ -199,19 +199,39 @@ OPKIT_INLINE void OperatorBase::PrepareEvent() {
           " is run while its last run is still SCHEDULED; Finish its event first");
   if (IsTerminal(status)) event().Reset();
 }
+namespace detail {
+inline bool IsCancelled(const EventState& state) {
+  try {
+    if (state.status() == EventStatus::kFailed) std::rethrow_exception(state.exception());
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kCancelled;
+  } catch (...) {
+  }
+  return false;
+}
+}  // namespace detail
+
 OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
   EventState* state = event().state().get();  // it holds the callback
   TouchedStorages(state->retained);
   event().SetCallback([state] {
-    bool cancelled = false;
-    try {
-      if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
-    } catch (const Error& error) {
-      cancelled = error.code() == ErrorCode::kCancelled;
-    } catch (...) {
-    }
-    if (!cancelled) state->retained.clear();
+    if (!detail::IsCancelled(*state)) state->retained.clear();
   });
+}
+OPKIT_INLINE void OperatorBase::FinishWork() noexcept {
+  bool drain = event_disabled_ || has_stray_work_;
+  if (event_ && !event_disabled_) {
+    try {
+      if (event_->Query() == EventStatus::kScheduled) event_->Finish();
+    } catch (...) {  // the failure is told by the event
+    }
+    drain |= detail::IsCancelled(*event_->state());
+  }
+  if (!drain) return;
+  try {
+    SyncDeviceBarrierForObservers();
+  } catch (...) {  // the failure belongs to the next event of the stream
+  }
 }
 OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
   try {

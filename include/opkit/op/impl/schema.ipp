@@ -28,7 +28,7 @@ OPKIT_INLINE std::string CountRule::Describe() const {
   if (!list_.empty()) return StrCat("one of ", list_);
   if (predicate_) return "a number that its schema's function allows";
   if (min_ == max_) return StrCat(min_);
-  if (max_ == kAny) return min_ == 0 ? "any number" : StrCat("at least ", min_);
+  if (max_ >= kAny) return min_ == 0 ? "any number" : StrCat("at least ", min_);
   return StrCat(min_, " to ", max_);
 }
 
@@ -102,18 +102,22 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
                                                 const Arguments& args) const {
   for (const AttributeSchema& attribute : declared) {
     const Attribute* given = args.Find(attribute.name);
-    if (!given && attribute.required)
+    if (!given && attribute.required) {
+      std::string undeclared;  // may be the one that is needed, misspelt
+      for (const NamedAttribute& arg : args)
+        if (!Takes(arg.name))
+          undeclared +=
+              StrCat("; '", arg.name, "' was given, which is not declared", Suggest(arg.name));
       return StrCat(op, " needs the argument '", attribute.name, "'",
-                    attribute.doc.empty() ? "" : " (" + attribute.doc + ")");
+                    attribute.doc.empty() ? "" : " (" + attribute.doc + ")", undeclared);
+    }
     if (!given) continue;
     if (attribute.type && !given->ReadsAs(*attribute.type))
       return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
                     "), expected ", *attribute.type);
-    if (attribute.values.empty()) continue;
-    for (const std::string& value : given->values().strings)
-      if (!std::ranges::count(attribute.values, value))
-        return StrCat("argument '", attribute.name, "' of ", op, " is '", value,
-                      "', which is none of its values", SuggestName(value, attribute.values));
+    if (const std::string* wrong = attribute.FindOther(*given))
+      return StrCat("argument '", attribute.name, "' of ", op, " is '", *wrong,
+                    "', which is none of its values", SuggestName(*wrong, attribute.values));
   }
   for (const NamedAttribute& arg : args)
     if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
@@ -166,6 +170,15 @@ OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
               false,
               AttributeType::kString,
               first,
+              {values.begin(), values.end()}});
+}
+OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
+                                             std::initializer_list<const char*> values) {
+  return Arg({std::move(name),
+              std::move(doc),
+              true,
+              AttributeType::kString,
+              {},
               {values.begin(), values.end()}});
 }
 OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
@@ -250,8 +263,18 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
   return *this;
 }
 
-OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
+OPKIT_INLINE std::string OpSchema::problem() const {
   if (!problem_.empty()) return problem_;
+  for (const AttributeSchema& attribute : attributes_.declared)
+    if (attribute.default_value)
+      if (const std::string* wrong = attribute.FindOther(*attribute.default_value))
+        return StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
+                      " gives the argument '", attribute.name, "' the default '", *wrong,
+                      "', which is none of its values", SuggestName(*wrong, attribute.values));
+  return {};
+}
+OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
+  if (std::string why = problem(); !why.empty()) return why;
   if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())

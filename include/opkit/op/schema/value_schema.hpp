@@ -17,6 +17,16 @@ struct AttributeSchema {
   std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
   std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
+
+  // The first string of an attribute that is none of the values; null where all are.
+  const std::string* FindOther(const Attribute& given) const {
+    for (const std::string& found : given.values().strings) {
+      bool allowed = values.empty();
+      for (const std::string& value : values) allowed |= value == found;
+      if (!allowed) return &found;
+    }
+    return nullptr;
+  }
 };
 
 // One input or output.

@@ -62,8 +62,12 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
       },
       [](const ProfileSpan&, int64_t, int64_t) {},
       [&](const ProfileSpan& span, int64_t self) {
-        sums_of(span).row.self += self;
         domains[DomainOf(span)].self += self;
+        // Other threads' parts of a run are in its total. Those of a custom operator are its user
+        // code, which has a row.
+        if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
+            span.kind == InvocationKind::kTask)
+          sums_of(span).row.self += self;
       });
 
   ProfileTable table;

@@ -50,7 +50,7 @@ class GradientBuilder {
     }
     nodes_.Prune(std::move(needed));
     CheckRewritten();
-    static_cast<void>(GraphView(nodes_.graph()));  // throws where the result is not well-formed
+    CheckTypes();
     return found;
   }
   Graph TakeGraph() { return nodes_.TakeGraph(); }
@@ -165,6 +165,7 @@ class GradientBuilder {
     auto& list = gradients_[Index(value)];
     if (list.empty()) giver_[Index(value)] = node;
     list.push_back(gradient);
+    if (gradient.IsDense()) made_.push_back({value, node, gradient.dense});
   }
 
   // The gradient of a value; adds a sum to the graph when it has several.
@@ -173,6 +174,26 @@ class GradientBuilder {
     if (list.empty()) return {};
     if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
     return list.front();
+  }
+  // Throws where the result is not well-formed, and where a gradient has another type than its
+  // value, as far as both are known.
+  void CheckTypes() const {
+    const GraphView view(nodes_.graph());
+    const GraphTypes types = InferGraph(view);
+    for (const Made& made : made_) {
+      const int gradient = view.FindValue(made.gradient);
+      const std::string& name = view_.name(made.value);
+      const int value = view.FindValue(name);
+      if (gradient < 0 || value < 0) continue;  // pruned
+      const TensorInfo &expected = types[value], &found = types[gradient];
+      const bool dtypes_differ = expected.dtype != DType::kUndefined &&
+                                 found.dtype != DType::kUndefined && expected.dtype != found.dtype;
+      if (dtypes_differ || !SymbolicShape::Merge(expected.shape, found.shape))
+        Throw(ErrorCode::kInvalidArgument, "the gradient of '", name, "' is '", made.gradient,
+              "', which is ", ToString(found), ", but '", name, "' is ", ToString(expected),
+              "; they must be alike: see the gradient maker of ", graph_.node(made.node).type(),
+              ", for node ", ToString(graph_.node(made.node)));
+    }
   }
   // Gradient nodes run behind all others, so they must not read values that a node rewrites after
   // the node whose gradient they compute.
@@ -264,6 +285,11 @@ class GradientBuilder {
   GradientNodes nodes_;
   const int loss_;
   std::vector<int> wrt_;
+  struct Made {
+    int value, node;
+    std::string gradient;
+  };
+  std::vector<Made> made_;                             // dense gradients, as the makers name them
   std::vector<char> carries_;                          // by node: gradients flow through it
   std::vector<char> reached_;                          // by value: depends on a wanted value
   std::vector<int> giver_;                             // by value: node of its first gradient

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "opkit/base/platform.hpp"
+#include "opkit/base/suggest.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -23,6 +24,12 @@ OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistrat
   detail::MutexLock lock(state_->mutex);
   const auto [it, added] = state_->gradients.try_emplace(op, std::move(registration));
   GradientRegistration& known = it->second;
+  if (added) {
+    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
+                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
+    OpRegistry::Global().ExpectOperator(
+        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
+  }
   if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
     return;
   known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
@@ -37,6 +44,17 @@ OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op)
 OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
   detail::MutexLock lock(state_->mutex);
   state_->gradients.erase(op);
+  OpRegistry::Global().ForgetExpected(op);
+}
+OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> without_operator;
+  for (const auto& [name, registration] : state_->gradients)
+    if (!OpRegistry::Global().FindSchema(name)) without_operator.push_back(name);
+  const std::string nearest = NearestName(op, without_operator);
+  if (nearest.empty()) return {};
+  return StrCat("; the gradient at ", state_->gradients.at(nearest).Place(), " is that of '",
+                nearest, "', which no operator is called: is it meant for ", op, "?");
 }
 
 OPKIT_INLINE bool HasGradient(const std::string& op) {
@@ -54,7 +72,8 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
     static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
           ", Maker), or NO_GRADIENT(", op,
-          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET");
+          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
+          GradientRegistry::Global().FindMisspelt(op));
   }
   if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
   if (registration->kind == GradientKind::kShouldNot)

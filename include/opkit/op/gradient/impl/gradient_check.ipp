@@ -13,7 +13,9 @@ namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE std::string ToString(const GradientCheckResult& result) {
   std::string out;
-  if (result.ok())
+  if (result.ok() && result.elements_checked == 0)
+    out = "no element of a gradient was checked";
+  else if (result.ok())
     out = StrCat("gradient right in ", result.elements_checked, " elements, largest error ",
                  result.largest_error);
   for (const std::string& finding : result.findings) out += (out.empty() ? "" : "\n") + finding;
@@ -82,6 +84,7 @@ class GradientChecker {
       g_output[o] = names.Of(def_.outputs()[o]);
       ws_.CreateTensor(g_output[o].dense)->CopyFrom(weights_[o]);
     }
+    all_weights_ = weights_;
     gradient_ = GetGradientForOp(def_, g_output, names);
     for (size_t o = 0; o < outputs.size(); ++o)
       if (weights_[o].initialized() && !IsRead(g_output[o].dense)) LeaveOut(o);
@@ -172,14 +175,15 @@ class GradientChecker {
                        " is ", shown.analytic, ", but the numeric gradient is ", shown.numeric,
                        wrong > 1 ? StrCat(" (", wrong, " elements of ", count, " differ)") : ""));
   }
-  // Whether an output changes with the first elements of input i.
+  // Whether an output changes with the first elements of input i, those included whose gradient the
+  // maker does not read.
   bool Matters(int i) {
     constexpr int64_t kElements = 4;
     const Tensor& input = inputs_[Index(i)];
     if (!IsFloatingPoint(input.dtype())) return false;
     try {
       for (int64_t n = 0; n < kElements && n < input.numel(); ++n)
-        if (Difference(i, n, 0x1p-4) != 0) return true;
+        if (Difference(i, n, 0x1p-4, all_weights_) != 0) return true;
     } catch (const Error&) {  // the operator refuses the value
     }
     return false;
@@ -191,12 +195,12 @@ class GradientChecker {
     const double threshold = options_.threshold > 0 ? options_.threshold : kThresholds[place];
     const double step = options_.step > 0 ? options_.step : kSteps[place];
     ++result_.elements_checked;
-    double numeric = Difference(i, element, step);
+    double numeric = Difference(i, element, step, weights_);
     // A kink within the step spoils the difference, and so does rounding where the function is
     // flat: a wrong gradient is wrong by any step.
     for (const double other : {step / 8, step * 4}) {
       if (RelativeError(analytic, numeric) <= threshold) break;
-      const double again = Difference(i, element, other);
+      const double again = Difference(i, element, other, weights_);
       if (RelativeError(analytic, again) <= threshold) numeric = again;
     }
     if (const double error = RelativeError(analytic, numeric); error <= threshold) {
@@ -206,8 +210,9 @@ class GradientChecker {
     result_.mismatches.push_back({i, element, analytic, numeric});
     return false;
   }
-  // The slope of the loss, summed in float64 over the differences of each output element.
-  double Difference(int i, int64_t element, double step) {
+  // The slope of the loss with these weights, summed in float64 over the differences of each output
+  // element.
+  double Difference(int i, int64_t element, double step, const std::vector<Tensor>& weights) {
     const Tensor& input = inputs_[Index(i)];
     const double x = GetNumber(input, element);
     Tensor probe(Shape{2}, input.dtype());  // what x + step and x - step are in this dtype
@@ -218,12 +223,12 @@ class GradientChecker {
     RunForward(i, element, GetNumber(probe, 1));
     const std::vector<Tensor> below = Outputs();
     double sum = 0;
-    for (size_t o = 0; o < weights_.size(); ++o) {
-      if (!weights_[o].initialized()) continue;
-      if (above[o].shape() != weights_[o].shape() || below[o].shape() != weights_[o].shape())
+    for (size_t o = 0; o < weights.size(); ++o) {
+      if (!weights[o].initialized()) continue;
+      if (above[o].shape() != weights[o].shape() || below[o].shape() != weights[o].shape())
         return 0;  // the input decides a shape
-      for (int64_t n = 0; n < weights_[o].numel(); ++n)
-        sum += GetNumber(weights_[o], n) * (GetNumber(above[o], n) - GetNumber(below[o], n));
+      for (int64_t n = 0; n < weights[o].numel(); ++n)
+        sum += GetNumber(weights[o], n) * (GetNumber(above[o], n) - GetNumber(below[o], n));
     }
     return sum / (GetNumber(probe, 0) - GetNumber(probe, 1));
   }
@@ -239,6 +244,7 @@ class GradientChecker {
   std::unique_ptr<OperatorBase> forward_;
   GradientOpsMeta gradient_;
   std::vector<Tensor> weights_, analytic_;
+  std::vector<Tensor> all_weights_;  // those of outputs that are no part of the loss among them
   GradientCheckResult result_;
 };
 

@@ -1,0 +1,12 @@
+// expect: Class's Propose must be public, and `static std::vector<KernelConfig> Propose(const KernelQuery&)`
+#include "opkit/op/registration.hpp"
+
+class Declines final : public opkit::Operator<opkit::CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override { return true; }
+  static std::vector<opkit::KernelConfig> Propose(const opkit::OperatorDef&) { return {{}}; }
+};
+
+OPERATOR_SCHEMA(Declining);
+REGISTER_CPU_OPERATOR(Declining, Declines);
