@@ -22,9 +22,11 @@ namespace opkit::inline OPKIT_ABI {
 // The operator runs in a forked child of this process, so that a crash or a hang is a finding as
 // well. Only the calling thread goes on in the child: the thread pools and CPU streams of the
 // program are empty there and start threads anew. A lock of the operator's own that another thread
-// holds at that moment stays locked in the child, which is then told as a hang. With in_child
-// false, and under ThreadSanitizer, the operator runs here: the check then stands in for the CPU's
-// allocator meanwhile, one check at a time.
+// holds at that moment stays locked in the child, which is then told as a hang. An operator with an
+// asynchronous part of its own that nothing in the child completes is checked here instead, if this
+// process has other threads: one of them may be what completes it. With in_child false, and under
+// ThreadSanitizer, every operator runs here: the check then stands in for the CPU's allocator
+// meanwhile, one check at a time.
 //
 //   CheckReport report = CheckOperator("Axpy");
 //   if (!report.ok()) puts(ToString(report).c_str());

@@ -2,6 +2,7 @@
 #ifndef OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_
 #define OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_
 
+#include <dirent.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -161,6 +162,15 @@ OPKIT_INLINE ChildOutcome RunInChild(double seconds,
   if (!thrown.empty()) Throw(static_cast<ErrorCode>(thrown[0]), thrown.substr(1));
   if (!outcome.how.empty()) outcome.failure = reader.late() ? "hangs" : "crashes";
   return outcome;
+}
+
+OPKIT_INLINE int CountOtherThreads() {
+  DIR* const folder = opendir("/proc/self/task");
+  if (!folder) return 1;  // unknown: there may be some
+  int threads = 0;
+  while (const dirent* entry = readdir(folder)) threads += entry->d_name[0] != '.';
+  closedir(folder);
+  return threads - 1;
 }
 
 }  // namespace detail

@@ -97,8 +97,8 @@ inline CheckedRun CheckMemory(CheckSession& session, std::vector<Tensor>* output
   // The first run is asynchronous where that is possible: only then is there a deadline.
   const auto result = session.Run(node, session.Asynchronous() ? RunMode::kAsync : RunMode::kRun);
   if (result == CheckedRun::kStuck)
-    session.Find("stuck", StrCat("its event is still SCHEDULED ", session.options.deadline_ms,
-                                 " ms after RunAsync: nothing completes it"));
+    session.Find("stuck", StrCat("nothing completes its event, which is still SCHEDULED ",
+                                 session.options.deadline_ms, " ms after RunAsync"));
   if (result != CheckedRun::kOk) {
     *error = node.error();
     return result;
@@ -456,20 +456,35 @@ inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>*
   return std::move(session.report);
 }
 
-// `body` in a child, whose crash or hang is a finding, or here.
-inline CheckReport CheckInChild(const std::string& op, const CheckOptions& options,
-                                FunctionRef<CheckReport(const ChildVoice* voice)> body) {
-  if (!options.in_child) return body(nullptr);
+inline constexpr char kLacksThreads[] =
+    "; threads that this program had started do not run in the child: where the operator waits for "
+    "one of them, check it with CheckOptions::in_child = false";
+
+// `body` in a child, whose crash or hang is a finding, or here, where that is asked for or where
+// a thread of this process may be what completes the operator's runs.
+inline CheckReport CheckInChild(
+    const std::string& op, const CheckOptions& options,
+    FunctionRef<CheckReport(const ChildVoice* voice, bool lacks_threads)> body) {
+  if (!options.in_child) return body(nullptr, false);
+  constexpr char kNeedsTheParent[] = "parent";
+  const bool has_threads = CountOtherThreads() > 0;
   const ChildOutcome outcome = RunInChild(options.hang_seconds, [&](const ChildVoice& voice) {
     voice.Step("in its inference");
-    voice.Answer(PackReport(body(&voice)));
+    try {
+      voice.Answer(PackReport(body(&voice, has_threads)));
+    } catch (const NeedsTheParent&) {
+      voice.Answer(kNeedsTheParent);
+    }
     return ChildEnd::kAtOnce;
   });
+  if (outcome.answer == kNeedsTheParent) return body(nullptr, false);
   CheckReport report = UnpackReport(outcome.answer);
   report.op = op;
   if (!outcome.failure.empty())
-    report.findings.push_back(
-        StrCat("operator ", op, " ", outcome.failure, ": ", outcome.how, ", ", outcome.step));
+    report.findings.push_back(StrCat("operator ", op, " ", outcome.failure, ": ", outcome.how, ", ",
+                                     outcome.step,
+                                     outcome.failure == "hangs" && has_threads ? kLacksThreads
+                                                                               : ""));
   return report;
 }
 
@@ -478,9 +493,9 @@ inline CheckReport CheckInChild(const std::string& op, const CheckOptions& optio
 OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const CheckOptions& options) {
   const detail::RegistryUse use;
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  return detail::CheckInChild(op, options, [&](const detail::ChildVoice* voice) {
-    return detail::CheckKernels({schema, detail::MakeCheckDef(schema, options), options, voice},
-                                nullptr);
+  return detail::CheckInChild(op, options, [&](const detail::ChildVoice* voice, bool lacks) {
+    return detail::CheckKernels(
+        {schema, detail::MakeCheckDef(schema, options), options, voice, lacks}, nullptr);
   });
 }
 OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
@@ -492,9 +507,10 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
   if (inputs.size() != def.inputs().size())
     Throw(ErrorCode::kInvalidArgument, "CheckOperator of ", ToString(def), " needs ",
           def.inputs().size(), " inputs, found ", inputs.size());
-  return detail::CheckInChild(def.type(), options, [&](const detail::ChildVoice* voice) {
-    return detail::CheckKernels({schema, def, options, voice}, &inputs);
-  });
+  return detail::CheckInChild(
+      def.type(), options, [&](const detail::ChildVoice* voice, bool lacks) {
+        return detail::CheckKernels({schema, def, options, voice, lacks}, &inputs);
+      });
 }
 
 }  // namespace opkit
