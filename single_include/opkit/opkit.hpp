@@ -194,6 +194,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
 // these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
@@ -253,22 +255,25 @@ class Text {
   };
 };
 
-namespace detail {
 OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
+
 }  // namespace detail
 
 // Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
 // not build sixteen parts.
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
-                              const Text& d = {});
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                              const Text& e, const Text& f = {}, const Text& g = {},
-                              const Text& h = {});
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                              const Text& e, const Text& f, const Text& g, const Text& h,
-                              const Text& i, const Text& j = {}, const Text& k = {},
-                              const Text& l = {}, const Text& m = {}, const Text& n = {},
-                              const Text& o = {}, const Text& p = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b = {},
+                              const detail::Text& c = {}, const detail::Text& d = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                              const detail::Text& d, const detail::Text& e,
+                              const detail::Text& f = {}, const detail::Text& g = {},
+                              const detail::Text& h = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                              const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                              const detail::Text& g, const detail::Text& h, const detail::Text& i,
+                              const detail::Text& j = {}, const detail::Text& k = {},
+                              const detail::Text& l = {}, const detail::Text& m = {},
+                              const detail::Text& n = {}, const detail::Text& o = {},
+                              const detail::Text& p = {});
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>
@@ -357,16 +362,21 @@ class OPKIT_EXPORT Error : public std::runtime_error {
 };
 
 // Throws an Error whose message is StrCat of the parts.
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b = {},
-                                   const Text& c = {}, const Text& d = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                                   const Text& d, const Text& e, const Text& f = {},
-                                   const Text& g = {}, const Text& h = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                                   const Text& d, const Text& e, const Text& f, const Text& g,
-                                   const Text& h, const Text& i, const Text& j = {},
-                                   const Text& k = {}, const Text& l = {}, const Text& m = {},
-                                   const Text& n = {}, const Text& o = {}, const Text& p = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a,
+                                   const detail::Text& b = {}, const detail::Text& c = {},
+                                   const detail::Text& d = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                                   const detail::Text& c, const detail::Text& d,
+                                   const detail::Text& e, const detail::Text& f = {},
+                                   const detail::Text& g = {}, const detail::Text& h = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                                   const detail::Text& c, const detail::Text& d,
+                                   const detail::Text& e, const detail::Text& f,
+                                   const detail::Text& g, const detail::Text& h,
+                                   const detail::Text& i, const detail::Text& j = {},
+                                   const detail::Text& k = {}, const detail::Text& l = {},
+                                   const detail::Text& m = {}, const detail::Text& n = {},
+                                   const detail::Text& o = {}, const detail::Text& p = {});
 
 // In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
 // of that its message.
@@ -1682,9 +1692,10 @@ class Tensor {
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
-  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Text& a, const Text& b = {},
-                                    const Text& c = {}, const Text& d = {}, const Text& e = {},
-                                    const Text& f = {}) const;
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const detail::Text& a,
+                                    const detail::Text& b = {}, const detail::Text& c = {},
+                                    const detail::Text& d = {}, const detail::Text& e = {},
+                                    const detail::Text& f = {}) const;
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
@@ -13279,6 +13290,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 #define OPKIT_BASE_IMPL_STRINGS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
 OPKIT_INLINE void Text::AppendTo(std::string& out) const {
   switch (kind_) {
@@ -13310,8 +13322,6 @@ OPKIT_INLINE void Text::AppendTo(std::string& out) const {
   }
 }
 
-namespace detail {
-
 OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
   std::string out;
   for (const Text* part : parts) part->AppendTo(out);
@@ -13320,19 +13330,23 @@ OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d) {
   return detail::Join({&a, &b, &c, &d});
 }
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                const Text& e, const Text& f, const Text& g, const Text& h) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                                const detail::Text& g, const detail::Text& h) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
 }
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                const Text& e, const Text& f, const Text& g, const Text& h,
-                                const Text& i, const Text& j, const Text& k, const Text& l,
-                                const Text& m, const Text& n, const Text& o, const Text& p) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                                const detail::Text& g, const detail::Text& h, const detail::Text& i,
+                                const detail::Text& j, const detail::Text& k, const detail::Text& l,
+                                const detail::Text& m, const detail::Text& n, const detail::Text& o,
+                                const detail::Text& p) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
 }
 
@@ -13380,20 +13394,23 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
   return *this;
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                        const Text& d) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d) {
   throw Error(code, StrCat(a, b, c, d));
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
-                        const Text& e, const Text& f, const Text& g, const Text& h) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                        const detail::Text& f, const detail::Text& g, const detail::Text& h) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h));
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
-                        const Text& e, const Text& f, const Text& g, const Text& h, const Text& i,
-                        const Text& j, const Text& k, const Text& l, const Text& m, const Text& n,
-                        const Text& o, const Text& p) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                        const detail::Text& f, const detail::Text& g, const detail::Text& h,
+                        const detail::Text& i, const detail::Text& j, const detail::Text& k,
+                        const detail::Text& l, const detail::Text& m, const detail::Text& n,
+                        const detail::Text& o, const detail::Text& p) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
@@ -14042,8 +14059,9 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   return nbytes;
 }
 
-OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                               const Text& d, const Text& e, const Text& f) const {
+OPKIT_INLINE void Tensor::Fail(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                               const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                               const detail::Text& f) const {
   throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
 }
 
@@ -14136,9 +14154,10 @@ OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
 
 OPKIT_INLINE std::string Attribute::Print() const {
   std::string out;
-  auto add = [&](const Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
+  auto add = [&](const detail::Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
   const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
-  for (int64_t value : values_->ints) add(bools ? Text(value != 0) : Text(value));
+  for (int64_t value : values_->ints)
+    add(bools ? detail::Text(value != 0) : detail::Text(value));
   for (double value : values_->floats) add(value);
   for (const std::string& value : values_->strings) add("\"" + value + "\"");
   for (const Tensor& value : values_->tensors) add(value);
