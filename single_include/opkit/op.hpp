@@ -3206,6 +3206,9 @@ class OpTensor {
 
  private:
   [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value() && req() == OpReq::kWrite)
+      Throw(ErrorCode::kUninitialized, "an output that the operator makes itself is accessed as ",
+            wanted, " before it is there; call allocate_output first");
     if (!has_value())
       Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
             "; ask has_value() first");
@@ -3558,8 +3561,11 @@ class OpPending {
   opkit_pending* pending_;
 };
 
-// A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), invoke_async(), temporary() and random().
+// A handle, copied freely, valid during the call it was given to and, where that calls defer(),
+// until the completion: work that goes on captures a copy. Members may be called from any thread of
+// the call, except invoke(), invoke_async(), temporary() and random(), which one thread at a time
+// may. After the function has returned, defer(), invoke_async() and allocate_output() are an Error
+// (kFailedPrecondition).
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -3595,7 +3601,8 @@ class OpResource {
   }
 
   // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
-  // that has no dtype and that req() says is wanted. Also found among the outputs afterwards.
+  // that has no dtype and that req() says is wanted. Before forward returns, also where the rest of
+  // the run is deferred. Also found among the outputs afterwards.
   // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
@@ -3783,8 +3790,9 @@ inline OpStatus StatusOfAnswer(int answer) {
 }  // namespace detail
 
 // An operator that keeps data between its runs. Made by setCreateOpState's function once for each
-// operator instance, and destroyed with it. A class overrides either form of Forward and Backward;
-// that of spans does not allocate. Run is for a class that does both passes by one function.
+// operator instance, and destroyed with it or, where a run that it deferred is in flight, in the
+// thread that completes that. A class overrides either form of Forward and Backward; that of spans
+// does not allocate. Run is for a class that does both passes by one function.
 class StatefulOp : public detail::RefCounted {
  public:
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
@@ -13054,6 +13062,13 @@ struct ResourceState {
     used = true;
     add(memory);
   }
+  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
+  void RequireFunction(const char* what) {
+    MutexLock lock(mutex);
+    if (late)
+      Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
+            " after forward has returned; call it before");
+  }
   // Returns when nothing runs beside the function any more; the first failure that nobody was told.
   std::exception_ptr AwaitPending() noexcept {
     std::exception_ptr failure;
@@ -13214,6 +13229,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      state.RequireFunction("allocate_output");
       if (!state.output_maker)
         Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
               state.asynchronous && state.launch
@@ -13390,6 +13406,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     const opkit_status made = AnswerCaller([&] {
       if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
       *handle = nullptr;
+      StateOf(call).RequireFunction("invoke_async");
       pending = MakeIntrusive<PendingInvoke>();
     });
     if (made != OPKIT_OK) return made;
@@ -13441,6 +13458,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       *completion = nullptr;
+      state.RequireFunction("defer()");
       if (!state.deferrable)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous

@@ -157,6 +157,13 @@ struct ResourceState {
     used = true;
     add(memory);
   }
+  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
+  void RequireFunction(const char* what) {
+    MutexLock lock(mutex);
+    if (late)
+      Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
+            " after forward has returned; call it before");
+  }
   // Returns when nothing runs beside the function any more; the first failure that nobody was told.
   std::exception_ptr AwaitPending() noexcept {
     std::exception_ptr failure;

@@ -234,7 +234,8 @@ class FunctionViews {
       if (open_[o]) [[unlikely]]
         Throw(ErrorCode::kOperatorFailed, "forward of operator ", name(),
               " returned without making output ", o,
-              ", whose shape inference leaves open; call allocate_output(", o, ", shape, dtype)");
+              ", whose shape inference leaves open; call allocate_output(", o,
+              ", shape, dtype) before forward returns");
   }
   // Adds the storages of the bound tensors to `kept`.
   void KeepStorages(RefCountedList& kept) const {
