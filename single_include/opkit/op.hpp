@@ -4226,6 +4226,15 @@ struct ValueSchema {
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What holds a library: its operators, those of its runs that end after their function, and whoever
+// else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
+struct FunctionUse : RefCounted {
+  std::atomic<int64_t> operators{0}, late_runs{0};
+};
+
+}  // namespace detail
 
 // The functions for one device type.
 struct FunctionDevice {
@@ -4265,7 +4274,8 @@ struct FunctionOpRecord : detail::RefCounted {
   // detail::FunctionHooks, which answer for a library's operator instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
+  // A library's: held by every operator made of the record, and by what may make more.
+  detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
   // The attributes of a node, with the defaults of those that it does not give.
@@ -13019,6 +13029,7 @@ struct ResourceState;
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;             // views, the operator's state, the library
+  std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
   ResourceState* state = nullptr;  // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
@@ -13103,6 +13114,7 @@ inline void DeferredRun::End() {
   }
   if (state) state->Ended(this);
   memory.Clear();
+  if (count) count->fetch_sub(1, std::memory_order_relaxed);
   // Cleared first: a thread that waits for the event may run the operator again, or unload its
   // library.
   kept.clear();

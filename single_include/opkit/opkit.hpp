@@ -9240,6 +9240,15 @@ Erased AdaptTo(F f) {
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What holds a library: its operators, those of its runs that end after their function, and whoever
+// else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
+struct FunctionUse : RefCounted {
+  std::atomic<int64_t> operators{0}, late_runs{0};
+};
+
+}  // namespace detail
 
 // The functions for one device type.
 struct FunctionDevice {
@@ -9279,7 +9288,8 @@ struct FunctionOpRecord : detail::RefCounted {
   // detail::FunctionHooks, which answer for a library's operator instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
+  // A library's: held by every operator made of the record, and by what may make more.
+  detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
   // The attributes of a node, with the defaults of those that it does not give.
@@ -13168,7 +13178,7 @@ struct LoadedLibrary : RefCounted {
   std::vector<char> owns;              // the operator of records[i] is this library's
   std::vector<std::string> gradients;  // of the operators whose gradient is this library's
   bool overrides = false;              // its kernels come first
-  IntrusivePtr<RefCounted> in_use{new RefCounted};
+  IntrusivePtr<FunctionUse> in_use{new FunctionUse};
   int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
 
   const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
@@ -13189,10 +13199,11 @@ class Library {
   // No library: is_loaded() is false, and the others are an Error (kFailedPrecondition).
   Library() = default;
   // Registers every operator of the file, or none. The same unchanged file is loaded once. An
-  // operator that exists already gets another backend. Errors: kNotFound for a missing file;
-  // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for a file
-  // that is no such library, or for a fault in it; kAlreadyExists for two operators of a name in
-  // it; the failure that its initialize reports.
+  // operator that exists already gets another backend. A file without operators is told to the log
+  // hook (SetLogHook). Errors: kNotFound for a missing file; kUnsupported for another machine's and
+  // another version of the ABI; kInvalidArgument for a file that is no such library, or for a fault
+  // in it; kAlreadyExists for two operators of a name in it; the failure that its initialize
+  // reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
   // Loads the operators of this program itself, in a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
@@ -21206,6 +21217,7 @@ struct ResourceState;
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;             // views, the operator's state, the library
+  std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
   ResourceState* state = nullptr;  // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
@@ -21290,6 +21302,7 @@ inline void DeferredRun::End() {
   }
   if (state) state->Ended(this);
   memory.Clear();
+  if (count) count->fetch_sub(1, std::memory_order_relaxed);
   // Cleared first: a thread that waits for the event may run the operator again, or unload its
   // library.
   kept.clear();
@@ -22032,6 +22045,21 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Counts an operator among those of its library for as long as it lives.
+class CountedOperator {
+ public:
+  explicit CountedOperator(FunctionUse* use) : use_(use) {
+    if (use_) use_->operators.fetch_add(1, std::memory_order_relaxed);
+  }
+  CountedOperator(CountedOperator&&) = delete;
+  ~CountedOperator() {
+    if (use_) use_->operators.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  FunctionUse* use_;  // null in the program itself
+};
+
 // The functions of a record that one operator runs, and the data that stays the same from run to
 // run.
 struct FunctionNode {
@@ -22039,7 +22067,8 @@ struct FunctionNode {
   const FunctionRecord record;
   const FunctionPass pass;
   FunctionDevice& functions;
-  const IntrusivePtr<RefCounted> in_use = record->in_use;
+  const IntrusivePtr<FunctionUse> in_use = record->in_use;
+  const CountedOperator counted{in_use.get()};
   const AttrMap attrs = record->Attrs(op.def().args());
 
   bool is_forward() const { return pass == FunctionPass::kForward; }
@@ -22583,6 +22612,10 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   }
   void KeepRun(DeferredRun& deferred) const {
     deferred.kept = {run_, node_.record, node_.in_use};
+    if (FunctionUse* use = node_.in_use.get()) {
+      use->late_runs.fetch_add(1, std::memory_order_relaxed);
+      deferred.count = &use->late_runs;
+    }
     if (auto op = state_.op()) deferred.kept.push_back(op);
   }
   // On a stream, work that was issued may still use the memory that the functions allocated.
@@ -31583,7 +31616,7 @@ class LibraryLoader {
   UnloadReport Unload(LoadedLibrary& loaded) {
     const auto place = std::ranges::find(table_.all(), &loaded, &LoadedLibraryPtr::get);
     const std::string name = loaded.image ? loaded.image->name : loaded.path;
-    const auto refuse = [&](const char* why) {
+    const auto refuse = [&](const Text& why) {
       Throw(ErrorCode::kFailedPrecondition, "library ", name, why);
     };
     if (place == table_.all().end()) refuse(" is unloaded already");
@@ -31594,7 +31627,7 @@ class LibraryLoader {
     {
       const RegistryRemoval removal;
       if (loaded.in_use.use_count() > loaded.idle_count)
-        refuse(" cannot be unloaded: operators or plans of it are alive; destroy them first");
+        refuse(StrCat(" cannot be unloaded: ", WhatHolds(*loaded.in_use)));
       Unregister(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
@@ -31613,6 +31646,24 @@ class LibraryLoader {
   }
 
  private:
+  // What is to be waited for or destroyed before the library can be unloaded.
+  static std::string WhatHolds(const FunctionUse& use) {
+    const int64_t operators = use.operators.load(std::memory_order_relaxed),
+                  runs = use.late_runs.load(std::memory_order_relaxed);
+    std::string text;
+    if (runs > 0)
+      text = StrCat(runs, runs == 1 ? " run of its operators is" : " runs of its operators are",
+                    " in flight; wait for the event, event().Finish(), or end it by the "
+                    "completion handle that the operator took");
+    if (operators > 0)
+      text +=
+          StrCat(text.empty() ? "" : "; then ", operators,
+                 operators == 1 ? " operator of it is" : " operators of it are",
+                 " alive, alone or in a plan; destroy ", operators == 1 ? "it" : "them", " first");
+    return !text.empty() ? text
+                         : "a plan of it is alive, or work of it waits on a stream; destroy the "
+                           "plan, and wait for the stream";
+  }
   // Refuses a second Load of a loaded file with other options.
   static void CheckSameOptions(const LoadedLibrary& known, const LoadOptions& options) {
     const bool same_backend = options.backend.empty() || options.backend == known.backend;
@@ -31810,6 +31861,14 @@ class LibraryLoader {
   LockedLibraries table_;
 };
 
+// Called when the table is not locked any more: the log hook may ask for libraries.
+inline void WarnIfEmpty(const LoadedLibrary& loaded) {
+  if (loaded.image && loaded.records.empty())
+    WriteLog(LogLevel::kWarning, loaded.image->name,
+             "registers no operator; write REGISTER_OP(name)… in it, or a class's registration in "
+             "a unit that includes opkit/op.hpp");
+}
+
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const UnloadReport& report) {
@@ -31825,13 +31884,17 @@ OPKIT_INLINE std::string ToString(const UnloadReport& report) {
 }
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
-  return Library(detail::LibraryLoader().LoadFile(path, options));
+  detail::LoadedLibraryPtr loaded = detail::LibraryLoader().LoadFile(path, options);
+  detail::WarnIfEmpty(*loaded);
+  return Library(std::move(loaded));
 }
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
                                         const LoadOptions& options) {
   if (!entry || name.empty())
     Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
-  return Library(detail::LibraryLoader().Load({}, entry, name, name, options));
+  detail::LoadedLibraryPtr loaded = detail::LibraryLoader().Load({}, entry, name, name, options);
+  detail::WarnIfEmpty(*loaded);
+  return Library(std::move(loaded));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
   detail::LockedLibraries table;
