@@ -413,7 +413,8 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
             "kernel ", session.KernelName(*session.kernel),
             " refuses all inputs that were guessed (", session.dtype,
             "), the first with: ", refusal,
-            "; give CheckOperator inputs, CheckOptions::input_shapes, or the schema TestInputs"));
+            "; give CheckOperator inputs, CheckOptions::dtypes or input_shapes, or the schema "
+            "TestInputs"));
   }
 }
 // `given`: inputs of the caller's; null: those of the schema or generated ones.
@@ -448,7 +449,7 @@ inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>*
       CheckCases(session, one);
       continue;
     }
-    for (DType dtype : ClaimedDTypes(session.schema, session.options)) {
+    for (DType dtype : CheckedDTypes(session.schema, session.def, session.options)) {
       session.dtype = dtype;
       CheckCases(session, MakeCases(session.schema, session.def, dtype, session.options));
     }
