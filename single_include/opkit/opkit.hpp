@@ -33158,6 +33158,7 @@ OPKIT_INLINE double SmallestMannWhitneyP(int64_t a, int64_t b) {
 #define OPKIT_BASE_OUTPUT_FILE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
 // A new file beside the old one, whose place it takes when all is written: what goes wrong until
 // then leaves the old one as it was. Links are followed, permissions kept. A pipe, a device, and a
@@ -33180,6 +33181,8 @@ class OutputFile {
   std::FILE* file_ = nullptr;
   bool truncated_ = false;
 };
+
+}  // namespace detail
 
 void WriteFile(const std::string& path, std::string_view bytes);
 
@@ -33375,7 +33378,7 @@ class ChromeTrace {
 }  // namespace detail
 
 OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& path) {
-  OutputFile file(path);
+  detail::OutputFile file(path);
   detail::ChromeTrace(profile, file).Write();
   file.Commit();
 }
@@ -33728,7 +33731,7 @@ class PerfettoTrace {
 }  // namespace detail
 
 OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& path) {
-  OutputFile file(path);
+  detail::OutputFile file(path);
   detail::PerfettoTrace(profile, file).Write();
   file.Commit();
 }
@@ -34779,8 +34782,6 @@ inline int OpenBeside(const std::string& target, mode_t mode, std::string* name)
   }
 }
 
-}  // namespace detail
-
 OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
   struct stat old;
   const bool exists = stat(path.c_str(), &old) == 0;
@@ -34830,8 +34831,10 @@ OPKIT_INLINE void OutputFile::Fail() const {
   Throw(ErrorCode::kFailedPrecondition, "cannot write '", path_, "': ", std::strerror(errno));
 }
 
+}  // namespace detail
+
 OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
-  OutputFile file(path);
+  detail::OutputFile file(path);
   file.Write(bytes);
   file.Commit();
 }
