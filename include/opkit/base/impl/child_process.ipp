@@ -2,7 +2,6 @@
 #ifndef OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_
 #define OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_
 
-#include <dirent.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -165,12 +164,14 @@ OPKIT_INLINE ChildOutcome RunInChild(double seconds,
 }
 
 OPKIT_INLINE int CountOtherThreads() {
-  DIR* const folder = opendir("/proc/self/task");
-  if (!folder) return 1;  // unknown: there may be some
-  int threads = 0;
-  while (const dirent* entry = readdir(folder)) threads += entry->d_name[0] != '.';
-  closedir(folder);
-  return threads - 1;
+  constexpr int kUnknown = 1;  // there may be some
+  char status[4096] = {};
+  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return kUnknown;
+  const ssize_t size = read(file, status, sizeof status - 1);
+  close(file);
+  const char* const count = size > 0 ? std::strstr(status, "\nThreads:") : nullptr;
+  return count ? std::atoi(count + std::strlen("\nThreads:")) - 1 : kUnknown;
 }
 
 }  // namespace detail
