@@ -94,6 +94,7 @@ REGISTER_OP(async_sqrt)
 REGISTER_OP(async_running_sum)
     .setCreateOpState([](const AttrMap&, StatefulOp** state) { *state = new RunningSum; })
     .setAsync()
+    .setHasEffects()  // equal inputs give other sums
     .setNoGradient()
     .setInput("x", "numbers, of one shape in all runs", {DType::kFloat32})
     .setOutput("sum")
