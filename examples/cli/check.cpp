@@ -299,7 +299,7 @@ void Check(const CheckCommand& command) {
   std::vector<std::string> ops;
   for (size_t i = 1; i + 1 < about.size(); i += 2) ops.push_back(about[i]);
   if (ops.empty())
-    throw Failure(ExitCode::kRunFailed, "library '" + path + "' has no operators",
+    throw Failure(ExitCode::kRunFailed, "library '" + path + "' registers no operator",
                   "register one in it: REGISTER_OP(name).setForward(f)");
   if (!command.op.empty() && std::find(ops.begin(), ops.end(), command.op) == ops.end())
     throw Failure(ExitCode::kUsage, "library '" + path + "' has no operator '" + command.op + "'" +

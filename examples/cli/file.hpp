@@ -18,7 +18,7 @@ class OutputFile {
   void Write(std::string_view text);  // all that it is to hold
 
  private:
-  std::optional<opkit::OutputFile> file_;  // none: standard output
+  std::optional<opkit::detail::OutputFile> file_;  // none: standard output
 };
 
 void WriteFile(const std::string& path, std::string_view text);

@@ -44,8 +44,14 @@ void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths) {
       ->option_text("FILE.so, once for each");
 }
 
+// A library without operators is told here, where it matters, and not in a line of the log as well.
+struct NoLog {
+  const LogHook before = SetLogHook([](LogLevel, std::string_view, std::string_view) {});
+  ~NoLog() { SetLogHook(before); }
+};
 Library LoadLibrary(const std::string& path) {
   try {
+    const NoLog no_log;
     return Library::Load(path, {.allow_override = true});
   } catch (const Error& error) {
     const bool memory = error.code() == ErrorCode::kOutOfMemory;
@@ -56,6 +62,8 @@ void LoadLibraries(const std::vector<std::string>& paths) {
   std::map<std::string, std::string> definers;  // by operator: the library that was named before
   for (const std::string& path : paths) {
     const Library library = LoadLibrary(path);
+    if (library.operators().empty())
+      std::fprintf(stderr, "opkit: '%s' registers no operator\n", Printable(path).c_str());
     for (const std::string& op : library.operators()) {
       const auto [before, first] = definers.emplace(op, path);
       if (first) continue;
@@ -85,7 +93,9 @@ std::string HeadOf(const Library& library) {
   const size_t count = library.operators().size();
   const auto [major, minor] = library.abi_version();
   const std::string version = library.version();
-  return StrCat(Printable(library.name()), ": ", count, count == 1 ? " operator" : " operators",
+  return StrCat(Printable(library.name()), ": ",
+                count == 0 ? "registers no operator" : StrCat(count, " operator"),
+                count > 1 ? "s" : "",
                 version.empty() ? ", compiled" : ", compiled with opkit " + Printable(version)) +
          StrCat(" for version ", major, ".", minor, " of the ABI (this program has ",
                 OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR, ")");

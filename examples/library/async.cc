@@ -1,4 +1,5 @@
-// An operator that returns before it is done: a thread of the library's own ends it, well or badly.
+// Operators that return before they are done: a thread of the library's own ends them, well or
+// badly. The second keeps something from run to run.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/async.cc -o libasync.so
 #include <cmath>
 #include <condition_variable>
@@ -59,6 +60,23 @@ Status Forward(const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor>
   return SUCCESS;
 }
 
+// The sum of the inputs of all runs.
+class RunningSum final : public StatefulOp {
+ public:
+  Status Forward(std::span<const OpTensor> in, std::span<OpTensor> out, OpResource& res) override {
+    worker->Do([this, x = in[0], y = out[0], done = res.defer()]() mutable {
+      sums_.resize(static_cast<size_t>(x.size()));
+      for (int64_t i = 0; i < x.size(); ++i)
+        y.data<float>()[i] = sums_[static_cast<size_t>(i)] += x.data<float>()[i];
+      done.Complete();  // the last word: `this` may be gone after it
+    });
+    return SUCCESS;
+  }
+
+ private:
+  std::vector<float> sums_;  // one run at a time: no lock
+};
+
 Status InferShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
   out[0] = in[0];
   return SUCCESS;
@@ -73,3 +91,12 @@ REGISTER_OP(async_sqrt)
     })
     .setInferShape(InferShape)
     .setDoc("The square root of each element, by the library's own thread.");
+REGISTER_OP(async_running_sum)
+    .setCreateOpState([](const AttrMap&, StatefulOp** state) { *state = new RunningSum; })
+    .setAsync()
+    .setHasEffects()  // equal inputs give other sums
+    .setNoGradient()
+    .setInput("x", "numbers, of one shape in all runs", {DType::kFloat32})
+    .setOutput("sum")
+    .setInferShape(InferShape)
+    .setDoc("The sum of the inputs of all runs.");

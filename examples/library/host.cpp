@@ -76,6 +76,9 @@ int Run() {
   } catch (const Error& error) {
     std::printf("an error of another thread: %s\n", error.message().c_str());
   }
+  ResolvedOperator sum("async_running_sum", 1);  // one operator, whose state lives as long
+  sum({Tensor::From<float>({2}, {1, 2})});
+  wrong += sum({Tensor::From<float>({2}, {10, 20})})[0].ToVector<float>() != std::vector{11.f, 22.f};
   return wrong;
 }
 

@@ -189,6 +189,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
 // these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
@@ -248,22 +250,25 @@ class Text {
   };
 };
 
-namespace detail {
 OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
+
 }  // namespace detail
 
 // Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
 // not build sixteen parts.
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
-                              const Text& d = {});
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                              const Text& e, const Text& f = {}, const Text& g = {},
-                              const Text& h = {});
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                              const Text& e, const Text& f, const Text& g, const Text& h,
-                              const Text& i, const Text& j = {}, const Text& k = {},
-                              const Text& l = {}, const Text& m = {}, const Text& n = {},
-                              const Text& o = {}, const Text& p = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b = {},
+                              const detail::Text& c = {}, const detail::Text& d = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                              const detail::Text& d, const detail::Text& e,
+                              const detail::Text& f = {}, const detail::Text& g = {},
+                              const detail::Text& h = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                              const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                              const detail::Text& g, const detail::Text& h, const detail::Text& i,
+                              const detail::Text& j = {}, const detail::Text& k = {},
+                              const detail::Text& l = {}, const detail::Text& m = {},
+                              const detail::Text& n = {}, const detail::Text& o = {},
+                              const detail::Text& p = {});
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>
@@ -352,16 +357,21 @@ class OPKIT_EXPORT Error : public std::runtime_error {
 };
 
 // Throws an Error whose message is StrCat of the parts.
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b = {},
-                                   const Text& c = {}, const Text& d = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                                   const Text& d, const Text& e, const Text& f = {},
-                                   const Text& g = {}, const Text& h = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                                   const Text& d, const Text& e, const Text& f, const Text& g,
-                                   const Text& h, const Text& i, const Text& j = {},
-                                   const Text& k = {}, const Text& l = {}, const Text& m = {},
-                                   const Text& n = {}, const Text& o = {}, const Text& p = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a,
+                                   const detail::Text& b = {}, const detail::Text& c = {},
+                                   const detail::Text& d = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                                   const detail::Text& c, const detail::Text& d,
+                                   const detail::Text& e, const detail::Text& f = {},
+                                   const detail::Text& g = {}, const detail::Text& h = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                                   const detail::Text& c, const detail::Text& d,
+                                   const detail::Text& e, const detail::Text& f,
+                                   const detail::Text& g, const detail::Text& h,
+                                   const detail::Text& i, const detail::Text& j = {},
+                                   const detail::Text& k = {}, const detail::Text& l = {},
+                                   const detail::Text& m = {}, const detail::Text& n = {},
+                                   const detail::Text& o = {}, const detail::Text& p = {});
 
 // In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
 // of that its message.
@@ -2288,9 +2298,10 @@ class Tensor {
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
-  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Text& a, const Text& b = {},
-                                    const Text& c = {}, const Text& d = {}, const Text& e = {},
-                                    const Text& f = {}) const;
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const detail::Text& a,
+                                    const detail::Text& b = {}, const detail::Text& c = {},
+                                    const detail::Text& d = {}, const detail::Text& e = {},
+                                    const detail::Text& f = {}) const;
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
@@ -3215,6 +3226,9 @@ class OpTensor {
 
  private:
   [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value() && req() == OpReq::kWrite)
+      Throw(ErrorCode::kUninitialized, "an output that the operator makes itself is accessed as ",
+            wanted, " before it is there; call allocate_output first");
     if (!has_value())
       Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
             "; ask has_value() first");
@@ -3567,8 +3581,11 @@ class OpPending {
   opkit_pending* pending_;
 };
 
-// A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), invoke_async(), temporary() and random().
+// A handle, copied freely, valid during the call it was given to and, where that calls defer(),
+// until the completion: work that goes on captures a copy. Members may be called from any thread of
+// the call, except invoke(), invoke_async(), temporary() and random(), which one thread at a time
+// may. After the function has returned, defer(), invoke_async() and allocate_output() are an Error
+// (kFailedPrecondition).
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -3604,7 +3621,8 @@ class OpResource {
   }
 
   // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
-  // that has no dtype and that req() says is wanted. Also found among the outputs afterwards.
+  // that has no dtype and that req() says is wanted. Before forward returns, also where the rest of
+  // the run is deferred. Also found among the outputs afterwards.
   // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
@@ -3792,8 +3810,9 @@ inline OpStatus StatusOfAnswer(int answer) {
 }  // namespace detail
 
 // An operator that keeps data between its runs. Made by setCreateOpState's function once for each
-// operator instance, and destroyed with it. A class overrides either form of Forward and Backward;
-// that of spans does not allocate. Run is for a class that does both passes by one function.
+// operator instance, and destroyed with it or, where a run that it deferred is in flight, in the
+// thread that completes that. A class overrides either form of Forward and Backward; that of spans
+// does not allocate. Run is for a class that does both passes by one function.
 class StatefulOp : public detail::RefCounted {
  public:
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
@@ -4237,6 +4256,15 @@ struct ValueSchema {
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What holds a library: its operators, those of its runs that end after their function, and whoever
+// else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
+struct FunctionUse : RefCounted {
+  std::atomic<int64_t> operators{0}, late_runs{0};
+};
+
+}  // namespace detail
 
 // The functions for one device type.
 struct FunctionDevice {
@@ -4276,7 +4304,8 @@ struct FunctionOpRecord : detail::RefCounted {
   // detail::FunctionHooks, which answer for a library's operator instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
+  // A library's: held by every operator made of the record, and by what may make more.
+  detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
   // The attributes of a node, with the defaults of those that it does not give.
@@ -4754,6 +4783,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 #define OPKIT_BASE_IMPL_STRINGS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
 OPKIT_INLINE void Text::AppendTo(std::string& out) const {
   switch (kind_) {
@@ -4785,8 +4815,6 @@ OPKIT_INLINE void Text::AppendTo(std::string& out) const {
   }
 }
 
-namespace detail {
-
 OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
   std::string out;
   for (const Text* part : parts) part->AppendTo(out);
@@ -4795,19 +4823,23 @@ OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d) {
   return detail::Join({&a, &b, &c, &d});
 }
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                const Text& e, const Text& f, const Text& g, const Text& h) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                                const detail::Text& g, const detail::Text& h) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
 }
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                const Text& e, const Text& f, const Text& g, const Text& h,
-                                const Text& i, const Text& j, const Text& k, const Text& l,
-                                const Text& m, const Text& n, const Text& o, const Text& p) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                                const detail::Text& g, const detail::Text& h, const detail::Text& i,
+                                const detail::Text& j, const detail::Text& k, const detail::Text& l,
+                                const detail::Text& m, const detail::Text& n, const detail::Text& o,
+                                const detail::Text& p) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
 }
 
@@ -4855,20 +4887,23 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
   return *this;
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                        const Text& d) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d) {
   throw Error(code, StrCat(a, b, c, d));
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
-                        const Text& e, const Text& f, const Text& g, const Text& h) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                        const detail::Text& f, const detail::Text& g, const detail::Text& h) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h));
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
-                        const Text& e, const Text& f, const Text& g, const Text& h, const Text& i,
-                        const Text& j, const Text& k, const Text& l, const Text& m, const Text& n,
-                        const Text& o, const Text& p) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                        const detail::Text& f, const detail::Text& g, const detail::Text& h,
+                        const detail::Text& i, const detail::Text& j, const detail::Text& k,
+                        const detail::Text& l, const detail::Text& m, const detail::Text& n,
+                        const detail::Text& o, const detail::Text& p) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
@@ -5559,8 +5594,9 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   return nbytes;
 }
 
-OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                               const Text& d, const Text& e, const Text& f) const {
+OPKIT_INLINE void Tensor::Fail(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                               const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                               const detail::Text& f) const {
   throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
 }
 
@@ -5652,9 +5688,10 @@ OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
 
 OPKIT_INLINE std::string Attribute::Print() const {
   std::string out;
-  auto add = [&](const Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
+  auto add = [&](const detail::Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
   const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
-  for (int64_t value : values_->ints) add(bools ? Text(value != 0) : Text(value));
+  for (int64_t value : values_->ints)
+    add(bools ? detail::Text(value != 0) : detail::Text(value));
   for (double value : values_->floats) add(value);
   for (const std::string& value : values_->strings) add("\"" + value + "\"");
   for (const Tensor& value : values_->tensors) add(value);
@@ -13174,6 +13211,7 @@ struct ResourceState;
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;             // views, the operator's state, the library
+  std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
   ResourceState* state = nullptr;  // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
@@ -13217,6 +13255,13 @@ struct ResourceState {
     used = true;
     add(memory);
   }
+  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
+  void RequireFunction(const char* what) {
+    MutexLock lock(mutex);
+    if (late)
+      Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
+            " after forward has returned; call it before");
+  }
   // Returns when nothing runs beside the function any more; the first failure that nobody was told.
   std::exception_ptr AwaitPending() noexcept {
     std::exception_ptr failure;
@@ -13251,6 +13296,7 @@ inline void DeferredRun::End() {
   }
   if (state) state->Ended(this);
   memory.Clear();
+  if (count) count->fetch_sub(1, std::memory_order_relaxed);
   // Cleared first: a thread that waits for the event may run the operator again, or unload its
   // library.
   kept.clear();
@@ -13377,6 +13423,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      state.RequireFunction("allocate_output");
       if (!state.output_maker)
         Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
               state.asynchronous && state.launch
@@ -13553,6 +13600,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     const opkit_status made = AnswerCaller([&] {
       if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
       *handle = nullptr;
+      StateOf(call).RequireFunction("invoke_async");
       pending = MakeIntrusive<PendingInvoke>();
     });
     if (made != OPKIT_OK) return made;
@@ -13604,6 +13652,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       *completion = nullptr;
+      state.RequireFunction("defer()");
       if (!state.deferrable)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous
@@ -14408,7 +14457,7 @@ struct OpRegistry::State {
           ops.empty() ? "; nothing is, so no file with operators is linked" : "",
           NearestName(op, names).empty()
               ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
-                "OPKIT_USE_REGISTRATIONS"
+                "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",
           detail::HasOwnRegistries()
               ? "; in a library Invoke and CreateOperator know the library's own operators, "

@@ -194,6 +194,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
 // these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
@@ -253,22 +255,25 @@ class Text {
   };
 };
 
-namespace detail {
 OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
+
 }  // namespace detail
 
 // Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
 // not build sixteen parts.
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
-                              const Text& d = {});
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                              const Text& e, const Text& f = {}, const Text& g = {},
-                              const Text& h = {});
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                              const Text& e, const Text& f, const Text& g, const Text& h,
-                              const Text& i, const Text& j = {}, const Text& k = {},
-                              const Text& l = {}, const Text& m = {}, const Text& n = {},
-                              const Text& o = {}, const Text& p = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b = {},
+                              const detail::Text& c = {}, const detail::Text& d = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                              const detail::Text& d, const detail::Text& e,
+                              const detail::Text& f = {}, const detail::Text& g = {},
+                              const detail::Text& h = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                              const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                              const detail::Text& g, const detail::Text& h, const detail::Text& i,
+                              const detail::Text& j = {}, const detail::Text& k = {},
+                              const detail::Text& l = {}, const detail::Text& m = {},
+                              const detail::Text& n = {}, const detail::Text& o = {},
+                              const detail::Text& p = {});
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>
@@ -357,16 +362,21 @@ class OPKIT_EXPORT Error : public std::runtime_error {
 };
 
 // Throws an Error whose message is StrCat of the parts.
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b = {},
-                                   const Text& c = {}, const Text& d = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                                   const Text& d, const Text& e, const Text& f = {},
-                                   const Text& g = {}, const Text& h = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                                   const Text& d, const Text& e, const Text& f, const Text& g,
-                                   const Text& h, const Text& i, const Text& j = {},
-                                   const Text& k = {}, const Text& l = {}, const Text& m = {},
-                                   const Text& n = {}, const Text& o = {}, const Text& p = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a,
+                                   const detail::Text& b = {}, const detail::Text& c = {},
+                                   const detail::Text& d = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                                   const detail::Text& c, const detail::Text& d,
+                                   const detail::Text& e, const detail::Text& f = {},
+                                   const detail::Text& g = {}, const detail::Text& h = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                                   const detail::Text& c, const detail::Text& d,
+                                   const detail::Text& e, const detail::Text& f,
+                                   const detail::Text& g, const detail::Text& h,
+                                   const detail::Text& i, const detail::Text& j = {},
+                                   const detail::Text& k = {}, const detail::Text& l = {},
+                                   const detail::Text& m = {}, const detail::Text& n = {},
+                                   const detail::Text& o = {}, const detail::Text& p = {});
 
 // In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
 // of that its message.
@@ -1702,9 +1712,10 @@ class Tensor {
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
-  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Text& a, const Text& b = {},
-                                    const Text& c = {}, const Text& d = {}, const Text& e = {},
-                                    const Text& f = {}) const;
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const detail::Text& a,
+                                    const detail::Text& b = {}, const detail::Text& c = {},
+                                    const detail::Text& d = {}, const detail::Text& e = {},
+                                    const detail::Text& f = {}) const;
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
@@ -8158,6 +8169,9 @@ class OpTensor {
 
  private:
   [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value() && req() == OpReq::kWrite)
+      Throw(ErrorCode::kUninitialized, "an output that the operator makes itself is accessed as ",
+            wanted, " before it is there; call allocate_output first");
     if (!has_value())
       Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
             "; ask has_value() first");
@@ -8510,8 +8524,11 @@ class OpPending {
   opkit_pending* pending_;
 };
 
-// A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), invoke_async(), temporary() and random().
+// A handle, copied freely, valid during the call it was given to and, where that calls defer(),
+// until the completion: work that goes on captures a copy. Members may be called from any thread of
+// the call, except invoke(), invoke_async(), temporary() and random(), which one thread at a time
+// may. After the function has returned, defer(), invoke_async() and allocate_output() are an Error
+// (kFailedPrecondition).
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -8547,7 +8564,8 @@ class OpResource {
   }
 
   // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
-  // that has no dtype and that req() says is wanted. Also found among the outputs afterwards.
+  // that has no dtype and that req() says is wanted. Before forward returns, also where the rest of
+  // the run is deferred. Also found among the outputs afterwards.
   // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
@@ -8984,8 +9002,9 @@ inline OpStatus StatusOfAnswer(int answer) {
 }  // namespace detail
 
 // An operator that keeps data between its runs. Made by setCreateOpState's function once for each
-// operator instance, and destroyed with it. A class overrides either form of Forward and Backward;
-// that of spans does not allocate. Run is for a class that does both passes by one function.
+// operator instance, and destroyed with it or, where a run that it deferred is in flight, in the
+// thread that completes that. A class overrides either form of Forward and Backward; that of spans
+// does not allocate. Run is for a class that does both passes by one function.
 class StatefulOp : public detail::RefCounted {
  public:
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
@@ -9383,6 +9402,15 @@ Erased AdaptTo(F f) {
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What holds a library: its operators, those of its runs that end after their function, and whoever
+// else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
+struct FunctionUse : RefCounted {
+  std::atomic<int64_t> operators{0}, late_runs{0};
+};
+
+}  // namespace detail
 
 // The functions for one device type.
 struct FunctionDevice {
@@ -9422,7 +9450,8 @@ struct FunctionOpRecord : detail::RefCounted {
   // detail::FunctionHooks, which answer for a library's operator instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
+  // A library's: held by every operator made of the record, and by what may make more.
+  detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
   // The attributes of a node, with the defaults of those that it does not give.
@@ -13488,7 +13517,7 @@ struct LoadedLibrary : RefCounted {
   std::vector<char> owns;              // the operator of records[i] is this library's
   std::vector<std::string> gradients;  // of the operators whose gradient is this library's
   bool overrides = false;              // its kernels come first
-  IntrusivePtr<RefCounted> in_use{new RefCounted};
+  IntrusivePtr<FunctionUse> in_use{new FunctionUse};
   int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
 
   const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
@@ -13509,10 +13538,11 @@ class Library {
   // No library: is_loaded() is false, and the others are an Error (kFailedPrecondition).
   Library() = default;
   // Registers every operator of the file, or none. The same unchanged file is loaded once. An
-  // operator that exists already gets another backend. Errors: kNotFound for a missing file;
-  // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for a file
-  // that is no such library, or for a fault in it; kAlreadyExists for two operators of a name in
-  // it; the failure that its initialize reports.
+  // operator that exists already gets another backend. A file without operators is told to the log
+  // hook (SetLogHook). Errors: kNotFound for a missing file; kUnsupported for another machine's and
+  // another version of the ABI; kInvalidArgument for a file that is no such library, or for a fault
+  // in it; kAlreadyExists for two operators of a name in it; the failure that its initialize
+  // reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
   // Loads the operators of this program itself, in a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
@@ -13618,6 +13648,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 #define OPKIT_BASE_IMPL_STRINGS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
 OPKIT_INLINE void Text::AppendTo(std::string& out) const {
   switch (kind_) {
@@ -13649,8 +13680,6 @@ OPKIT_INLINE void Text::AppendTo(std::string& out) const {
   }
 }
 
-namespace detail {
-
 OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
   std::string out;
   for (const Text* part : parts) part->AppendTo(out);
@@ -13659,19 +13688,23 @@ OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d) {
   return detail::Join({&a, &b, &c, &d});
 }
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                const Text& e, const Text& f, const Text& g, const Text& h) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                                const detail::Text& g, const detail::Text& h) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
 }
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                const Text& e, const Text& f, const Text& g, const Text& h,
-                                const Text& i, const Text& j, const Text& k, const Text& l,
-                                const Text& m, const Text& n, const Text& o, const Text& p) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                                const detail::Text& g, const detail::Text& h, const detail::Text& i,
+                                const detail::Text& j, const detail::Text& k, const detail::Text& l,
+                                const detail::Text& m, const detail::Text& n, const detail::Text& o,
+                                const detail::Text& p) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
 }
 
@@ -13719,20 +13752,23 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
   return *this;
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                        const Text& d) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d) {
   throw Error(code, StrCat(a, b, c, d));
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
-                        const Text& e, const Text& f, const Text& g, const Text& h) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                        const detail::Text& f, const detail::Text& g, const detail::Text& h) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h));
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
-                        const Text& e, const Text& f, const Text& g, const Text& h, const Text& i,
-                        const Text& j, const Text& k, const Text& l, const Text& m, const Text& n,
-                        const Text& o, const Text& p) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                        const detail::Text& f, const detail::Text& g, const detail::Text& h,
+                        const detail::Text& i, const detail::Text& j, const detail::Text& k,
+                        const detail::Text& l, const detail::Text& m, const detail::Text& n,
+                        const detail::Text& o, const detail::Text& p) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
@@ -14423,8 +14459,9 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   return nbytes;
 }
 
-OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                               const Text& d, const Text& e, const Text& f) const {
+OPKIT_INLINE void Tensor::Fail(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                               const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                               const detail::Text& f) const {
   throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
 }
 
@@ -14516,9 +14553,10 @@ OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
 
 OPKIT_INLINE std::string Attribute::Print() const {
   std::string out;
-  auto add = [&](const Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
+  auto add = [&](const detail::Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
   const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
-  for (int64_t value : values_->ints) add(bools ? Text(value != 0) : Text(value));
+  for (int64_t value : values_->ints)
+    add(bools ? detail::Text(value != 0) : detail::Text(value));
   for (double value : values_->floats) add(value);
   for (const std::string& value : values_->strings) add("\"" + value + "\"");
   for (const Tensor& value : values_->tensors) add(value);
@@ -20520,7 +20558,7 @@ struct OpRegistry::State {
           ops.empty() ? "; nothing is, so no file with operators is linked" : "",
           NearestName(op, names).empty()
               ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
-                "OPKIT_USE_REGISTRATIONS"
+                "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",
           detail::HasOwnRegistries()
               ? "; in a library Invoke and CreateOperator know the library's own operators, "
@@ -22007,6 +22045,7 @@ struct ResourceState;
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;             // views, the operator's state, the library
+  std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
   ResourceState* state = nullptr;  // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
@@ -22050,6 +22089,13 @@ struct ResourceState {
     used = true;
     add(memory);
   }
+  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
+  void RequireFunction(const char* what) {
+    MutexLock lock(mutex);
+    if (late)
+      Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
+            " after forward has returned; call it before");
+  }
   // Returns when nothing runs beside the function any more; the first failure that nobody was told.
   std::exception_ptr AwaitPending() noexcept {
     std::exception_ptr failure;
@@ -22084,6 +22130,7 @@ inline void DeferredRun::End() {
   }
   if (state) state->Ended(this);
   memory.Clear();
+  if (count) count->fetch_sub(1, std::memory_order_relaxed);
   // Cleared first: a thread that waits for the event may run the operator again, or unload its
   // library.
   kept.clear();
@@ -22210,6 +22257,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      state.RequireFunction("allocate_output");
       if (!state.output_maker)
         Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
               state.asynchronous && state.launch
@@ -22386,6 +22434,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     const opkit_status made = AnswerCaller([&] {
       if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
       *handle = nullptr;
+      StateOf(call).RequireFunction("invoke_async");
       pending = MakeIntrusive<PendingInvoke>();
     });
     if (made != OPKIT_OK) return made;
@@ -22437,6 +22486,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       *completion = nullptr;
+      state.RequireFunction("defer()");
       if (!state.deferrable)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous
@@ -22823,6 +22873,21 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Counts an operator among those of its library for as long as it lives.
+class CountedOperator {
+ public:
+  explicit CountedOperator(FunctionUse* use) : use_(use) {
+    if (use_) use_->operators.fetch_add(1, std::memory_order_relaxed);
+  }
+  CountedOperator(CountedOperator&&) = delete;
+  ~CountedOperator() {
+    if (use_) use_->operators.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  FunctionUse* use_;  // null in the program itself
+};
+
 // The functions of a record that one operator runs, and the data that stays the same from run to
 // run.
 struct FunctionNode {
@@ -22830,7 +22895,8 @@ struct FunctionNode {
   const FunctionRecord record;
   const FunctionPass pass;
   FunctionDevice& functions;
-  const IntrusivePtr<RefCounted> in_use = record->in_use;
+  const IntrusivePtr<FunctionUse> in_use = record->in_use;
+  const CountedOperator counted{in_use.get()};
   const AttrMap attrs = record->Attrs(op.def().args());
 
   bool is_forward() const { return pass == FunctionPass::kForward; }
@@ -23043,7 +23109,8 @@ class FunctionViews {
       if (open_[o]) [[unlikely]]
         Throw(ErrorCode::kOperatorFailed, "forward of operator ", name(),
               " returned without making output ", o,
-              ", whose shape inference leaves open; call allocate_output(", o, ", shape, dtype)");
+              ", whose shape inference leaves open; call allocate_output(", o,
+              ", shape, dtype) before forward returns");
   }
   // Adds the storages of the bound tensors to `kept`.
   void KeepStorages(RefCountedList& kept) const {
@@ -23373,6 +23440,10 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   }
   void KeepRun(DeferredRun& deferred) const {
     deferred.kept = {run_, node_.record, node_.in_use};
+    if (FunctionUse* use = node_.in_use.get()) {
+      use->late_runs.fetch_add(1, std::memory_order_relaxed);
+      deferred.count = &use->late_runs;
+    }
     if (auto op = state_.op()) deferred.kept.push_back(op);
   }
   // On a stream, work that was issued may still use the memory that the functions allocated.
@@ -33052,7 +33123,7 @@ class LibraryLoader {
   UnloadReport Unload(LoadedLibrary& loaded) {
     const auto place = std::ranges::find(table_.all(), &loaded, &LoadedLibraryPtr::get);
     const std::string name = loaded.image ? loaded.image->name : loaded.path;
-    const auto refuse = [&](const char* why) {
+    const auto refuse = [&](const Text& why) {
       Throw(ErrorCode::kFailedPrecondition, "library ", name, why);
     };
     if (place == table_.all().end()) refuse(" is unloaded already");
@@ -33063,7 +33134,7 @@ class LibraryLoader {
     {
       const RegistryRemoval removal;
       if (loaded.in_use.use_count() > loaded.idle_count)
-        refuse(" cannot be unloaded: operators or plans of it are alive; destroy them first");
+        refuse(StrCat(" cannot be unloaded: ", WhatHolds(*loaded.in_use)));
       Unregister(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
@@ -33082,6 +33153,24 @@ class LibraryLoader {
   }
 
  private:
+  // What is to be waited for or destroyed before the library can be unloaded.
+  static std::string WhatHolds(const FunctionUse& use) {
+    const int64_t operators = use.operators.load(std::memory_order_relaxed),
+                  runs = use.late_runs.load(std::memory_order_relaxed);
+    std::string text;
+    if (runs > 0)
+      text = StrCat(runs, runs == 1 ? " run of its operators is" : " runs of its operators are",
+                    " in flight; wait for the event, event().Finish(), or end it by the "
+                    "completion handle that the operator took");
+    if (operators > 0)
+      text +=
+          StrCat(text.empty() ? "" : "; then ", operators,
+                 operators == 1 ? " operator of it is" : " operators of it are",
+                 " alive, alone or in a plan; destroy ", operators == 1 ? "it" : "them", " first");
+    return !text.empty() ? text
+                         : "a plan of it is alive, or work of it waits on a stream; destroy the "
+                           "plan, and wait for the stream";
+  }
   // Refuses a second Load of a loaded file with other options.
   static void CheckSameOptions(const LoadedLibrary& known, const LoadOptions& options) {
     const bool same_backend = options.backend.empty() || options.backend == known.backend;
@@ -33279,6 +33368,14 @@ class LibraryLoader {
   LockedLibraries table_;
 };
 
+// Called when the table is not locked any more: the log hook may ask for libraries.
+inline void WarnIfEmpty(const LoadedLibrary& loaded) {
+  if (loaded.image && loaded.records.empty())
+    WriteLog(LogLevel::kWarning, loaded.image->name,
+             "registers no operator; write REGISTER_OP(name)… in it, or a class's registration in "
+             "a unit that includes opkit/op.hpp");
+}
+
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const UnloadReport& report) {
@@ -33294,13 +33391,17 @@ OPKIT_INLINE std::string ToString(const UnloadReport& report) {
 }
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
-  return Library(detail::LibraryLoader().LoadFile(path, options));
+  detail::LoadedLibraryPtr loaded = detail::LibraryLoader().LoadFile(path, options);
+  detail::WarnIfEmpty(*loaded);
+  return Library(std::move(loaded));
 }
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
                                         const LoadOptions& options) {
   if (!entry || name.empty())
     Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
-  return Library(detail::LibraryLoader().Load({}, entry, name, name, options));
+  detail::LoadedLibraryPtr loaded = detail::LibraryLoader().Load({}, entry, name, name, options);
+  detail::WarnIfEmpty(*loaded);
+  return Library(std::move(loaded));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
   detail::LockedLibraries table;
@@ -34564,6 +34665,7 @@ OPKIT_INLINE double SmallestMannWhitneyP(int64_t a, int64_t b) {
 #define OPKIT_BASE_OUTPUT_FILE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
 // A new file beside the old one, whose place it takes when all is written: what goes wrong until
 // then leaves the old one as it was. Links are followed, permissions kept. A pipe, a device, and a
@@ -34586,6 +34688,8 @@ class OutputFile {
   std::FILE* file_ = nullptr;
   bool truncated_ = false;
 };
+
+}  // namespace detail
 
 void WriteFile(const std::string& path, std::string_view bytes);
 
@@ -34781,7 +34885,7 @@ class ChromeTrace {
 }  // namespace detail
 
 OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& path) {
-  OutputFile file(path);
+  detail::OutputFile file(path);
   detail::ChromeTrace(profile, file).Write();
   file.Commit();
 }
@@ -35134,7 +35238,7 @@ class PerfettoTrace {
 }  // namespace detail
 
 OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& path) {
-  OutputFile file(path);
+  detail::OutputFile file(path);
   detail::PerfettoTrace(profile, file).Write();
   file.Commit();
 }
@@ -36763,8 +36867,6 @@ inline int OpenBeside(const std::string& target, mode_t mode, std::string* name)
   }
 }
 
-}  // namespace detail
-
 OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
   struct stat old;
   const bool exists = stat(path.c_str(), &old) == 0;
@@ -36814,8 +36916,10 @@ OPKIT_INLINE void OutputFile::Fail() const {
   Throw(ErrorCode::kFailedPrecondition, "cannot write '", path_, "': ", std::strerror(errno));
 }
 
+}  // namespace detail
+
 OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
-  OutputFile file(path);
+  detail::OutputFile file(path);
   file.Write(bytes);
   file.Commit();
 }

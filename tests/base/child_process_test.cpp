@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "support/error_of.hpp"
 
@@ -29,6 +31,20 @@ TEST_CASE("the answer of work in a child comes back, of any length") {
     CHECK(outcome.step == "the second");
     CHECK(here == 1);
   }
+}
+
+TEST_CASE("other threads are counted, and a child has none") {
+  std::atomic<bool> ends{false};
+  std::thread other([&] { ends.wait(false); });
+  CHECK(opkit::detail::CountOtherThreads() > 0);
+  const ChildOutcome outcome = RunInChild(600, [](const ChildVoice& voice) {
+    voice.Answer(std::to_string(opkit::detail::CountOtherThreads()));
+    return ChildEnd::kAtOnce;
+  });
+  CHECK(outcome.answer == "0");
+  ends = true;
+  ends.notify_one();
+  other.join();
 }
 
 TEST_CASE("a crash is told with its signal, the last step, and the last answer") {

@@ -17,6 +17,7 @@ namespace output_file_test {
 namespace {
 
 using namespace opkit;
+using opkit::detail::OutputFile;
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

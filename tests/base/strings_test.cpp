@@ -9,7 +9,16 @@
 #include <string_view>
 #include <vector>
 
+#include "opkit/base/output_file.hpp"
 #include "opkit/op/inference.hpp"
+
+// A program's own names.
+namespace strings_test_program {
+struct Text {
+  std::string value;
+};
+struct OutputFile {};
+}  // namespace strings_test_program
 
 namespace strings_test {
 namespace somewhere {
@@ -72,6 +81,15 @@ TEST_CASE("vectors are listed in brackets, nested ones too") {
 TEST_CASE("a type with a ToString in its own namespace is written by it") {
   CHECK(StrCat("at ", somewhere::Point{1, 2}) == "at (1, 2)");
   CHECK(StrCat(std::vector<somewhere::Point>{{1, 2}, {3, 4}}) == "[(1, 2), (3, 4)]");
+}
+
+TEST_CASE("a program that uses all of opkit's names has everyday ones for itself") {
+  using namespace opkit;                 // NOLINT: as a program writes it
+  using namespace strings_test_program;  // NOLINT: either name would be ambiguous
+  const Text text{"its own"};
+  const OutputFile file{};
+  static_cast<void>(file);
+  CHECK(StrCat(text.value) == "its own");
 }
 
 }  // namespace

@@ -751,8 +751,14 @@ class Libraries(Cli):
                       found["StartsThread"])
 
     def test_check_of_a_library_without_operators(self):
-        self.refuses(RUN_FAILED, ["check", self.EMPTY], "library 'libempty.so' has no operators",
+        self.refuses(RUN_FAILED, ["check", self.EMPTY], "library 'libempty.so' registers no operator",
                      "REGISTER_OP")
+
+    def test_a_library_without_operators_is_told_of(self):
+        self.assertRegex(self.opkit("lib", self.EMPTY),
+                         r"\Alibempty\.so: registers no operator, compiled with opkit [^\n]+\n\Z")
+        self.opkit("ops", "--library", self.EMPTY)
+        self.assertEqual(self.stderr, "opkit: 'libempty.so' registers no operator\n")
 
     def test_check_of_one_operator(self):
         self.assertEqual(list(self.check(self.GOOD, "--op", "Relu")), ["Relu"])

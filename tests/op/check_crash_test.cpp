@@ -1,7 +1,11 @@
 // Operators that crash or hang while they are checked: a sentence in the report, and the program
 // that asked goes on.
+#include <condition_variable>
 #include <csignal>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include "op/check/checked_ops.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
@@ -63,6 +67,62 @@ constexpr auto kForEver = [](auto&) {
 SCHEMA_OF_ONE(BadForEver);
 REGISTER_CPU_OPERATOR(BadForEver, LambdaOp<kForEver>);
 
+// A thread that does what it is given, until its end.
+class Worker {
+ public:
+  Worker() {
+    thread_ = std::thread([this] {
+      for (std::unique_lock lock(mutex_);;) {
+        changed_.wait(lock, [this] { return task_ || ends_; });
+        if (!task_) return;
+        std::exchange(task_, nullptr)();
+      }
+    });
+  }
+  ~Worker() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  void Do(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    task_ = std::move(task);
+    changed_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> task_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+Worker* worker = nullptr;
+
+// A thread of the program's does its work, and with a factor of 0 does not tell the end of it.
+template <int factor>
+class HandedOverOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool HasAsyncPart() const override { return true; }
+  bool RunOnDevice() override {
+    float* out = OutLike(*this);
+    worker->Do([this, in = In(*this), out, count = Count(*this)] {
+      for (int64_t i = 0; i < count; ++i) out[i] = factor * in[i];
+      if (factor != 0) SetEventFinished();
+    });
+    return true;
+  }
+};
+SCHEMA_OF_ONE(GoodHandedOver);
+REGISTER_CPU_OPERATOR(GoodHandedOver, HandedOverOp<3>);
+NO_GRADIENT(GoodHandedOver);
+SCHEMA_OF_ONE(BadHandedOver);
+REGISTER_CPU_OPERATOR(BadHandedOver, HandedOverOp<0>);
+
 OPERATOR_SCHEMA(BadInferenceCrash)
     .NumInputs(1)
     .NumOutputs(1)
@@ -114,6 +174,25 @@ TEST_CASE("a program whose streams and pool are in use checks operators in a chi
   used.FinishDeviceComputation();
   opkit::ParallelFor(1 << 20, [](int64_t) {});
   Expect("BadByReference", {"operator BadByReference crashes"}, InChild());
+}
+
+TEST_CASE("an operator whose work a thread of the program does is checked beside that thread") {
+  Worker here;
+  worker = &here;
+  CheckOptions patient = InChild();
+  patient.deadline_ms = 600'000;  // longer than this test may last: the child does not wait
+  Expect("GoodHandedOver", {}, patient);
+  CheckOptions hasty = InChild();
+  hasty.deadline_ms = 10;
+  Expect("BadHandedOver",
+         {"nothing completes its event, which is still SCHEDULED 10 ms after RunAsync"}, hasty);
+}
+
+TEST_CASE("a hang in a child says that it lacks the threads of the program") {
+  Worker here;
+  CheckOptions hasty = InChild();
+  hasty.hang_seconds = 0.5;
+  Expect("BadForEver", {"threads that this program had started do not run in the child"}, hasty);
 }
 
 TEST_CASE("the operator's errors cross from the child with their code") {

@@ -74,7 +74,7 @@ TEST_CASE("an unknown operator is an Error that names the nearest") {
   CHECK(error.message() ==
         "no operator 'Scale' is registered; nothing is, so no file with operators is linked; "
         "one in a static archive is kept by opkit_link_operators (CMake) or "
-        "OPKIT_USE_REGISTRATIONS");
+        "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load");
   registry.AddSchema("Scale", "scale.cc", 3);
   registry.AddSchema("Add", "add.cc", 3);
   error = ErrorOf([&] { registry.GetSchema("Scael"); });
@@ -88,7 +88,8 @@ TEST_CASE("an unknown operator that no name is near may be in an archive that wa
   registry.AddSchema("Scale", "scale.cc", 3);
   CHECK(ErrorOf([&] { registry.GetSchema("MyConv"); }).message() ==
         "no operator 'MyConv' is registered (known: 'Scale'); one in a static archive is kept by "
-        "opkit_link_operators (CMake) or OPKIT_USE_REGISTRATIONS");
+        "opkit_link_operators (CMake) or OPKIT_USE_REGISTRATIONS, one of a shared library comes "
+        "with Library::Load");
 }
 
 TEST_CASE("the same registration seen by two translation units is one") {

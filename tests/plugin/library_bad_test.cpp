@@ -481,6 +481,24 @@ TEST_CASE("what finalize throws is in the report of unloading") {
   CHECK(Library::LoadEntry(&Describe, "made").Unload().finalize_failure.empty());
 }
 
+TEST_CASE("a library that registers no operator is loaded, and the log says so") {
+  static std::string log;
+  const LogHook before = SetLogHook([](LogLevel level, std::string_view from, std::string_view text) {
+    log = StrCat(level, ": ", from, ": ", text);
+    static_cast<void>(Library::All());  // a hook may ask for libraries
+  });
+  Description description;
+  g_description = &description;
+  Library::LoadEntry(&Describe, "made").Unload();
+  CHECK(log == "");
+  description.library.num_ops = 0;
+  Library::LoadEntry(&Describe, "made").Unload();
+  SetLogHook(before);
+  CHECK(log ==
+        "warning: made: registers no operator; write REGISTER_OP(name)… in it, or a class's "
+        "registration in a unit that includes opkit/op.hpp");
+}
+
 TEST_CASE("an operator may have colons in its name, and is profiled under it") {
   Profiler::Start();
   const Error error = ErrorOf([] {

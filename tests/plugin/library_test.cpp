@@ -303,15 +303,15 @@ TEST_CASE("a library is not unloaded while an operator or a plan of it lives") {
   *ws.CreateTensor("x") = Vector({1});
   auto op = CreateOperator(OperatorDef("LibShared", {"x"}, {"y"}), &ws);
   CHECK(UnloadError(library) ==
-        "library libtwice.so cannot be unloaded: operators or plans of it are alive; destroy them "
-        "first");
+        "library libtwice.so cannot be unloaded: 1 operator of it is alive, alone or in a plan; "
+        "destroy it first");
   CHECK(Registrations() == loaded);
   op->Run();
   CHECK(ws.GetTensor("y")->ToVector<float>() == Floats{2});
   op.reset();
 
   auto resolved = std::make_unique<ResolvedOperator>("LibShared", 1);
-  CHECK(Contains(UnloadError(library), "operators or plans of it are alive"));
+  CHECK(Contains(UnloadError(library), "1 operator of it is alive"));
   CHECK((*resolved)({Vector({3})})[0].ToVector<float>() == Floats{6});
   resolved.reset();
 
@@ -321,7 +321,9 @@ TEST_CASE("a library is not unloaded while an operator or a plan of it lives") {
   CHECK(exec->Run({{"x", Vector({1, 2})}}).at("y").ToVector<float>() == Floats{4, 8});
   exec.reset();
   // The plan alone: it would make operators of it again.
-  CHECK(Contains(UnloadError(library), "cannot be unloaded"));
+  CHECK(UnloadError(library) ==
+        "library libtwice.so cannot be unloaded: a plan of it is alive, or work of it waits on a "
+        "stream; destroy the plan, and wait for the stream");
   exec = std::make_unique<Executor>(*plan);
   plan.reset();
   CHECK(Contains(UnloadError(library), "cannot be unloaded"));
@@ -435,10 +437,10 @@ TEST_CASE("unloading a library from inside one of its functions is an Error, and
   auto op = CreateOperator(def, &ws);
   refused(inside);
   op->Run();
-  refused("operators or plans of it are alive");
+  refused("1 operator of it is alive");
   op.reset();
   Invoke("LibAttempts", {Vector({1})});
-  refused("operators or plans of it are alive");
+  refused("1 operator of it is alive");
   GetGradientForOp(def, {"dy"});
   refused(inside);
   { const Plan plan = Compile(AttemptGraph()); }
@@ -630,7 +632,7 @@ TEST_CASE("an operator of two libraries stays while one of them is loaded") {
     Library& left = first_goes_first ? second : first;
     {
       ResolvedOperator op("LibShared", 1);
-      CHECK(Contains(UnloadError(left), "operators or plans of it are alive"));
+      CHECK(Contains(UnloadError(left), "1 operator of it is alive"));
     }
     CHECK(left.Unload().unmapped);
     CHECK(Registrations() == before);

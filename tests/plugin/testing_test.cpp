@@ -89,6 +89,9 @@ TEST_CASE("CheckGradient and CheckOperator take the operator's name") {
   const CheckReport past = testing::CheckOperator("TestedPlain", {x}, {{"past", 1}});
   CHECK_FALSE(past.ok());
   CHECK(testing::CheckOperator("TestedPlain", {x}, {{"past", 0}}).ok());
+  const CheckReport bytes = testing::CheckOperator("TestedBytes");
+  CHECK_MESSAGE(bytes.ok(), ToString(bytes));
+  CheckFails([] { testing::CheckOperator("TestedPlain", {}); }, "TestedPlain has 0 inputs");
   CHECK_MESSAGE(Contains(ToString(past), "output"), ToString(past));
 }
 

@@ -43,6 +43,10 @@ enum class ChildEnd { kNormal, kAtOnce };
 // and a lock of the program's own that another thread holds at this moment stays locked there.
 ChildOutcome RunInChild(double seconds, FunctionRef<ChildEnd(const ChildVoice& voice)> work);
 
+// Threads of this process besides the calling one, which a child would lack: 0 is certain, a thread
+// that has just ended may still be counted.
+int CountOtherThreads();
+
 }  // namespace detail
 }  // namespace opkit
 

@@ -78,16 +78,21 @@ class OPKIT_EXPORT Error : public std::runtime_error {
 };
 
 // Throws an Error whose message is StrCat of the parts.
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b = {},
-                                   const Text& c = {}, const Text& d = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                                   const Text& d, const Text& e, const Text& f = {},
-                                   const Text& g = {}, const Text& h = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                                   const Text& d, const Text& e, const Text& f, const Text& g,
-                                   const Text& h, const Text& i, const Text& j = {},
-                                   const Text& k = {}, const Text& l = {}, const Text& m = {},
-                                   const Text& n = {}, const Text& o = {}, const Text& p = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a,
+                                   const detail::Text& b = {}, const detail::Text& c = {},
+                                   const detail::Text& d = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                                   const detail::Text& c, const detail::Text& d,
+                                   const detail::Text& e, const detail::Text& f = {},
+                                   const detail::Text& g = {}, const detail::Text& h = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                                   const detail::Text& c, const detail::Text& d,
+                                   const detail::Text& e, const detail::Text& f,
+                                   const detail::Text& g, const detail::Text& h,
+                                   const detail::Text& i, const detail::Text& j = {},
+                                   const detail::Text& k = {}, const detail::Text& l = {},
+                                   const detail::Text& m = {}, const detail::Text& n = {},
+                                   const detail::Text& o = {}, const detail::Text& p = {});
 
 // In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
 // of that its message.

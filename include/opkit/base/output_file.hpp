@@ -9,6 +9,7 @@
 #include "opkit/base/error.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
 // A new file beside the old one, whose place it takes when all is written: what goes wrong until
 // then leaves the old one as it was. Links are followed, permissions kept. A pipe, a device, and a
@@ -31,6 +32,8 @@ class OutputFile {
   std::FILE* file_ = nullptr;
   bool truncated_ = false;
 };
+
+}  // namespace detail
 
 void WriteFile(const std::string& path, std::string_view bytes);
 

@@ -17,6 +17,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
 // these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
@@ -76,22 +78,25 @@ class Text {
   };
 };
 
-namespace detail {
 OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
+
 }  // namespace detail
 
 // Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
 // not build sixteen parts.
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
-                              const Text& d = {});
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                              const Text& e, const Text& f = {}, const Text& g = {},
-                              const Text& h = {});
-OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                              const Text& e, const Text& f, const Text& g, const Text& h,
-                              const Text& i, const Text& j = {}, const Text& k = {},
-                              const Text& l = {}, const Text& m = {}, const Text& n = {},
-                              const Text& o = {}, const Text& p = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b = {},
+                              const detail::Text& c = {}, const detail::Text& d = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                              const detail::Text& d, const detail::Text& e,
+                              const detail::Text& f = {}, const detail::Text& g = {},
+                              const detail::Text& h = {});
+OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                              const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                              const detail::Text& g, const detail::Text& h, const detail::Text& i,
+                              const detail::Text& j = {}, const detail::Text& k = {},
+                              const detail::Text& l = {}, const detail::Text& m = {},
+                              const detail::Text& n = {}, const detail::Text& o = {},
+                              const detail::Text& p = {});
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>

@@ -208,9 +208,10 @@ class Tensor {
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
-  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Text& a, const Text& b = {},
-                                    const Text& c = {}, const Text& d = {}, const Text& e = {},
-                                    const Text& f = {}) const;
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const detail::Text& a,
+                                    const detail::Text& b = {}, const detail::Text& c = {},
+                                    const detail::Text& d = {}, const detail::Text& e = {},
+                                    const detail::Text& f = {}) const;
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");

@@ -11,8 +11,8 @@ namespace opkit::inline OPKIT_ABI {
 // Tests every kernel of the operator that the host can run: outputs as inferred; nothing written or
 // read outside its tensors, inputs left alone, every element written; the same again in a second
 // run and by a new operator, in place where allowed, with shared memory, by RunAsync, on several
-// threads, from a strided input; every dtype its inputs claim; empty and odd
-// shapes; as the reference kernel; the gradient, where there is one.
+// threads, from a strided input; every dtype its inputs claim, or that its inference
+// accepts while it refuses others; empty and odd shapes; as the reference kernel; the gradient, where there is one.
 //
 // Inputs come from the schema's TestInputs; without them all have one shape and values of both
 // signs, or, where inference accepts no one shape for all, shapes that it does. What both inference
@@ -22,9 +22,11 @@ namespace opkit::inline OPKIT_ABI {
 // The operator runs in a forked child of this process, so that a crash or a hang is a finding as
 // well. Only the calling thread goes on in the child: the thread pools and CPU streams of the
 // program are empty there and start threads anew. A lock of the operator's own that another thread
-// holds at that moment stays locked in the child, which is then told as a hang. With in_child
-// false, and under ThreadSanitizer, the operator runs here: the check then stands in for the CPU's
-// allocator meanwhile, one check at a time.
+// holds at that moment stays locked in the child, which is then told as a hang. An operator with an
+// asynchronous part of its own that nothing in the child completes is checked here instead, if this
+// process has other threads: one of them may be what completes it. With in_child false, and under
+// ThreadSanitizer, every operator runs here: the check then stands in for the CPU's allocator
+// meanwhile, one check at a time.
 //
 //   CheckReport report = CheckOperator("Axpy");
 //   if (!report.ok()) puts(ToString(report).c_str());

@@ -8,6 +8,15 @@
 #include "opkit/op/schema/value_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What holds a library: its operators, those of its runs that end after their function, and whoever
+// else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
+struct FunctionUse : RefCounted {
+  std::atomic<int64_t> operators{0}, late_runs{0};
+};
+
+}  // namespace detail
 
 // The functions for one device type.
 struct FunctionDevice {
@@ -47,7 +56,8 @@ struct FunctionOpRecord : detail::RefCounted {
   // detail::FunctionHooks, which answer for a library's operator instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
+  // A library's: held by every operator made of the record, and by what may make more.
+  detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
   // The attributes of a node, with the defaults of those that it does not give.

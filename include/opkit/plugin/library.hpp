@@ -36,7 +36,7 @@ struct LoadedLibrary : RefCounted {
   std::vector<char> owns;              // the operator of records[i] is this library's
   std::vector<std::string> gradients;  // of the operators whose gradient is this library's
   bool overrides = false;              // its kernels come first
-  IntrusivePtr<RefCounted> in_use{new RefCounted};
+  IntrusivePtr<FunctionUse> in_use{new FunctionUse};
   int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
 
   const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
@@ -57,10 +57,11 @@ class Library {
   // No library: is_loaded() is false, and the others are an Error (kFailedPrecondition).
   Library() = default;
   // Registers every operator of the file, or none. The same unchanged file is loaded once. An
-  // operator that exists already gets another backend. Errors: kNotFound for a missing file;
-  // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for a file
-  // that is no such library, or for a fault in it; kAlreadyExists for two operators of a name in
-  // it; the failure that its initialize reports.
+  // operator that exists already gets another backend. A file without operators is told to the log
+  // hook (SetLogHook). Errors: kNotFound for a missing file; kUnsupported for another machine's and
+  // another version of the ABI; kInvalidArgument for a file that is no such library, or for a fault
+  // in it; kAlreadyExists for two operators of a name in it; the failure that its initialize
+  // reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
   // Loads the operators of this program itself, in a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,

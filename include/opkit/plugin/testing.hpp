@@ -55,8 +55,12 @@ GradientCheckResult CheckGradient(const std::string& op, const std::vector<Tenso
                                   const GradientCheckOptions& options = {});
 
 // Makes all the tests of op/check.hpp, with inputs that are made for it or with the caller's.
+//
+//   testing::CheckOperator("my_unpack", {packed}, {{"level", 3}});  // {}: it has no inputs
 CheckReport CheckOperator(const std::string& op, const CheckOptions& options = {});
 CheckReport CheckOperator(const std::string& op, const std::vector<Tensor>& inputs,
+                          const Arguments& args = {}, const CheckOptions& options = {});
+CheckReport CheckOperator(const std::string& op, std::initializer_list<Tensor> inputs,
                           const Arguments& args = {}, const CheckOptions& options = {});
 
 }  // namespace testing

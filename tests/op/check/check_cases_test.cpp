@@ -8,7 +8,7 @@ using namespace checked_ops;
 
 namespace {
 
-using opkit::detail::ClaimedDTypes;
+using opkit::detail::CheckedDTypes;
 using opkit::detail::MakeCases;
 using opkit::detail::MakeCheckDef;
 
@@ -61,7 +61,37 @@ OPERATOR_SCHEMA(CasesTyped)
     .Input(0, "rows", "", {DType::kInt64})
     .Input(1, "values", "", {DType::kFloat32, DType::kFloat64});
 
+// Takes bytes alone, says its inference; of the numbers of 16 bits alone; of bytes beside indices.
+template <DType first, DType last>
+void OnlyThese(InferenceContext& c) {
+  OPKIT_ENFORCE(c.input_dtype(0) == first && c.input_dtype(c.num_inputs() - 1) == last);
+  c.SetOutput(0, first, c.input_shape(0));
+}
+constexpr auto kCopies = [](auto& op) { op.Output(0)->CopyFrom(op.Input(0)); };
+OPERATOR_SCHEMA(CasesBytes).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
+    OnlyThese<DType::kUInt8, DType::kUInt8>);
+REGISTER_CPU_OPERATOR(CasesBytes, LambdaOp<kCopies>);
+NO_GRADIENT(CasesBytes);
+OPERATOR_SCHEMA(CasesShorts)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction(OnlyThese<DType::kInt16, DType::kInt16>);
+OPERATOR_SCHEMA(CasesMixedBytes)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .TensorInferenceFunction(OnlyThese<DType::kUInt8, DType::kInt64>);
+REGISTER_CPU_OPERATOR(CasesMixedBytes, LambdaOp<kCopies>);
+NO_GRADIENT(CasesMixedBytes);
+constexpr auto kRefuses = [](auto&) { OPKIT_ENFORCE(false, "never"); };
+OPERATOR_SCHEMA(CasesNone).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](InferenceContext&) {
+  OPKIT_ENFORCE(false, "no dtype will do");
+});
+REGISTER_CPU_OPERATOR(CasesNone, LambdaOp<kRefuses>);
+
 const opkit::OpSchema& Schema(const char* op) { return opkit::OpRegistry::Global().GetSchema(op); }
+std::vector<DType> DTypesOf(const char* op) {
+  return CheckedDTypes(Schema(op), MakeCheckDef(Schema(op), {}), {});
+}
 
 }  // namespace
 
@@ -79,13 +109,32 @@ TEST_CASE("the smallest node that the schema accepts is made, with a name for ea
   CHECK(in_place.inputs() == in_place.outputs());
 }
 
+TEST_CASE("an operator whose inference accepts some dtypes is checked with these") {
+  CHECK(DTypesOf("CasesBytes") == std::vector<DType>{DType::kUInt8});
+  CHECK(DTypesOf("CasesShorts") == std::vector<DType>{DType::kInt16});
+  CHECK(DTypesOf("CasesMixedBytes") == std::vector<DType>{DType::kUInt8});
+  CHECK(DTypesOf("CasesDouble") == std::vector<DType>{DType::kFloat32});  // it takes every dtype
+  for (const char* op : {"CasesBytes", "CasesMixedBytes"}) {
+    const CheckReport report = CheckOperator(op);
+    INFO(ToString(report));
+    CHECK(report.ok());
+    CHECK(report.runs > 10);
+  }
+}
+
+TEST_CASE("where no inputs are found, the report says by what they can be given") {
+  Expect("CasesNone", {"; give CheckOperator inputs, CheckOptions::dtypes or input_shapes, or the "
+                       "schema TestInputs"});
+}
+
 TEST_CASE("each input gets a dtype that it claims, on shapes from empty to odd") {
   const opkit::OpSchema& schema = Schema("CasesTyped");
-  CHECK(ClaimedDTypes(schema, {}) == std::vector<DType>{DType::kFloat32, DType::kFloat64});
-  CHECK(ClaimedDTypes(Schema("CasesTrace"), {}) == std::vector<DType>{DType::kFloat32});
+  const OperatorDef def = MakeCheckDef(schema, {});
+  CHECK(CheckedDTypes(schema, def, {}) == std::vector<DType>{DType::kFloat32, DType::kFloat64});
+  CHECK(DTypesOf("CasesTrace") == std::vector<DType>{DType::kFloat32});
   CheckOptions options;
   options.dtypes = {DType::kInt8};
-  CHECK(ClaimedDTypes(schema, options) == options.dtypes);
+  CHECK(CheckedDTypes(schema, def, options) == options.dtypes);
   const auto cases = MakeCases(schema, MakeCheckDef(schema, {}), DType::kFloat64, {});
   CHECK(cases[0].Describe() == "int64[2, 3], float64[2, 3]");
   int empty = 0;

@@ -393,6 +393,34 @@ TEST_CASE("what is allocated after the function has returned is freed when the r
   g_left.reset();
 }
 
+TEST_CASE("what only the function may call is an Error after it has returned") {
+  Workspace ws;
+  Add(ws, "x", {0});
+  auto op = CreateOperator(OperatorDef("StateAsync", {"x"}, {"y"}), &ws);
+  op->RunAsync();
+  const OpResource late = g_left->resource;
+  CHECK(ErrorOf([&] { late.defer(); }).message() ==
+        "defer() in operator StateAsync after forward has returned; call it before");
+  CHECK(Contains(ErrorOf([&] { late.invoke_async("Scale", {}, {}); }).message(),
+                 "invoke_async in operator StateAsync after forward has returned"));
+  CHECK(Contains(ErrorOf([&] { late.allocate_output(0, {1}, DType::kFloat32); }).message(),
+                 "allocate_output in operator StateAsync after forward has returned"));
+  std::thread([&] {  // what work in another thread may call
+    const OpTensor x = late.temporary({1}, DType::kFloat32),
+                   y = late.temporary({1}, DType::kFloat32);
+    late.parallel_for(1, [=](int64_t i) { x.data<float>()[i] = 5; });
+    late.invoke("StateCounter", {x}, {y});
+    CHECK(*x.data<float>() == 5);
+    CHECK(*y.data<float>() == 1);  // its first run
+  }).join();
+  g_left->completion.Complete();
+  op->event().Finish();
+  op->RunAsync();  // goes on as before
+  g_left->completion.Complete();
+  op->event().Finish();
+  g_left.reset();
+}
+
 TEST_CASE(
     "a run that goes on after its operator is gone keeps the scratch that was planned for it") {
   Workspace ws;

@@ -154,6 +154,7 @@ REGISTER_OP(LibNonZero)
       *out[1].data<int64_t>() = count;
       const std::string wrong = attrs.get("wrong", "");
       if (wrong == "none") return SUCCESS;
+      if (wrong == "early") *out[0].data<int64_t>() = 0;
       if (wrong == "of the other") res.allocate_output(1, {1}, DType::kInt64);
       if (wrong == "no output") res.allocate_output(2, {1}, DType::kInt64);
       if (wrong == "dtype") res.allocate_output(0, {1}, DType::kFloat32);

@@ -1,4 +1,5 @@
 // Operators that testing_test.cpp includes as an author's test includes a library's source.
+#include <algorithm>
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>
 
@@ -47,6 +48,22 @@ Status Past(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTens
   return SUCCESS;
 }
 REGISTER_OP(TestedPlain).setForward(Past).setParseAttrs(OneToOne).setInferShape(SameShape);
+
+// Takes bytes alone.
+REGISTER_OP(TestedBytes)
+    .setInput("bytes")
+    .setOutput("bytes")
+    .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
+                   OpResource&) {
+      std::copy_n(in[0].data<uint8_t>(), in[0].size(), out[0].data<uint8_t>());
+    })
+    .setInferType([](const AttrMap&, std::vector<DType>& in, std::vector<DType>& out) -> Status {
+      if (in[0] != DType::kUInt8) return Status::Failure("only bytes can be packed");
+      out[0] = DType::kUInt8;
+      return SUCCESS;
+    })
+    .setInferShape(SameShape)
+    .setNoGradient();
 
 class BiasOp final : public Operator<CPUContext> {
  public:

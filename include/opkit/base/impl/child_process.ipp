@@ -163,6 +163,17 @@ OPKIT_INLINE ChildOutcome RunInChild(double seconds,
   return outcome;
 }
 
+OPKIT_INLINE int CountOtherThreads() {
+  constexpr int kUnknown = 1;  // there may be some
+  char status[4096] = {};
+  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return kUnknown;
+  const ssize_t size = read(file, status, sizeof status - 1);
+  close(file);
+  const char* const count = size > 0 ? std::strstr(status, "\nThreads:") : nullptr;
+  return count ? std::atoi(count + std::strlen("\nThreads:")) - 1 : kUnknown;
+}
+
 }  // namespace detail
 }  // namespace opkit
 

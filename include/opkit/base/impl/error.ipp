@@ -41,20 +41,23 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
   return *this;
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
-                        const Text& d) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d) {
   throw Error(code, StrCat(a, b, c, d));
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
-                        const Text& e, const Text& f, const Text& g, const Text& h) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                        const detail::Text& f, const detail::Text& g, const detail::Text& h) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h));
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
-                        const Text& e, const Text& f, const Text& g, const Text& h, const Text& i,
-                        const Text& j, const Text& k, const Text& l, const Text& m, const Text& n,
-                        const Text& o, const Text& p) {
+OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
+                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
+                        const detail::Text& f, const detail::Text& g, const detail::Text& h,
+                        const detail::Text& i, const detail::Text& j, const detail::Text& k,
+                        const detail::Text& l, const detail::Text& m, const detail::Text& n,
+                        const detail::Text& o, const detail::Text& p) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 

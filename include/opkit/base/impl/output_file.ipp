@@ -24,8 +24,6 @@ inline int OpenBeside(const std::string& target, mode_t mode, std::string* name)
   }
 }
 
-}  // namespace detail
-
 OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
   struct stat old;
   const bool exists = stat(path.c_str(), &old) == 0;
@@ -75,8 +73,10 @@ OPKIT_INLINE void OutputFile::Fail() const {
   Throw(ErrorCode::kFailedPrecondition, "cannot write '", path_, "': ", std::strerror(errno));
 }
 
+}  // namespace detail
+
 OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
-  OutputFile file(path);
+  detail::OutputFile file(path);
   file.Write(bytes);
   file.Commit();
 }

@@ -5,6 +5,7 @@
 #include "opkit/base/strings.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
 OPKIT_INLINE void Text::AppendTo(std::string& out) const {
   switch (kind_) {
@@ -36,8 +37,6 @@ OPKIT_INLINE void Text::AppendTo(std::string& out) const {
   }
 }
 
-namespace detail {
-
 OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
   std::string out;
   for (const Text* part : parts) part->AppendTo(out);
@@ -46,19 +45,23 @@ OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d) {
   return detail::Join({&a, &b, &c, &d});
 }
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                const Text& e, const Text& f, const Text& g, const Text& h) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                                const detail::Text& g, const detail::Text& h) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
 }
 
-OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                const Text& e, const Text& f, const Text& g, const Text& h,
-                                const Text& i, const Text& j, const Text& k, const Text& l,
-                                const Text& m, const Text& n, const Text& o, const Text& p) {
+OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
+                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
+                                const detail::Text& g, const detail::Text& h, const detail::Text& i,
+                                const detail::Text& j, const detail::Text& k, const detail::Text& l,
+                                const detail::Text& m, const detail::Text& n, const detail::Text& o,
+                                const detail::Text& p) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
 }
 

@@ -214,7 +214,7 @@ OPKIT_INLINE void WriteNpy(const std::string& path, const Tensor& tensor) {
   head += static_cast<char>(header.size() >> 8);
   head += header;
 
-  OutputFile file(path);
+  detail::OutputFile file(path);
   file.Write(head);
   file.Write({static_cast<const char*>(dense.raw_data()), static_cast<size_t>(dense.nbytes())});
   file.Commit();

@@ -259,8 +259,11 @@ class OpPending {
   opkit_pending* pending_;
 };
 
-// A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), invoke_async(), temporary() and random().
+// A handle, copied freely, valid during the call it was given to and, where that calls defer(),
+// until the completion: work that goes on captures a copy. Members may be called from any thread of
+// the call, except invoke(), invoke_async(), temporary() and random(), which one thread at a time
+// may. After the function has returned, defer(), invoke_async() and allocate_output() are an Error
+// (kFailedPrecondition).
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -296,7 +299,8 @@ class OpResource {
   }
 
   // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
-  // that has no dtype and that req() says is wanted. Also found among the outputs afterwards.
+  // that has no dtype and that req() says is wanted. Before forward returns, also where the rest of
+  // the run is deferred. Also found among the outputs afterwards.
   // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {

@@ -171,6 +171,9 @@ class OpTensor {
 
  private:
   [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value() && req() == OpReq::kWrite)
+      Throw(ErrorCode::kUninitialized, "an output that the operator makes itself is accessed as ",
+            wanted, " before it is there; call allocate_output first");
     if (!has_value())
       Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
             "; ask has_value() first");

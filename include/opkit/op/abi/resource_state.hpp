@@ -114,6 +114,7 @@ struct ResourceState;
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;             // views, the operator's state, the library
+  std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
   ResourceState* state = nullptr;  // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
@@ -157,6 +158,13 @@ struct ResourceState {
     used = true;
     add(memory);
   }
+  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
+  void RequireFunction(const char* what) {
+    MutexLock lock(mutex);
+    if (late)
+      Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
+            " after forward has returned; call it before");
+  }
   // Returns when nothing runs beside the function any more; the first failure that nobody was told.
   std::exception_ptr AwaitPending() noexcept {
     std::exception_ptr failure;
@@ -191,6 +199,7 @@ inline void DeferredRun::End() {
   }
   if (state) state->Ended(this);
   memory.Clear();
+  if (count) count->fetch_sub(1, std::memory_order_relaxed);
   // Cleared first: a thread that waits for the event may run the operator again, or unload its
   // library.
   kept.clear();

@@ -76,12 +76,27 @@ inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& opti
         "; set CheckOptions::args, num_inputs or num_outputs, or give it a node and inputs");
 }
 
-// The dtypes that the operator's inputs claim, those of the input with the longest list.
-inline std::vector<DType> ClaimedDTypes(const OpSchema& schema, const CheckOptions& options) {
+// The dtypes to check with: those that the operator's inputs claim, of the input with the longest
+// list; without such claims those that inference tells apart from others, else float32.
+inline std::vector<DType> CheckedDTypes(const OpSchema& schema, const OperatorDef& def,
+                                        const CheckOptions& options) {
   if (!options.dtypes.empty()) return options.dtypes;
   std::vector<DType> out;
   for (const ValueSchema& input : schema.inputs())
     if (input.dtypes.size() > out.size()) out = input.dtypes;
+  if (!out.empty()) return out;
+  if (!schema.has_inference() || !schema.MakeTestInputs(DType::kFloat32, options.seed).empty())
+    return {DType::kFloat32};
+  std::vector<std::vector<Shape>> shapes;
+  for (const Shape& shape : options.shapes) shapes.push_back({shape});
+  if (shapes.empty() || !options.input_shapes.empty()) shapes = {options.input_shapes};
+  for (const std::vector<Shape>& one : shapes)
+    for (const InputTypes& types : InputFinder(schema, def, one).Find()) {
+      DType dtype = types.empty() ? DType::kFloat32 : types[0].dtype;
+      for (const TensorInfo& input : types)
+        if (input.dtype == DType::kFloat32) dtype = input.dtype;
+      if (!std::ranges::count(out, dtype)) out.push_back(dtype);
+    }
   return out.empty() ? std::vector<DType>{DType::kFloat32} : out;
 }
 

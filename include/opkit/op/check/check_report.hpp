@@ -28,8 +28,9 @@ struct CheckOptions {
   // Several cases, whose inputs all have one shape. Without either: a mixed dozen, and where
   // inference accepts none of these, inputs of different shapes that it accepts.
   std::vector<Shape> shapes = {};
-  std::vector<DType> dtypes =
-      {};  // default: those that the schema claims for its inputs, else float32
+  // Default: those that the schema claims for its inputs, else those that inference accepts while it
+  // refuses others, else float32.
+  std::vector<DType> dtypes = {};
   // Inputs that may change besides those that the schema names.
   std::vector<int> mutated_inputs = {};
   // False for an operator that draws random numbers: no results are compared.

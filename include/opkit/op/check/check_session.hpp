@@ -39,17 +39,21 @@ inline CheckReport UnpackReport(const std::string& packed) {
   return report;
 }
 
+// Thrown out of a check in a child process: a thread that only the parent has may complete the run.
+struct NeedsTheParent {};
+
 enum class CheckedRun : uint8_t { kOk, kRefused, kUnsupported, kStuck };
 enum class RunMode : uint8_t { kRun, kAsync };
 
 class CheckedNode {
  public:
   CheckedNode(const OpSchema& schema, const Kernel& kernel, const OperatorDef& def,
-              const std::vector<Tensor>& inputs, int deadline_ms)
+              const std::vector<Tensor>& inputs, int deadline_ms, bool lacks_threads)
       : schema_(schema),
         kernel_(kernel),
         def_(def),
         deadline_ms_(deadline_ms),
+        lacks_threads_(lacks_threads),
         ws_(std::make_unique<Workspace>()) {
     def_.Device(kernel.device, def.device().index);
     for (const auto* names : {&def_.inputs(), &def_.outputs()})
@@ -79,6 +83,9 @@ class CheckedNode {
         op_->Run();
       } else {
         op_->RunAsync();
+        // Counted before the event is looked at: a thread that has ended has completed it.
+        if (lacks_threads_ && CountOtherThreads() == 0 && op_->event().IsScheduled())
+          Throw(ErrorCode::kDeadlineExceeded, "no thread of this process completes its event");
         op_->event().Finish(std::chrono::milliseconds(deadline_ms_));
       }
     });
@@ -172,6 +179,7 @@ class CheckedNode {
   const Kernel& kernel_;
   OperatorDef def_;
   int deadline_ms_;
+  bool lacks_threads_;
   std::unique_ptr<Workspace> ws_;
   std::unique_ptr<OperatorBase> op_;
   std::string error_;
@@ -180,11 +188,12 @@ class CheckedNode {
 class CheckSession {
  public:
   CheckSession(const OpSchema& its_schema, OperatorDef node, const CheckOptions& wanted,
-               const ChildVoice* to_parent)
+               const ChildVoice* to_parent, bool without_threads)
       : schema(its_schema),
         def(std::move(node)),
         options(Effective(wanted, its_schema)),
-        voice(to_parent) {
+        voice(to_parent),
+        lacks_threads(without_threads) {
     report.op = schema.name();
     if (wanted.deterministic && !options.deterministic)
       Note("what its outputs hold, because its schema says that two runs may differ");
@@ -197,6 +206,7 @@ class CheckSession {
         def(std::move(node)),
         options(Effective(wanted, before.schema)),
         voice(before.voice),
+        lacks_threads(before.lacks_threads),
         value(std::move(with_value)),
         report(std::move(before.report)),
         found_(std::move(before.found_)),
@@ -253,13 +263,14 @@ class CheckSession {
   CheckedNode Node(const OperatorDef& node, const std::vector<Tensor>& inputs,
                    Pattern pattern = kPattern) const {
     GuardAllocator::Global().SetPattern(pattern.fill, pattern.fence);
-    return CheckedNode(schema, *kernel, node, inputs, options.deadline_ms);
+    return CheckedNode(schema, *kernel, node, inputs, options.deadline_ms, lacks_threads);
   }
   CheckedNode Node(Pattern pattern = kPattern) const { return Node(def, tested->inputs, pattern); }
   CheckedRun Run(CheckedNode& node, RunMode mode = RunMode::kRun, const std::string& step = {}) {
     Begin(!step.empty() ? step : mode == RunMode::kAsync ? "run by RunAsync" : "run by Run");
     ++report.runs;
     const CheckedRun result = node.Run(mode);
+    if (result == CheckedRun::kStuck && lacks_threads && !Asynchronous()) throw NeedsTheParent();
     dead |= result == CheckedRun::kStuck;
     return result;
   }
@@ -301,6 +312,7 @@ class CheckSession {
   const OperatorDef def;
   const CheckOptions options;
   const ChildVoice* const voice;  // to the process that waits; null in that itself
+  const bool lacks_threads;       // a child of a process that had others than the calling one
   const std::string value;        // "mode=same": of a string attribute, not its default; or empty
   const Kernel* kernel = nullptr;
   const Kernel* reference = nullptr;  // null while it is checked itself

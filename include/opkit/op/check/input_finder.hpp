@@ -18,8 +18,8 @@ class InputFinder {
   // Both must outlive it. Tries these shapes: none for a few that most operators take, one for all
   // inputs, or one for each.
   InputFinder(const OpSchema& schema, const OperatorDef& def, Shapes shapes);
-  // All inputs alike, in every dtype that the operator claims or tells apart from others; where
-  // there are no such, the first that FindMixed finds.
+  // All inputs alike, in every dtype that the operator claims or tells apart from others, rare ones
+  // where it takes none of the usual; where there are no such, the first that FindMixed finds.
   std::vector<InputTypes> Find();
   // Inputs of different shapes, at most `most` lists, of the given dtypes, one for each input, or
   // of different ones where inference accepts none of these.

@@ -29,8 +29,9 @@ inline OpStatus StatusOfAnswer(int answer) {
 }  // namespace detail
 
 // An operator that keeps data between its runs. Made by setCreateOpState's function once for each
-// operator instance, and destroyed with it. A class overrides either form of Forward and Backward;
-// that of spans does not allocate. Run is for a class that does both passes by one function.
+// operator instance, and destroyed with it or, where a run that it deferred is in flight, in the
+// thread that completes that. A class overrides either form of Forward and Backward; that of spans
+// does not allocate. Run is for a class that does both passes by one function.
 class StatefulOp : public detail::RefCounted {
  public:
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,

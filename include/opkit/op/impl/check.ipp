@@ -97,8 +97,8 @@ inline CheckedRun CheckMemory(CheckSession& session, std::vector<Tensor>* output
   // The first run is asynchronous where that is possible: only then is there a deadline.
   const auto result = session.Run(node, session.Asynchronous() ? RunMode::kAsync : RunMode::kRun);
   if (result == CheckedRun::kStuck)
-    session.Find("stuck", StrCat("its event is still SCHEDULED ", session.options.deadline_ms,
-                                 " ms after RunAsync: nothing completes it"));
+    session.Find("stuck", StrCat("nothing completes its event, which is still SCHEDULED ",
+                                 session.options.deadline_ms, " ms after RunAsync"));
   if (result != CheckedRun::kOk) {
     *error = node.error();
     return result;
@@ -417,7 +417,8 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
             "kernel ", session.KernelName(*session.kernel),
             " refuses all inputs that were guessed (", session.dtype,
             "), the first with: ", refusal,
-            "; give CheckOperator inputs, CheckOptions::input_shapes, or the schema TestInputs"));
+            "; give CheckOperator inputs, CheckOptions::dtypes or input_shapes, or the schema "
+            "TestInputs"));
   }
 }
 // `given`: inputs of the caller's; null: those of the schema or generated ones.
@@ -452,7 +453,7 @@ inline void CheckKernels(CheckSession& session, const std::vector<Tensor>* given
       CheckCases(session, one);
       continue;
     }
-    for (DType dtype : ClaimedDTypes(session.schema, session.options)) {
+    for (DType dtype : CheckedDTypes(session.schema, session.def, session.options)) {
       session.dtype = dtype;
       CheckCases(session, MakeCases(session.schema, session.def, dtype, session.options));
     }
@@ -462,7 +463,7 @@ inline void CheckKernels(CheckSession& session, const std::vector<Tensor>* given
 // Checks the operator with every value of its string attributes, one at a time, beside those of
 // the caller.
 inline CheckReport CheckValues(const OpSchema& schema, CheckOptions options,
-                               const ChildVoice* voice) {
+                               const ChildVoice* voice, bool lacks_threads) {
   std::vector<std::pair<const AttributeSchema*, std::string>> open;  // and the value checked first
   for (const AttributeSchema& attribute : schema.attributes()) {
     if (attribute.values.empty() || attribute.type != AttributeType::kString ||
@@ -474,7 +475,7 @@ inline CheckReport CheckValues(const OpSchema& schema, CheckOptions options,
     if (attribute.required) options.args.Set(attribute.name, attribute.values[0]);
   }
   std::optional<CheckSession> session;
-  session.emplace(schema, MakeCheckDef(schema, options), options, voice);
+  session.emplace(schema, MakeCheckDef(schema, options), options, voice, lacks_threads);
   CheckKernels(*session, nullptr);
   for (const auto& [attribute, first] : open)
     for (const std::string& value : attribute->values) {
@@ -496,20 +497,35 @@ inline CheckReport CheckValues(const OpSchema& schema, CheckOptions options,
   return std::move(session->report);
 }
 
-// `body` in a child, whose crash or hang is a finding, or here.
-inline CheckReport CheckInChild(const std::string& op, const CheckOptions& options,
-                                FunctionRef<CheckReport(const ChildVoice* voice)> body) {
-  if (!options.in_child) return body(nullptr);
+inline constexpr char kLacksThreads[] =
+    "; threads that this program had started do not run in the child: where the operator waits for "
+    "one of them, check it with CheckOptions::in_child = false";
+
+// `body` in a child, whose crash or hang is a finding, or here, where that is asked for or where
+// a thread of this process may be what completes the operator's runs.
+inline CheckReport CheckInChild(
+    const std::string& op, const CheckOptions& options,
+    FunctionRef<CheckReport(const ChildVoice* voice, bool lacks_threads)> body) {
+  if (!options.in_child) return body(nullptr, false);
+  constexpr char kNeedsTheParent[] = "parent";
+  const bool has_threads = CountOtherThreads() > 0;
   const ChildOutcome outcome = RunInChild(options.hang_seconds, [&](const ChildVoice& voice) {
     voice.Step("in its inference");
-    voice.Answer(PackReport(body(&voice)));
+    try {
+      voice.Answer(PackReport(body(&voice, has_threads)));
+    } catch (const NeedsTheParent&) {
+      voice.Answer(kNeedsTheParent);
+    }
     return ChildEnd::kAtOnce;
   });
+  if (outcome.answer == kNeedsTheParent) return body(nullptr, false);
   CheckReport report = UnpackReport(outcome.answer);
   report.op = op;
   if (!outcome.failure.empty())
-    report.findings.push_back(
-        StrCat("operator ", op, " ", outcome.failure, ": ", outcome.how, ", ", outcome.step));
+    report.findings.push_back(StrCat("operator ", op, " ", outcome.failure, ": ", outcome.how, ", ",
+                                     outcome.step,
+                                     outcome.failure == "hangs" && has_threads ? kLacksThreads
+                                                                               : ""));
   return report;
 }
 
@@ -518,8 +534,8 @@ inline CheckReport CheckInChild(const std::string& op, const CheckOptions& optio
 OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const CheckOptions& options) {
   const detail::RegistryUse use;
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  return detail::CheckInChild(op, options, [&](const detail::ChildVoice* voice) {
-    return detail::CheckValues(schema, options, voice);
+  return detail::CheckInChild(op, options, [&](const detail::ChildVoice* voice, bool lacks) {
+    return detail::CheckValues(schema, options, voice, lacks);
   });
 }
 OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
@@ -531,11 +547,12 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
   if (inputs.size() != def.inputs().size())
     Throw(ErrorCode::kInvalidArgument, "CheckOperator of ", ToString(def), " needs ",
           def.inputs().size(), " inputs, found ", inputs.size());
-  return detail::CheckInChild(def.type(), options, [&](const detail::ChildVoice* voice) {
-    detail::CheckSession session(schema, def, options, voice);
-    detail::CheckKernels(session, &inputs);
-    return std::move(session.report);
-  });
+  return detail::CheckInChild(
+      def.type(), options, [&](const detail::ChildVoice* voice, bool lacks) {
+        detail::CheckSession session(schema, def, options, voice, lacks);
+        detail::CheckKernels(session, &inputs);
+        return std::move(session.report);
+      });
 }
 
 }  // namespace opkit

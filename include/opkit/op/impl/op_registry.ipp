@@ -112,7 +112,7 @@ struct OpRegistry::State {
           ops.empty() ? "; nothing is, so no file with operators is linked" : "",
           NearestName(op, names).empty()
               ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
-                "OPKIT_USE_REGISTRATIONS"
+                "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",
           detail::HasOwnRegistries()
               ? "; in a library Invoke and CreateOperator know the library's own operators, "

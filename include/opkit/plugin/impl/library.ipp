@@ -172,7 +172,7 @@ class LibraryLoader {
   UnloadReport Unload(LoadedLibrary& loaded) {
     const auto place = std::ranges::find(table_.all(), &loaded, &LoadedLibraryPtr::get);
     const std::string name = loaded.image ? loaded.image->name : loaded.path;
-    const auto refuse = [&](const char* why) {
+    const auto refuse = [&](const Text& why) {
       Throw(ErrorCode::kFailedPrecondition, "library ", name, why);
     };
     if (place == table_.all().end()) refuse(" is unloaded already");
@@ -183,7 +183,7 @@ class LibraryLoader {
     {
       const RegistryRemoval removal;
       if (loaded.in_use.use_count() > loaded.idle_count)
-        refuse(" cannot be unloaded: operators or plans of it are alive; destroy them first");
+        refuse(StrCat(" cannot be unloaded: ", WhatHolds(*loaded.in_use)));
       Unregister(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
@@ -202,6 +202,24 @@ class LibraryLoader {
   }
 
  private:
+  // What is to be waited for or destroyed before the library can be unloaded.
+  static std::string WhatHolds(const FunctionUse& use) {
+    const int64_t operators = use.operators.load(std::memory_order_relaxed),
+                  runs = use.late_runs.load(std::memory_order_relaxed);
+    std::string text;
+    if (runs > 0)
+      text = StrCat(runs, runs == 1 ? " run of its operators is" : " runs of its operators are",
+                    " in flight; wait for the event, event().Finish(), or end it by the "
+                    "completion handle that the operator took");
+    if (operators > 0)
+      text +=
+          StrCat(text.empty() ? "" : "; then ", operators,
+                 operators == 1 ? " operator of it is" : " operators of it are",
+                 " alive, alone or in a plan; destroy ", operators == 1 ? "it" : "them", " first");
+    return !text.empty() ? text
+                         : "a plan of it is alive, or work of it waits on a stream; destroy the "
+                           "plan, and wait for the stream";
+  }
   // Refuses a second Load of a loaded file with other options.
   static void CheckSameOptions(const LoadedLibrary& known, const LoadOptions& options) {
     const bool same_backend = options.backend.empty() || options.backend == known.backend;
@@ -399,6 +417,14 @@ class LibraryLoader {
   LockedLibraries table_;
 };
 
+// Called when the table is not locked any more: the log hook may ask for libraries.
+inline void WarnIfEmpty(const LoadedLibrary& loaded) {
+  if (loaded.image && loaded.records.empty())
+    WriteLog(LogLevel::kWarning, loaded.image->name,
+             "registers no operator; write REGISTER_OP(name)… in it, or a class's registration in "
+             "a unit that includes opkit/op.hpp");
+}
+
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const UnloadReport& report) {
@@ -414,13 +440,17 @@ OPKIT_INLINE std::string ToString(const UnloadReport& report) {
 }
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
-  return Library(detail::LibraryLoader().LoadFile(path, options));
+  detail::LoadedLibraryPtr loaded = detail::LibraryLoader().LoadFile(path, options);
+  detail::WarnIfEmpty(*loaded);
+  return Library(std::move(loaded));
 }
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
                                         const LoadOptions& options) {
   if (!entry || name.empty())
     Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
-  return Library(detail::LibraryLoader().Load({}, entry, name, name, options));
+  detail::LoadedLibraryPtr loaded = detail::LibraryLoader().Load({}, entry, name, name, options);
+  detail::WarnIfEmpty(*loaded);
+  return Library(std::move(loaded));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
   detail::LockedLibraries table;

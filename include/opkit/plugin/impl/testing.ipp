@@ -3,6 +3,7 @@
 #define OPKIT_PLUGIN_IMPL_TESTING_IPP_
 
 #include "opkit/op/create_operator.hpp"
+#include "opkit/plugin/export/export_operators.hpp"  // its definitions, for an OPKIT_IMPLEMENTATION
 #include "opkit/plugin/testing.hpp"
 
 // Defined by the source under test, where it includes author.hpp; null without one.
@@ -108,6 +109,10 @@ OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const std::vector<
   const OperatorDef def =
       detail::TestNode(op, detail::PresentInputs(inputs), args, options.num_outputs);
   return ::opkit::CheckOperator(def, inputs, options);
+}
+OPKIT_INLINE CheckReport CheckOperator(const std::string& op, std::initializer_list<Tensor> inputs,
+                                       const Arguments& args, const CheckOptions& options) {
+  return CheckOperator(op, std::vector<Tensor>(inputs), args, options);
 }
 
 }  // namespace testing

@@ -193,7 +193,7 @@ class ChromeTrace {
 }  // namespace detail
 
 OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& path) {
-  OutputFile file(path);
+  detail::OutputFile file(path);
   detail::ChromeTrace(profile, file).Write();
   file.Commit();
 }

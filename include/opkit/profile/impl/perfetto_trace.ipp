@@ -265,7 +265,7 @@ class PerfettoTrace {
 }  // namespace detail
 
 OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& path) {
-  OutputFile file(path);
+  detail::OutputFile file(path);
   detail::PerfettoTrace(profile, file).Write();
   file.Commit();
 }

@@ -121,6 +121,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      state.RequireFunction("allocate_output");
       if (!state.output_maker)
         Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
               state.asynchronous && state.launch
@@ -297,6 +298,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     const opkit_status made = AnswerCaller([&] {
       if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
       *handle = nullptr;
+      StateOf(call).RequireFunction("invoke_async");
       pending = MakeIntrusive<PendingInvoke>();
     });
     if (made != OPKIT_OK) return made;
@@ -348,6 +350,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       *completion = nullptr;
+      state.RequireFunction("defer()");
       if (!state.deferrable)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous

@@ -36,6 +36,10 @@ OPKIT_INLINE std::vector<InputTypes> InputFinder::FindAlike() {
     tells_apart |= found.size() == before;
     if (dtype == dtypes[0]) of_first = found;
   }
+  if (found.empty() && !claims)
+    for (const DType dtype : {DType::kInt8, DType::kInt16, DType::kUInt16, DType::kUInt32,
+                              DType::kUInt64, DType::kBFloat16, DType::kComplex64})
+      for (const Shapes& shapes : shapes_) Try({dtype}, shapes, &found);
   return tells_apart ? found : of_first;
 }
 
@@ -50,7 +54,8 @@ OPKIT_INLINE std::vector<InputTypes> InputFinder::FindMixed(size_t most, const D
   } else {
     for (size_t i = 0; i < count_; ++i) shapes[i] = {shapes_[0][i]};
   }
-  const DTypes usual = {DType::kFloat32, DType::kInt64, DType::kInt32, DType::kBool};
+  const DTypes usual = {DType::kFloat32, DType::kInt64, DType::kInt32, DType::kBool,
+                        DType::kUInt8};
   std::vector<std::vector<DTypes>> dtypes = {std::vector<DTypes>(count_, usual)};
   if (!given.empty()) {
     dtypes.insert(dtypes.begin(), std::vector<DTypes>(count_));

@@ -14,6 +14,21 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Counts an operator among those of its library for as long as it lives.
+class CountedOperator {
+ public:
+  explicit CountedOperator(FunctionUse* use) : use_(use) {
+    if (use_) use_->operators.fetch_add(1, std::memory_order_relaxed);
+  }
+  CountedOperator(CountedOperator&&) = delete;
+  ~CountedOperator() {
+    if (use_) use_->operators.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  FunctionUse* use_;  // null in the program itself
+};
+
 // The functions of a record that one operator runs, and the data that stays the same from run to
 // run.
 struct FunctionNode {
@@ -21,7 +36,8 @@ struct FunctionNode {
   const FunctionRecord record;
   const FunctionPass pass;
   FunctionDevice& functions;
-  const IntrusivePtr<RefCounted> in_use = record->in_use;
+  const IntrusivePtr<FunctionUse> in_use = record->in_use;
+  const CountedOperator counted{in_use.get()};
   const AttrMap attrs = record->Attrs(op.def().args());
 
   bool is_forward() const { return pass == FunctionPass::kForward; }
@@ -234,7 +250,8 @@ class FunctionViews {
       if (open_[o]) [[unlikely]]
         Throw(ErrorCode::kOperatorFailed, "forward of operator ", name(),
               " returned without making output ", o,
-              ", whose shape inference leaves open; call allocate_output(", o, ", shape, dtype)");
+              ", whose shape inference leaves open; call allocate_output(", o,
+              ", shape, dtype) before forward returns");
   }
   // Adds the storages of the bound tensors to `kept`.
   void KeepStorages(RefCountedList& kept) const {
@@ -564,6 +581,10 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   }
   void KeepRun(DeferredRun& deferred) const {
     deferred.kept = {run_, node_.record, node_.in_use};
+    if (FunctionUse* use = node_.in_use.get()) {
+      use->late_runs.fetch_add(1, std::memory_order_relaxed);
+      deferred.count = &use->late_runs;
+    }
     if (auto op = state_.op()) deferred.kept.push_back(op);
   }
   // On a stream, work that was issued may still use the memory that the functions allocated.
