@@ -2,11 +2,13 @@
 #include "opkit/ops/control_flow.hpp"
 
 #include "data_movement.hpp"
+#include "opkit/op/function_op.hpp"
 #include "opkit/ops/concat.hpp"
 #include "opkit/ops/identity.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/unary.hpp"
 #include "opkit/ops/reshape.hpp"
+#include "opkit/profile/profiler.hpp"
 
 namespace control_flow_test {
 using namespace opkit_tests;
@@ -54,6 +56,34 @@ TEST_CASE("the branch that is taken runs, run after run") {
           Floats{static_cast<float>(-run), -5});
   }
   CHECK(FloatsOf(first) == Floats{-1, -2});  // whoever holds a result keeps it
+}
+
+REGISTER_OP(ProfiledInBranch)
+    .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
+                   OpResource& res) { res.invoke("Neg", {in[0]}, {out[0]}); })
+    .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) { return *num_in = *num_out = 1, SUCCESS; })
+    .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { return out = in, SUCCESS; });
+
+TEST_CASE("a custom operator in a branch is seen as one in a profile, inside the If") {
+  const Graph branch = Branch({"x"}, OperatorDef("ProfiledInBranch", {"x"}, {"y"}));
+  Executor exec(Compile(Around(If({"x"}, branch, branch)), {.threads = 1}));
+  Profiler::Start();
+  exec.Run({{"condition", kYes}, {"x", Tensor::From<float>({2}, {1, 2})}});
+  Profiler::Stop();
+  const Profile profile = Profiler::Read();
+  const auto named = [&](std::string_view name) {
+    const auto found = std::ranges::find(profile.spans, name, DisplayName);
+    REQUIRE(found != profile.spans.end());
+    return *found;
+  };
+  const ProfileSpan custom = named("ProfiledInBranch"), inner = named("ProfiledInBranch::Neg");
+  CHECK(custom.kind == InvocationKind::kCustomOperator);
+  CHECK(inner.parent == custom.id);
+  CHECK(std::string(DomainOf(named("If"))) == "operator");
+  uint64_t around = custom.parent;  // the run of the branch, and the If around that
+  for (const ProfileSpan& span : profile.spans)
+    if (span.id == around && span.kind == InvocationKind::kRun) around = span.parent;
+  CHECK(around == named("If").id);
 }
 
 TEST_CASE("the output is used by later nodes, in planned memory or not") {

@@ -14,6 +14,7 @@
 #include "opkit/opkit.hpp"
 #include "support/allocations.hpp"
 #include "support/bench.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/test_allocator.hpp"
 
 namespace library_features_test {
@@ -744,6 +745,21 @@ TEST_CASE("wrong answers of a library's inference are errors that show them") {
   CHECK(Contains(message({{"shape", Ints{1}}, {"mutated", 1}}),
                  "mutateInputs names input 1, but the node has 1"));
   CHECK(Contains(message({{"shape", Ints{1}}, {"mutated", -1}}), "mutateInputs names input -1"));
+}
+
+TEST_CASE("a trace that is written after a library is unloaded has the names of its operators") {
+  Profiler::Start();
+  {
+    Library library = Library::Load(PathOf("features"));
+    Invoke("LibInvokesBeside", {Vector({1, 2})});
+    Profiler::Stop();
+    CHECK(library.Unload().unmapped);
+  }
+  const TemporaryFolder folder;
+  Profiler::WriteChromeTrace(folder / "trace.json");
+  const std::string trace = ReadFile(folder / "trace.json");
+  for (const char* name : {"LibInvokesBeside", "LibInvokesBeside::LibHostAdd", "LibInvokesBeside::mine"})
+    CHECK(Contains(trace, StrCat("\"", name, "\"")));
 }
 
 }  // namespace library_features_test

@@ -359,6 +359,37 @@ TEST_CASE("the operators that a custom operator invokes carry its name") {
   CHECK(std::string(DomainOf(outside[0])) == "operator");
 }
 
+TEST_CASE("operators of one name are told apart, also one that several threads run at once") {
+  constexpr int kThreads = 4, kRuns = 20;
+  const auto run = [&](int thread) {
+    Workspace ws;
+    BodyOpCPU leaf(OperatorDef("Dummy_Wait").Name(std::to_string(thread)), &ws,
+                   [](BodyOpCPU&) { return true; });
+    BodyOpCPU twin(OperatorDef("Dummy_Wait"), &ws, [&](BodyOpCPU&) { return leaf.Run(); });
+    twin.SetCustom();
+    for (int i = 0; i < kRuns; ++i) twin.Run();
+  };
+  {
+    const Session session;
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(run, thread);
+    for (std::thread& thread : threads) thread.join();
+  }
+  const Profile profile = Profiler::Read();
+  const auto outer = Named(profile, "Dummy_Wait"), inner = Named(profile, "Dummy_Wait::Dummy_Wait");
+  CHECK(outer.size() == kThreads * kRuns);
+  CHECK(inner.size() == kThreads * kRuns);
+  for (const ProfileSpan& span : inner) {
+    const auto around = std::ranges::find(outer, span.parent, &ProfileSpan::id);
+    REQUIRE(around != outer.end());
+    CHECK(around->thread == span.thread);
+    CHECK(around->kind == InvocationKind::kCustomOperator);
+    CHECK(span.kind == InvocationKind::kOperator);
+    CHECK(around->begin <= span.begin);
+    CHECK(span.end <= around->end);
+  }
+}
+
 TEST_CASE("what a custom operator invokes asynchronously carries its name, beside its own code") {
   const Tensor x = Tensor::From<float>({2}, {1, 2});
   Workspace ws;
