@@ -1,6 +1,6 @@
 // A backend and a memory layout of one's own: plans put converters where neighbours differ, once
 // for each value, and say what runs and why.
-//   g++ -std=c++20 -Isingle_include examples/16_layout.cpp -o layout && ./layout
+//   g++ -std=c++20 -Isingle_include examples/17_layout.cpp -o layout && ./layout
 #include <cstdio>
 #include <opkit/opkit.hpp>
 
