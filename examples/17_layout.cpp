@@ -14,12 +14,12 @@ void Transpose(const Tensor& from, Tensor& to) {
   auto* out = static_cast<float*>(to.raw_mutable_data());
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < columns; ++c)
-      kToColumns ? out[c * rows + r] = in[r * columns + c] : out[r * columns + c] = in[c * rows + r];
+      kToColumns ? out[c * rows + r] = in[r * columns + c]
+                 : out[r * columns + c] = in[c * rows + r];
 }
 LayoutId ByColumns() {
-  static const LayoutId id = RegisterLayout({.name = "by_columns",
-                                             .to_standard = &Transpose<false>,
-                                             .from_standard = &Transpose<true>});
+  static const LayoutId id = RegisterLayout(
+      {.name = "by_columns", .to_standard = &Transpose<false>, .from_standard = &Transpose<true>});
   return id;
 }
 

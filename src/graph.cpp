@@ -1,8 +1,8 @@
 // The definitions of graphs: the graph itself, inference, passes, gradients, printing and nets.
-#include "opkit/graph/impl/explanation.ipp"
 #include "opkit/graph/impl/graph.ipp"
 #include "opkit/graph/gradient/impl/gradients.ipp"
 #include "opkit/graph/impl/dot.ipp"
+#include "opkit/graph/impl/explanation.ipp"
 #include "opkit/graph/impl/graph_inference.ipp"
 #include "opkit/graph/impl/graph_view.ipp"
 #include "opkit/graph/impl/net_benchmark.ipp"

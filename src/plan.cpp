@@ -3,7 +3,7 @@
 #include "opkit/graph/impl/draw_plan.ipp"
 #include "opkit/graph/impl/executor.ipp"
 #include "opkit/graph/impl/run_profile.ipp"
-#include "opkit/graph/plan/impl/converters.ipp"
 #include "opkit/graph/plan/impl/converted_graph.ipp"
+#include "opkit/graph/plan/impl/converters.ipp"
 #include "opkit/graph/plan/impl/explain_selection.ipp"
 #include "opkit/graph/plan/impl/kernel_selector.ipp"

@@ -27,8 +27,8 @@ std::string Quoted(const std::string& text) {
 std::vector<std::string> DrawPlan(const Plan& plan, const std::string& folder,
                                   const std::string& name) {
   if (!plan.has_shapes()) return {};
-  const std::string dot = Write(folder + "/" + name + "_graph.dot",
-                                ToDot(plan, {.constants = false}));
+  const std::string dot =
+      Write(folder + "/" + name + "_graph.dot", ToDot(plan, {.constants = false}));
   const std::string svg = folder + "/" + name + "_graph.svg";
   const std::string command = "dot -Tsvg -o" + Quoted(svg) + " <" + Quoted(dot) + " 2>/dev/null";
   const bool drawn = std::system(command.c_str()) == 0;

@@ -78,7 +78,8 @@ int Run() {
   }
   ResolvedOperator sum("async_running_sum", 1);  // one operator, whose state lives as long
   sum({Tensor::From<float>({2}, {1, 2})});
-  wrong += sum({Tensor::From<float>({2}, {10, 20})})[0].ToVector<float>() != std::vector{11.f, 22.f};
+  wrong +=
+      sum({Tensor::From<float>({2}, {10, 20})})[0].ToVector<float>() != std::vector{11.f, 22.f};
   return wrong;
 }
 

@@ -914,8 +914,9 @@ struct opkit_host {
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke only
-   * issues work on a stream, so does this. What is written to *pending lasts as long as the call. */
+  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke
+   * only issues work on a stream, so does this. What is written to *pending lasts as long as the
+   * call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
@@ -4647,8 +4648,9 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 // ---- opkit/plugin/author.hpp
-// What opkit/op.hpp, the one header that the author of an operator library includes, holds. Operators registered in this unit
-// are the library's; a host loads them with Library::Load (plugin/library.hpp).
+// What opkit/op.hpp, the one header that the author of an operator library includes, holds.
+// Operators registered in this unit are the library's; a host loads them with Library::Load
+// (plugin/library.hpp).
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
 //
@@ -5284,7 +5286,8 @@ OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(
   int at = 0;
   while (at < all.count && all.types[at] != type) ++at;
   if (at == all.kMost)
-    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost}, " device types say whether they are there");
+    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost},
+          " device types say whether they are there");
   all.types[at] = type;
   all.why_not[at] = why_not;
   all.count = at == all.count ? at + 1 : all.count;
@@ -5690,8 +5693,7 @@ OPKIT_INLINE std::string Attribute::Print() const {
   std::string out;
   auto add = [&](const detail::Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
   const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
-  for (int64_t value : values_->ints)
-    add(bools ? detail::Text(value != 0) : detail::Text(value));
+  for (int64_t value : values_->ints) add(bools ? detail::Text(value != 0) : detail::Text(value));
   for (double value : values_->floats) add(value);
   for (const std::string& value : values_->strings) add("\"" + value + "\"");
   for (const Tensor& value : values_->tensors) add(value);
@@ -9261,8 +9263,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // strides.
   __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_ || tensor.has_strides() ||
-        !tensor.layout().is_standard()) [[unlikely]]
+    if (tensor.device() != memory_device_ || tensor.has_strides() || !tensor.layout().is_standard())
+        [[unlikely]]
       return UnusualInput(i, tensor);
     return tensor;
   }
@@ -13210,9 +13212,9 @@ struct ResourceState;
 // its completion was signalled.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
-  RefCountedList kept;             // views, the operator's state, the library
+  RefCountedList kept;                    // views, the operator's state, the library
   std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
-  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
+  ResourceState* state = nullptr;         // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // why it was completed with a failure
@@ -14874,8 +14876,8 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
 
 // ---- opkit/core/layout_registry.hpp
-// The layouts of the program besides the standard one: their names, what a tensor takes in them, and
-// how elements get from one to another. Below operators, so that Invoke converts as plans do.
+// The layouts of the program besides the standard one: their names, what a tensor takes in them,
+// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
@@ -15278,8 +15280,8 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
   if (const Layout& wanted = InputLayout(i);
       tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
     throw Error(ErrorCode::kUnsupported,
-                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
-                       " is ", tensor, ", but its kernel takes ", wanted,
+                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ",
+                       type(), " is ", tensor, ", but its kernel takes ", wanted,
                        "; Invoke and plans convert, a workspace's tensors are converted by "
                        "ConvertLayout"),
                 &tensor);
@@ -16501,7 +16503,8 @@ inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& confi
       const Layout& layout = (*layouts)[i];
       if (layout.is_standard()) continue;
       const char* why = nullptr;
-      if (!IsRegisteredLayout(layout.id)) why = "and nothing converts between it and the standard layout";
+      if (!IsRegisteredLayout(layout.id))
+        why = "and nothing converts between it and the standard layout";
       if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
       if (why)
         return StrCat("it proposes ", ToString(layout), " for ",
@@ -16571,7 +16574,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (!options.converts && !detail::IsStandard(candidate.config) && candidate.dropped.empty())
-      candidate.dropped = "it takes another layout than the standard one, and nothing converts here";
+      candidate.dropped =
+          "it takes another layout than the standard one, and nothing converts here";
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,
@@ -16774,8 +16778,8 @@ OPKIT_INLINE void ResolvedOperator::Select() {
   // Work that goes on in a stream has not made what would have to be converted.
   const bool converts = def_.device().type == DeviceType::kCPU;
   KernelCandidate chosen;
-  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts},
-                           &chosen);
+  auto op =
+      CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts}, &chosen);
   SetOperator(std::move(op), std::move(place));
   converts_ = !detail::IsStandard(chosen.config);
   for (size_t i = 0; i < inputs_.size(); ++i)
@@ -17008,7 +17012,7 @@ class LayoutRegistry {
 
   mutable Mutex mutex_;
   std::vector<LayoutDefinition> layouts_;  // by id
-  std::vector<Converter*> converters_;  // as long as the process
+  std::vector<Converter*> converters_;     // as long as the process
 };
 
 }  // namespace detail
@@ -17044,8 +17048,9 @@ OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, con
 
 OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
                                Device device) {
-  return Tensor::FromLayout(AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)),
-                            shape, dtype, layout);
+  return Tensor::FromLayout(
+      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
+      layout);
 }
 namespace detail {
 inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
@@ -17057,8 +17062,9 @@ inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
 }
 // One step of a path.
 inline void ConvertDirectly(const Tensor& from, Tensor& to) {
-  LayoutRegistry::Global().ConverterOf(from.layout(), to.layout()).convert(
-      from.is_dense() ? from : from.Contiguous(), to);
+  LayoutRegistry::Global()
+      .ConverterOf(from.layout(), to.layout())
+      .convert(from.is_dense() ? from : from.Contiguous(), to);
 }
 // The tensor after all steps of a path but the last.
 inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {

@@ -2023,8 +2023,8 @@ class Arguments {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Elements [n, c, ...] of a tensor of rank 2 and above lie at [n, ..., c]; of a lower rank as in the
-// standard layout. Registered by the first call.
+// Elements [n, c, ...] of a tensor of rank 2 and above lie at [n, ..., c]; of a lower rank as in
+// the standard layout. Registered by the first call.
 OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 
 }  // namespace opkit
@@ -2435,8 +2435,8 @@ class UniqueFunction<R(Args...)> {
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
 // ---- opkit/core/layout_registry.hpp
-// The layouts of the program besides the standard one: their names, what a tensor takes in them, and
-// how elements get from one to another. Below operators, so that Invoke converts as plans do.
+// The layouts of the program besides the standard one: their names, what a tensor takes in them,
+// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
@@ -7011,8 +7011,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // strides.
   __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_ || tensor.has_strides() ||
-        !tensor.layout().is_standard()) [[unlikely]]
+    if (tensor.device() != memory_device_ || tensor.has_strides() || !tensor.layout().is_standard())
+        [[unlikely]]
       return UnusualInput(i, tensor);
     return tensor;
   }
@@ -7747,8 +7747,9 @@ struct opkit_host {
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke only
-   * issues work on a stream, so does this. What is written to *pending lasts as long as the call. */
+  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke
+   * only issues work on a stream, so does this. What is written to *pending lasts as long as the
+   * call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
@@ -12403,8 +12404,8 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
 #endif  // OPKIT_GRAPH_DOT_HPP_
 
 // ---- opkit/graph/explanation.hpp
-// Explanation: which implementation runs each node of a plan, and why: the candidates in the order of
-// preference, what became of each, and the conversions between the layouts of neighbours.
+// Explanation: which implementation runs each node of a plan, and why: the candidates in the order
+// of preference, what became of each, and the conversions between the layouts of neighbours.
 //
 //   std::puts(ToString(plan.Explain()).c_str());
 #ifndef OPKIT_GRAPH_EXPLANATION_HPP_
@@ -12416,10 +12417,11 @@ struct Explanation {
   struct Candidate {
     std::string backend;
     std::string device = {};  // "cuda"; empty for the CPU
-    std::string place;    // where its kernel was registered, FILE:LINE; empty for one that is not there
-    int config = 0;       // among those that its kernel proposes
-    std::string layouts;  // "NHWC, standard -> NHWC"; empty where all are the standard one
-    double cost_ns = -1;  // as the kernel estimates it; negative: it does not
+    std::string
+        place;       // where its kernel was registered, FILE:LINE; empty for one that is not there
+    int config = 0;  // among those that its kernel proposes
+    std::string layouts;       // "NHWC, standard -> NHWC"; empty where all are the standard one
+    double cost_ns = -1;       // as the kernel estimates it; negative: it does not
     double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
     std::string why_not;       // empty for the one that was chosen
   };
@@ -12668,10 +12670,10 @@ PassList DefaultPasses(FoldOptions options = {});
 namespace opkit::inline OPKIT_ABI {
 
 struct SelectedKernel {
-  std::string node;      // the name of its first output that is not left out
-  std::string backend;   // "eigen"
-  int config = -1;       // among those that the kernel proposes for the node; -1: any of them
-  std::string op = {};   // empty: any
+  std::string node;     // the name of its first output that is not left out
+  std::string backend;  // "eigen"
+  int config = -1;      // among those that the kernel proposes for the node; -1: any of them
+  std::string op = {};  // empty: any
 };
 
 //   Selection chosen = plan.selection();
@@ -12717,8 +12719,9 @@ struct PlanOptions {
   // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
   // is not there or does not take its node.
   Selection selection = {};
-  // Where nodes that name no device may run, in the order of preference: {cuda, cpu} takes CUDA where
-  // that is there and has a kernel. Values are copied where neighbours differ. Empty: the CPU.
+  // Where nodes that name no device may run, in the order of preference: {cuda, cpu} takes CUDA
+  // where that is there and has a kernel. Values are copied where neighbours differ. Empty: the
+  // CPU.
   std::vector<Device> devices = {};
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
@@ -12811,8 +12814,8 @@ Plan Compile(const Graph& graph, const PlanOptions& options = {});
 #endif  // OPKIT_GRAPH_PLAN_HPP_
 
 // ---- opkit/graph/draw_plan.hpp
-// Pictures of a plan: its memory (time across, addresses up, a box for each value), and the graph as
-// it runs.
+// Pictures of a plan: its memory (time across, addresses up, a box for each value), and the graph
+// as it runs.
 #ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
 #define OPKIT_GRAPH_DRAW_PLAN_HPP_
 
@@ -14149,7 +14152,8 @@ OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(
   int at = 0;
   while (at < all.count && all.types[at] != type) ++at;
   if (at == all.kMost)
-    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost}, " device types say whether they are there");
+    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost},
+          " device types say whether they are there");
   all.types[at] = type;
   all.why_not[at] = why_not;
   all.count = at == all.count ? at + 1 : all.count;
@@ -14555,8 +14559,7 @@ OPKIT_INLINE std::string Attribute::Print() const {
   std::string out;
   auto add = [&](const detail::Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
   const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
-  for (int64_t value : values_->ints)
-    add(bools ? detail::Text(value != 0) : detail::Text(value));
+  for (int64_t value : values_->ints) add(bools ? detail::Text(value != 0) : detail::Text(value));
   for (double value : values_->floats) add(value);
   for (const std::string& value : values_->strings) add("\"" + value + "\"");
   for (const Tensor& value : values_->tensors) add(value);
@@ -14643,7 +14646,8 @@ void MoveChannels(const Tensor& from, Tensor& to) {
     void* const out = static_cast<char*>(to.raw_mutable_data()) + begin;
     switch (size) {
       case 1:
-        TransposeElements(static_cast<const uint8_t*>(in), static_cast<uint8_t*>(out), rows, columns);
+        TransposeElements(static_cast<const uint8_t*>(in), static_cast<uint8_t*>(out), rows,
+                          columns);
         break;
       case 2:
         TransposeElements(static_cast<const uint16_t*>(in), static_cast<uint16_t*>(out), rows,
@@ -14826,7 +14830,7 @@ class LayoutRegistry {
 
   mutable Mutex mutex_;
   std::vector<LayoutDefinition> layouts_;  // by id
-  std::vector<Converter*> converters_;  // as long as the process
+  std::vector<Converter*> converters_;     // as long as the process
 };
 
 }  // namespace detail
@@ -14862,8 +14866,9 @@ OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, con
 
 OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
                                Device device) {
-  return Tensor::FromLayout(AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)),
-                            shape, dtype, layout);
+  return Tensor::FromLayout(
+      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
+      layout);
 }
 namespace detail {
 inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
@@ -14875,8 +14880,9 @@ inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
 }
 // One step of a path.
 inline void ConvertDirectly(const Tensor& from, Tensor& to) {
-  LayoutRegistry::Global().ConverterOf(from.layout(), to.layout()).convert(
-      from.is_dense() ? from : from.Contiguous(), to);
+  LayoutRegistry::Global()
+      .ConverterOf(from.layout(), to.layout())
+      .convert(from.is_dense() ? from : from.Contiguous(), to);
 }
 // The tensor after all steps of a path but the last.
 inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
@@ -21339,8 +21345,8 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
   if (const Layout& wanted = InputLayout(i);
       tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
     throw Error(ErrorCode::kUnsupported,
-                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
-                       " is ", tensor, ", but its kernel takes ", wanted,
+                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ",
+                       type(), " is ", tensor, ", but its kernel takes ", wanted,
                        "; Invoke and plans convert, a workspace's tensors are converted by "
                        "ConvertLayout"),
                 &tensor);
@@ -22044,9 +22050,9 @@ struct ResourceState;
 // its completion was signalled.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
-  RefCountedList kept;             // views, the operator's state, the library
+  RefCountedList kept;                    // views, the operator's state, the library
   std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
-  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
+  ResourceState* state = nullptr;         // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // why it was completed with a failure
@@ -24109,7 +24115,8 @@ inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& confi
       const Layout& layout = (*layouts)[i];
       if (layout.is_standard()) continue;
       const char* why = nullptr;
-      if (!IsRegisteredLayout(layout.id)) why = "and nothing converts between it and the standard layout";
+      if (!IsRegisteredLayout(layout.id))
+        why = "and nothing converts between it and the standard layout";
       if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
       if (why)
         return StrCat("it proposes ", ToString(layout), " for ",
@@ -24179,7 +24186,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (!options.converts && !detail::IsStandard(candidate.config) && candidate.dropped.empty())
-      candidate.dropped = "it takes another layout than the standard one, and nothing converts here";
+      candidate.dropped =
+          "it takes another layout than the standard one, and nothing converts here";
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,
@@ -24382,8 +24390,8 @@ OPKIT_INLINE void ResolvedOperator::Select() {
   // Work that goes on in a stream has not made what would have to be converted.
   const bool converts = def_.device().type == DeviceType::kCPU;
   KernelCandidate chosen;
-  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts},
-                           &chosen);
+  auto op =
+      CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts}, &chosen);
   SetOperator(std::move(op), std::move(place));
   converts_ = !detail::IsStandard(chosen.config);
   for (size_t i = 0; i < inputs_.size(); ++i)
@@ -26520,7 +26528,8 @@ class BoundNodes {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The constants of a plan in other layouts and on other devices, which its specializations share. Thread-safe.
+// The constants of a plan in other layouts and on other devices, which its specializations share.
+// Thread-safe.
 class ConvertedConstants {
  public:
   // The constant of that number in the plan's view. Errors: as ConvertLayout.
@@ -26571,10 +26580,10 @@ class ConvertedGraph {
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
 // ---- opkit/graph/plan/kernel_selector.hpp
-// KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations for
-// each node, before converters and copies are inserted and memory is planned. Node by node in the
-// order in which they run: what a kernel costs includes what brings its inputs from the layouts and
-// devices that they have by then.
+// KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations
+// for each node, before converters and copies are inserted and memory is planned. Node by node in
+// the order in which they run: what a kernel costs includes what brings its inputs from the layouts
+// and devices that they have by then.
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
@@ -26706,14 +26715,17 @@ class Specialization final : public RefCounted {
     MemoryPlanOptions memory;
     bool verify_memory = false;
     bool strict_backends = false;
-    const Selection* selection = nullptr;             // forced; null for none
+    const Selection* selection = nullptr;               // forced; null for none
     ConvertedConstants* converted_constants = nullptr;  // of the plan
     const std::vector<Device>* devices = nullptr;
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
-      : plan_view_(view), inputs_(std::move(input_infos)), plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_, {options.strict_backends, options.selection, options.devices}) {
+      : plan_view_(view),
+        inputs_(std::move(input_infos)),
+        plan_types_(Infer(view, inputs_)),
+        selector_(plan_view_, plan_types_,
+                  {options.strict_backends, options.selection, options.devices}) {
     SelectKernels(*options.converted_constants);
     SetSchedule(options.in_order);
     AssignStreams();
@@ -26774,8 +26786,9 @@ class Specialization final : public RefCounted {
     if (value >= view().num_values())
       return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
                     NameOfStep(value - view().num_values()));
-    return StrCat(begin, "most of it '", view().name(value), "', which is ", ToString(types()[value]),
-                  " and made by node ", ToString(view().graph().node(view().producer(value))));
+    return StrCat(begin, "most of it '", view().name(value), "', which is ",
+                  ToString(types()[value]), " and made by node ",
+                  ToString(view().graph().node(view().producer(value))));
   }
 
   // Operators for one executor; the first call returns those that selection made. Not synchronised.
@@ -26924,7 +26937,8 @@ class Specialization final : public RefCounted {
     std::vector<size_t> values;
     for (size_t value = 0; value < arena.values.size(); ++value) {
       const int buffer = arena.lifetimes.buffer_of[value];
-      if (buffer >= 0 && buffers[Index(buffer)].lower <= peak && peak < buffers[Index(buffer)].upper)
+      if (buffer >= 0 && buffers[Index(buffer)].lower <= peak &&
+          peak < buffers[Index(buffer)].upper)
         values.push_back(value);
     }
     std::ranges::sort(values, std::ranges::greater(),
@@ -26939,8 +26953,9 @@ class Specialization final : public RefCounted {
                          : "scratch of " + NameOfStep(number - view().num_values()));
     }
     if (values.size() > kShown) list += StrCat("\n  and ", values.size() - kShown, " more");
-    Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device), " takes ",
-          arena.plan.arena_bytes, " bytes (no plan less than ", arena.plan.lower_bound_bytes,
+    Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device),
+          " takes ", arena.plan.arena_bytes, " bytes (no plan less than ",
+          arena.plan.lower_bound_bytes,
           StrCat("), more than the capacity of ", capacity, "; live together:"), list);
   }
   // Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
@@ -27017,7 +27032,7 @@ class Specialization final : public RefCounted {
   std::vector<TensorInfo> inputs_;
   GraphTypes plan_types_;
   KernelSelector selector_;
-  std::vector<NodeChoice> choices_;  // by node of view()
+  std::vector<NodeChoice> choices_;            // by node of view()
   std::unique_ptr<ConvertedGraph> converted_;  // null where no layouts differ
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node
@@ -27276,9 +27291,8 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
     const int node = schedule.original_of(step);
     const NodeChoice& choice = found->choice(node);
     const Kernel& kernel = *choice.kernel;
-    out += StrCat("  ", step, " ", ToString(found->view().graph().node(node)), ": ",
-                  kernel.backend, ", ", kernel.Place(),
-                  TypesText(found->view(), node, found->types()),
+    out += StrCat("  ", step, " ", ToString(found->view().graph().node(node)), ": ", kernel.backend,
+                  ", ", kernel.Place(), TypesText(found->view(), node, found->types()),
                   PassedOver(choice.passed_over));
   }
   return out;
@@ -27448,9 +27462,9 @@ struct FlatLists {
 #endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
 // ---- opkit/graph/plan/shared_arenas.hpp
-// SharedArenas: the memory between nodes of one executor, for all of its input shapes: on each device
-// one arena, as large as the largest that was asked for. Runs of an executor follow each other, so
-// that the bound plans of its shapes never need it at once.
+// SharedArenas: the memory between nodes of one executor, for all of its input shapes: on each
+// device one arena, as large as the largest that was asked for. Runs of an executor follow each
+// other, so that the bound plans of its shapes never need it at once.
 #ifndef OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 #define OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
@@ -35341,7 +35355,7 @@ class IttRanges final : public ToolRanges {
   }
   void Push(const std::string& name) const override {
     reinterpret_cast<void (*)(const Domain*, Id, Id, Handle*)>(task_begin_)(domain_, {}, {},
-                                                                          HandleOf(name));
+                                                                            HandleOf(name));
   }
   void Pop() const override { reinterpret_cast<void (*)(const Domain*)>(task_end_)(domain_); }
 
@@ -35398,8 +35412,8 @@ class IttRanges final : public ToolRanges {
     const auto [place, is_new] = handles_.try_emplace(name);
     if (is_new) {
       if (string_handle_create_)
-        place->second.made = reinterpret_cast<Handle* (*)(const char*)>(string_handle_create_)(
-            place->first.c_str());
+        place->second.made =
+            reinterpret_cast<Handle* (*)(const char*)>(string_handle_create_)(place->first.c_str());
       place->second.own.text = place->first.c_str();
     }
     return place->second.made ? place->second.made : &place->second.own;
@@ -36272,8 +36286,8 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
 // ---- opkit/graph/plan/converters.hpp
-// The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice where
-// they differ in device. Nodes of a program's own say what they make:
+// The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice
+// where they differ in device. Nodes of a program's own say what they make:
 //
 //   graph.AddNode(OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NHWC"));
 //   graph.AddNode(CopyToDevice("X", "Y", {DeviceType::kCUDA, 0}));
@@ -36387,8 +36401,7 @@ struct ConvertedGraph::Builder {
       for (size_t i = 0; i < inputs.size(); ++i) {
         if (inputs[i] < 0) continue;
         const std::string name = NameIn(inputs[i], wanted[i]);
-        if (name != nodes[Index(node)].inputs()[i])
-          nodes[Index(node)].mutable_inputs()[i] = name;
+        if (name != nodes[Index(node)].inputs()[i]) nodes[Index(node)].mutable_inputs()[i] = name;
       }
     }
     for (const int value : view.outputs()) NameIn(value, {Layout(), types[value].device});
@@ -36492,7 +36505,7 @@ struct ConvertedGraph::Builder {
   std::vector<NodeChoice>& choices;
   ConvertedConstants& constants;
   Graph graph;
-  NameIndex names;                    // those that were made here
+  NameIndex names;                     // those that were made here
   std::map<int, std::string> made_as;  // by value
   std::vector<OperatorDef> converters;
   std::vector<Placed> placed;  // the values that were made here
@@ -36654,7 +36667,8 @@ OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
   const auto estimate = [](const Rated& rated) {
     const auto us = [](double ns) { return StrCat(Microseconds(ns), " us"); };
     return us(rated.candidate.config.cost_ns) +
-           (rated.conversion_ns > 0 ? StrCat(" and ", us(rated.conversion_ns), " of conversions") : "");
+           (rated.conversion_ns > 0 ? StrCat(" and ", us(rated.conversion_ns), " of conversions")
+                                    : "");
   };
   if (one.candidate.config.cost_ns >= 0 && chosen.candidate.config.cost_ns >= 0)
     return StrCat("estimated at ", estimate(one), ", against ", estimate(chosen));
@@ -36689,8 +36703,8 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
       options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
   const NodeDevices devices(def);
   const std::string no_copy = WhyNoCopy(node, devices);
-  for (KernelCandidate& candidate : KernelCandidates(def, types_.Of(view_.inputs(node)),
-                                                     types_.Of(view_.outputs(node)))) {
+  for (KernelCandidate& candidate :
+       KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)))) {
     candidate.dropped = WhyNot(node, candidate);
     if (candidate.dropped.empty()) candidate.dropped = no_copy;
     if (candidate.dropped.empty() && forced && forced->config >= 0 &&
@@ -36737,9 +36751,8 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o] < 0) continue;
     types_[outputs[o]].device = devices.output(o);
-    types_[outputs[o]].layout = o < choice.config.output_layouts.size()
-                                    ? choice.config.output_layouts[o]
-                                    : Layout();
+    types_[outputs[o]].layout =
+        o < choice.config.output_layouts.size() ? choice.config.output_layouts[o] : Layout();
   }
 }
 
@@ -36815,7 +36828,8 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
     one.conversion_ns = rated.conversion_ns;
     one.why_not = rating.WhyNot(static_cast<int>(i));
     const int place = static_cast<int>(i);
-    if (candidate.kernel == choice.kernel && rated.device == choice.device && candidate.number == choice.config_number) {
+    if (candidate.kernel == choice.kernel && rated.device == choice.device &&
+        candidate.number == choice.config_number) {
       out.chosen = place;
       one.why_not.clear();
     } else if (candidate.dropped.empty() && out.runner_up < 0) {
@@ -36960,7 +36974,8 @@ OPKIT_OPERATOR_SCHEMA(ConvertLayout)
     .NumInputs(1)
     .NumOutputs(1)
     .IdenticalTypeAndShape()
-    .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise", "standard")
+    .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise",
+                      "standard")
     .SetDoc("The same elements in another order in memory.")
     .Private();
 OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);

@@ -46,13 +46,12 @@ TEST_CASE("a layout needs a name of its own and both conversions") {
              "layout 'One' needs both to_standard and from_standard");
   CheckFails([] { RegisterLayout({.name = "One", .to_standard = {}, .from_standard = &Nothing}); },
              "layout 'One' needs both to_standard and from_standard");
-  CheckFails([] { RegisterLayout({.name = "", .to_standard = &Nothing, .from_standard = &Nothing}); },
-             "a layout needs a name");
+  CheckFails(
+      [] { RegisterLayout({.name = "", .to_standard = &Nothing, .from_standard = &Nothing}); },
+      "a layout needs a name");
   for (const char* name : {"A", "standard"})
     CheckFails(
-        [&] {
-          RegisterLayout({.name = name, .to_standard = &Nothing, .from_standard = &Nothing});
-        },
+        [&] { RegisterLayout({.name = name, .to_standard = &Nothing, .from_standard = &Nothing}); },
         StrCat("there is a layout '", name, "' already"));
   CheckFails([] { FindLayout("One"); }, "there is no layout 'One'");
 }
@@ -90,7 +89,8 @@ TEST_CASE("a conversion says what it cannot do") {
   CheckFails([&] { ConvertLayout(x, Layout{999, {}}); }, "layout 999 is not registered");
   CheckFails([&] { ConvertLayout(Tensor(), kA); }, "a conversion to A of undefined[0]");
   Tensor other = MakeTensor({3}, DType::kFloat32, kA);
-  CheckFails([&] { ConvertLayoutTo(x, other); }, "the target needs memory, the same dtype and the same");
+  CheckFails([&] { ConvertLayoutTo(x, other); },
+             "the target needs memory, the same dtype and the same");
   CheckFails([&] { RegisterLayoutConverter(LayoutA(), 999, &Nothing); },
              "layout 999 is not registered");
   CheckFails([&] { RegisterLayoutConverter(LayoutA(), kStandardLayout, &Nothing); },

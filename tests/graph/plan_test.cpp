@@ -345,7 +345,8 @@ TEST_CASE("a node that reads a value of another device, from which nothing copie
   g.AddOutput("Y");
   const Error error = ErrorOf([&] { Compile(g, {.threads = 1}); });
   CHECK(error.code() == ErrorCode::kUnsupported);
-  CHECK(Contains(error.what(), "it reads 'X' on cpu, but that is on cuda, and no copy is registered"));
+  CHECK(Contains(error.what(),
+                 "it reads 'X' on cpu, but that is on cuda, and no copy is registered"));
 }
 
 TEST_CASE("more bytes than can be counted are an error that names the node") {

@@ -99,12 +99,22 @@ TEST_CASE("forced kernels run, and a run is the same in another plan") {
 }
 
 TEST_CASE("what cannot be forced is an Error that says why") {
-  CheckFails([] { Forced({{"Q", "reference"}}); },
-             "a kernel for node 'Q', which the graph does not have");
-  CheckFails([] { Forced({{"P", "reference", 0, "Add"}}); }, "says that node 'P' is Add, but it is");
+  CheckFails(
+      [] {
+        Forced({{"Q", "reference"}});
+      },
+      "a kernel for node 'Q', which the graph does not have");
+  CheckFails(
+      [] {
+        Forced({{"P", "reference", 0, "Add"}});
+      },
+      "says that node 'P' is Add, but it is");
   CheckFails([] { Forced({{"P", "refrence"}}); }, "did you mean 'reference'");
-  CheckFails([] { Forced({{"P", "layouts", 3}}); },
-             "the selection asks for configuration 3, not 0");
+  CheckFails(
+      [] {
+        Forced({{"P", "layouts", 3}});
+      },
+      "the selection asks for configuration 3, not 0");
 }
 
 TEST_CASE("of kernels that estimate their time the shortest is taken, conversions included") {
@@ -115,8 +125,7 @@ TEST_CASE("of kernels that estimate their time the shortest is taken, conversion
   const Plan none_needed = CompileCosts(0);
   CHECK(none_needed.choice(0).kernel->backend == "light");
   CHECK(none_needed.choice(0).config_number == 1);
-  CHECK(Contains(none_needed.choice(0).passed_over,
-                 "backend heavy: estimated at 5.000 us"));
+  CHECK(Contains(none_needed.choice(0).passed_over, "backend heavy: estimated at 5.000 us"));
   CHECK(Contains(none_needed.choice(0).passed_over, "backend picky: it refuses when it is made"));
 }
 

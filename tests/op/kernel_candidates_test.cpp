@@ -160,8 +160,9 @@ OPERATOR_SCHEMA(OnlyAbsent).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR_WITH_ENGINE(OnlyAbsent, ABSENT, PlainOp);
 OPKIT_REGISTER_BACKEND_RANK("ABSENT", 900);
 int asked = 0;
-OPKIT_REGISTER_BACKEND_AVAILABILITY("ABSENT",
-                                    []() -> std::string { return ++asked, "its card is not here"; });
+OPKIT_REGISTER_BACKEND_AVAILABILITY("ABSENT", []() -> std::string {
+  return ++asked, "its card is not here";
+});
 
 TEST_CASE("a backend that is not available is dropped with its reason, which is asked for once") {
   const auto all = Candidates(OperatorDef("HasAbsent", {"x"}, {"y"}));
@@ -172,9 +173,8 @@ TEST_CASE("a backend that is not available is dropped with its reason, which is 
   NodeBench bench;
   CHECK(CreateOperator(OperatorDef("HasAbsent", {"x"}, {"y"}), &bench.ws)->Run());
   for (const char* engine : {"", "ABSENT"}) {
-    const opkit::Error error = ErrorOf([&] {
-      CreateOperator(OperatorDef("OnlyAbsent", {"x"}, {"y"}).Engine(engine), &bench.ws);
-    });
+    const opkit::Error error = ErrorOf(
+        [&] { CreateOperator(OperatorDef("OnlyAbsent", {"x"}, {"y"}).Engine(engine), &bench.ws); });
     CHECK(error.code() == ErrorCode::kUnsupported);
     CHECK(Contains(error.message(), "\n  backend ABSENT: its card is not here"));
   }

@@ -61,8 +61,12 @@ TEST_CASE("the branch that is taken runs, run after run") {
 REGISTER_OP(ProfiledInBranch)
     .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource& res) { res.invoke("Neg", {in[0]}, {out[0]}); })
-    .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) { return *num_in = *num_out = 1, SUCCESS; })
-    .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { return out = in, SUCCESS; });
+    .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) {
+      return *num_in = *num_out = 1, SUCCESS;
+    })
+    .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+      return out = in, SUCCESS;
+    });
 
 TEST_CASE("a custom operator in a branch is seen as one in a profile, inside the If") {
   const Graph branch = Branch({"x"}, OperatorDef("ProfiledInBranch", {"x"}, {"y"}));

@@ -483,10 +483,11 @@ TEST_CASE("what finalize throws is in the report of unloading") {
 
 TEST_CASE("a library that registers no operator is loaded, and the log says so") {
   static std::string log;
-  const LogHook before = SetLogHook([](LogLevel level, std::string_view from, std::string_view text) {
-    log = StrCat(level, ": ", from, ": ", text);
-    static_cast<void>(Library::All());  // a hook may ask for libraries
-  });
+  const LogHook before =
+      SetLogHook([](LogLevel level, std::string_view from, std::string_view text) {
+        log = StrCat(level, ": ", from, ": ", text);
+        static_cast<void>(Library::All());  // a hook may ask for libraries
+      });
   Description description;
   g_description = &description;
   Library::LoadEntry(&Describe, "made").Unload();

@@ -94,8 +94,9 @@ TEST_CASE("a library's operator makes outputs whose shape the data decides") {
                  "forward of operator LibNonZero returned without making output "
                  "0, whose shape inference leaves open; call allocate_output(0, shape, dtype) "
                  "before forward returns"));
-  CHECK(Contains(message("early"), "an output that the operator makes itself is accessed as int64 "
-                                   "before it is there; call allocate_output first"));
+  CHECK(Contains(message("early"),
+                 "an output that the operator makes itself is accessed as int64 "
+                 "before it is there; call allocate_output first"));
   CHECK(Contains(message("of the other"),
                  "allocate_output(1) in operator LibNonZero: this output "
                  "has its memory, or nobody wants it"));

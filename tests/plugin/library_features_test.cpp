@@ -758,7 +758,8 @@ TEST_CASE("a trace that is written after a library is unloaded has the names of 
   const TemporaryFolder folder;
   Profiler::WriteChromeTrace(folder / "trace.json");
   const std::string trace = ReadFile(folder / "trace.json");
-  for (const char* name : {"LibInvokesBeside", "LibInvokesBeside::LibHostAdd", "LibInvokesBeside::mine"})
+  for (const char* name :
+       {"LibInvokesBeside", "LibInvokesBeside::LibHostAdd", "LibInvokesBeside::mine"})
     CHECK(Contains(trace, StrCat("\"", name, "\"")));
 }
 

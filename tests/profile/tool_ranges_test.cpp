@@ -32,9 +32,9 @@ TEST_CASE("a tool is told where ranges begin and end, by each protocol") {
     const ToolRanges* (*load)(const std::string&);
     const char* name;
   };
-  for (const Case& one : {Case{&ToolRanges::LoadNvtx, "nvtx_tool"},
-                          Case{&ToolRanges::LoadItt, "itt_tool"},
-                          Case{&ToolRanges::LoadItt, "itt_old_tool"}}) {
+  for (const Case& one :
+       {Case{&ToolRanges::LoadNvtx, "nvtx_tool"}, Case{&ToolRanges::LoadItt, "itt_tool"},
+        Case{&ToolRanges::LoadItt, "itt_old_tool"}}) {
     CAPTURE(one.name);
     const ToolRanges* const tool = one.load(Tool(one.name));
     tool->Push("Conv");

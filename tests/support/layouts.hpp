@@ -36,13 +36,12 @@ inline LayoutId LayoutA() {
   return id;
 }
 inline LayoutId LayoutB() {
-  static const LayoutId id =
-      RegisterLayout({.name = "B",
-                      .to_standard = &Move<WithGaps, InOrder>,
-                      .from_standard = &Move<InOrder, WithGaps>,
-                      .bytes = [](const Shape& shape, DType dtype) {
-                        return 2 * Tensor::CheckedBytes(shape, dtype);
-                      }});
+  static const LayoutId id = RegisterLayout({.name = "B",
+                                             .to_standard = &Move<WithGaps, InOrder>,
+                                             .from_standard = &Move<InOrder, WithGaps>,
+                                             .bytes = [](const Shape& shape, DType dtype) {
+                                               return 2 * Tensor::CheckedBytes(shape, dtype);
+                                             }});
   return id;
 }
 inline PlaceOf PlaceIn(const Layout& layout) {
@@ -77,7 +76,8 @@ class InLayoutsOp final : public Operator<CPUContext> {
       add(given, given, given);
       if (!given.is_standard()) add({}, {}, {});
     } else {
-      add(Named(args.Get<std::string>("a", "standard")), Named(args.Get<std::string>("b", "standard")),
+      add(Named(args.Get<std::string>("a", "standard")),
+          Named(args.Get<std::string>("b", "standard")),
           Named(args.Get<std::string>("y", "standard")));
     }
     return configs;

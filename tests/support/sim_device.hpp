@@ -1,5 +1,5 @@
-// A simulated accelerator: a device type whose memory the host is told not to touch, though it is the
-// host's, with copies, and operators that run at once. It can be taken away.
+// A simulated accelerator: a device type whose memory the host is told not to touch, though it is
+// the host's, with copies, and operators that run at once. It can be taken away.
 #ifndef OPKIT_TESTS_SUPPORT_SIM_DEVICE_HPP_
 #define OPKIT_TESTS_SUPPORT_SIM_DEVICE_HPP_
 

@@ -296,8 +296,9 @@ struct opkit_host {
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke only
-   * issues work on a stream, so does this. What is written to *pending lasts as long as the call. */
+  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke
+   * only issues work on a stream, so does this. What is written to *pending lasts as long as the
+   * call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,

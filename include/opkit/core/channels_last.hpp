@@ -6,8 +6,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Elements [n, c, ...] of a tensor of rank 2 and above lie at [n, ..., c]; of a lower rank as in the
-// standard layout. Registered by the first call.
+// Elements [n, c, ...] of a tensor of rank 2 and above lie at [n, ..., c]; of a lower rank as in
+// the standard layout. Registered by the first call.
 OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// The layouts of the program besides the standard one: their names, what a tensor takes in them, and
-// how elements get from one to another. Below operators, so that Invoke converts as plans do.
+// The layouts of the program besides the standard one: their names, what a tensor takes in them,
+// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 

@@ -1,5 +1,5 @@
-// Pictures of a plan: its memory (time across, addresses up, a box for each value), and the graph as
-// it runs.
+// Pictures of a plan: its memory (time across, addresses up, a box for each value), and the graph
+// as it runs.
 #ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
 #define OPKIT_GRAPH_DRAW_PLAN_HPP_
 

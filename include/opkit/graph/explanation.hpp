@@ -1,5 +1,5 @@
-// Explanation: which implementation runs each node of a plan, and why: the candidates in the order of
-// preference, what became of each, and the conversions between the layouts of neighbours.
+// Explanation: which implementation runs each node of a plan, and why: the candidates in the order
+// of preference, what became of each, and the conversions between the layouts of neighbours.
 //
 //   std::puts(ToString(plan.Explain()).c_str());
 #ifndef OPKIT_GRAPH_EXPLANATION_HPP_
@@ -17,10 +17,11 @@ struct Explanation {
   struct Candidate {
     std::string backend;
     std::string device = {};  // "cuda"; empty for the CPU
-    std::string place;    // where its kernel was registered, FILE:LINE; empty for one that is not there
-    int config = 0;       // among those that its kernel proposes
-    std::string layouts;  // "NHWC, standard -> NHWC"; empty where all are the standard one
-    double cost_ns = -1;  // as the kernel estimates it; negative: it does not
+    std::string
+        place;       // where its kernel was registered, FILE:LINE; empty for one that is not there
+    int config = 0;  // among those that its kernel proposes
+    std::string layouts;       // "NHWC, standard -> NHWC"; empty where all are the standard one
+    double cost_ns = -1;       // as the kernel estimates it; negative: it does not
     double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
     std::string why_not;       // empty for the one that was chosen
   };

@@ -12,10 +12,10 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct SelectedKernel {
-  std::string node;      // the name of its first output that is not left out
-  std::string backend;   // "eigen"
-  int config = -1;       // among those that the kernel proposes for the node; -1: any of them
-  std::string op = {};   // empty: any
+  std::string node;     // the name of its first output that is not left out
+  std::string backend;  // "eigen"
+  int config = -1;      // among those that the kernel proposes for the node; -1: any of them
+  std::string op = {};  // empty: any
 };
 
 //   Selection chosen = plan.selection();

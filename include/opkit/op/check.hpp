@@ -12,7 +12,8 @@ namespace opkit::inline OPKIT_ABI {
 // read outside its tensors, inputs left alone, every element written; the same again in a second
 // run and by a new operator, in place where allowed, with shared memory, by RunAsync, on several
 // threads, from a strided input; every dtype its inputs claim, or that its inference
-// accepts while it refuses others; empty and odd shapes; as the reference kernel; the gradient, where there is one.
+// accepts while it refuses others; empty and odd shapes; as the reference kernel; the gradient,
+// where there is one.
 //
 // Inputs come from the schema's TestInputs; without them all have one shape and values of both
 // signs, or, where inference accepts no one shape for all, shapes that it does. What both inference

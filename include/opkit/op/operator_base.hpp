@@ -196,8 +196,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // strides.
   __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
-    if (tensor.device() != memory_device_ || tensor.has_strides() ||
-        !tensor.layout().is_standard()) [[unlikely]]
+    if (tensor.device() != memory_device_ || tensor.has_strides() || !tensor.layout().is_standard())
+        [[unlikely]]
       return UnusualInput(i, tensor);
     return tensor;
   }

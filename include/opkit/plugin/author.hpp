@@ -1,5 +1,6 @@
-// What opkit/op.hpp, the one header that the author of an operator library includes, holds. Operators registered in this unit
-// are the library's; a host loads them with Library::Load (plugin/library.hpp).
+// What opkit/op.hpp, the one header that the author of an operator library includes, holds.
+// Operators registered in this unit are the library's; a host loads them with Library::Load
+// (plugin/library.hpp).
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
 //

@@ -51,7 +51,8 @@ Floats Run(const Plan& plan) {
 }  // namespace
 
 TEST_CASE("Input -> Op1 (A) -> Op2 (B) -> Op3 (B) -> Output gets a converter at each border") {
-  const Graph graph = Begin({In("A", "A", "X", "P"), In("B", "B", "P", "Q"), In("B", "B", "Q", "Y")});
+  const Graph graph =
+      Begin({In("A", "A", "X", "P"), In("B", "B", "P", "Q"), In("B", "B", "Q", "Y")});
   const Plan through_standard = Compile(graph, {.threads = 1});
   CHECK(StepsOf(through_standard) == Steps{"standard to A of X", "P", "A to standard of P",
                                            "standard to B of P", "Q", "Y@B", "B to standard of Y"});
@@ -69,7 +70,8 @@ TEST_CASE("Input -> Op1 (A) -> Op2 (B) -> Op3 (B) -> Output gets a converter at 
 }
 
 TEST_CASE("where all layouts are equal there is no converter") {
-  const Plan plan = Compile(Begin({In("standard", "standard", "X", "P"), In("standard", "standard", "P", "Y")}));
+  const Plan plan =
+      Compile(Begin({In("standard", "standard", "X", "P"), In("standard", "standard", "P", "Y")}));
   CHECK(StepsOf(plan) == Steps{"P", "Y"});
   CHECK(&plan.state()->GetLatest()->view() == &plan.view());
 }
@@ -128,8 +130,9 @@ TEST_CASE("a light operator takes the layout that it is given, so that a chain c
   const auto follows = [](const std::string& from, const std::string& to) {
     return OperatorDef("InLayouts", {from}, {to}).Arg("follows", true);
   };
-  const Plan plan = Compile(Begin({In("A", "A", "X", "P"), follows("P", "Q"), In("A", "A", "Q", "R"),
-                                   follows("R", "S"), In("A", "A", "S", "Y")}));
+  const Plan plan =
+      Compile(Begin({In("A", "A", "X", "P"), follows("P", "Q"), In("A", "A", "Q", "R"),
+                     follows("R", "S"), In("A", "A", "S", "Y")}));
   CHECK(StepsOf(plan) ==
         Steps{"standard to A of X", "P", "Q", "R", "S", "Y@A", "A to standard of Y"});
   CHECK(Run(plan) == Floats{32, 64, 96, 128, 160});
@@ -145,7 +148,8 @@ TEST_CASE("an output keeps its name and the standard layout for callers, bound o
   CHECK(bound.layout().is_standard());
 }
 
-TEST_CASE("memory is planned for layouts: the bytes that they take, in place where the kernel may") {
+TEST_CASE(
+    "memory is planned for layouts: the bytes that they take, in place where the kernel may") {
   const auto arena = [](const char* layout, bool inplace) {
     const auto node = [&](const char* from, const char* to) {
       return In(layout, layout, from, to).Arg("inplace", inplace);
@@ -169,7 +173,8 @@ TEST_CASE("memory is planned for layouts: the bytes that they take, in place whe
 TEST_CASE("a picture of the plan has the backends and the converters") {
   const std::string dot = ToDot(Compile(Begin({In("A", "standard", "X", "Y")})));
   CHECK(Contains(dot, "\\ny=\\\"standard\\\"\\nlayouts\", shape=box, fillcolor=\"#cfdff3\"]"));
-  CHECK(Contains(dot, "[label=\"ConvertLayout 'standard to A of X'\", shape=box, fillcolor=\"#f8d48a\"]"));
+  CHECK(Contains(
+      dot, "[label=\"ConvertLayout 'standard to A of X'\", shape=box, fillcolor=\"#f8d48a\"]"));
   CHECK(Contains(dot, "label=\"X@A\\nfloat32[5] in A\""));
 }
 
@@ -185,9 +190,10 @@ TEST_CASE("a capacity is kept, or refused with what is live together") {
   options.memory.capacity_bytes = 8063;
   const Error error = ErrorOf([&] { Compile(graph, options); });
   CHECK(error.code() == ErrorCode::kOutOfMemory);
-  CHECK(Contains(error.message(),
-                 "on cpu takes 8064 bytes (no plan less than 8064), more than the capacity of 8063; "
-                 "live together:\n  4000 bytes: 'P' float32[1000]\n  4000 bytes: 'Q' float32[1000]"));
+  CHECK(
+      Contains(error.message(),
+               "on cpu takes 8064 bytes (no plan less than 8064), more than the capacity of 8063; "
+               "live together:\n  4000 bytes: 'P' float32[1000]\n  4000 bytes: 'Q' float32[1000]"));
   options.memory.capacity_bytes = -1;
   CheckFails([&] { Compile(graph, options); }, "capacity_bytes is -1");
 }
@@ -230,9 +236,9 @@ TEST_CASE("a node of the program's own says in which layout its output is") {
   CHECK(StepsOf(plan) == Steps{"P", "Y"});
   CHECK(plan.type("P").layout == test_layouts::Named("A"));
   CHECK(Run(plan) == Floats{2, 4, 6, 8, 10});
-  CheckFails([&] {
-    Compile(Begin({OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NCHX")}));
-  }, "there is no layout 'NCHX'");
+  CheckFails(
+      [&] { Compile(Begin({OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NCHX")})); },
+      "there is no layout 'NCHX'");
 }
 
 TEST_CASE("converters are spans of their own in a profile") {
@@ -242,12 +248,13 @@ TEST_CASE("converters are spans of their own in a profile") {
   Profiler::Stop();
   int converters = 0;
   for (const ProfileSpan& span : Profiler::Read().spans)
-    converters += span.kind == InvocationKind::kConverter &&
-                  InternedName(span.node) == "standard to A of X";
+    converters +=
+        span.kind == InvocationKind::kConverter && InternedName(span.node) == "standard to A of X";
   CHECK(converters == 1);
 }
 
-TEST_CASE("random graphs with random layouts give what they give in the standard layout, bit by bit") {
+TEST_CASE(
+    "random graphs with random layouts give what they give in the standard layout, bit by bit") {
   for (unsigned seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);

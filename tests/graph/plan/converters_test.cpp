@@ -26,7 +26,8 @@ class AddOneOp final : public Operator<Context> {
     const Tensor& x = this->Input(0);
     Tensor* y = this->Output(0, x.shape(), x.dtype());
     for (int64_t i = 0; i < x.numel(); ++i)
-      static_cast<float*>(y->raw_mutable_data())[i] = static_cast<const float*>(x.raw_data())[i] + 1;
+      static_cast<float*>(y->raw_mutable_data())[i] =
+          static_cast<const float*>(x.raw_data())[i] + 1;
     return true;
   }
 };
@@ -42,8 +43,7 @@ Graph Chain(std::initializer_list<OperatorDef> nodes) {
   std::string last = "X";
   int count = 0;
   for (OperatorDef node : nodes) {
-    const std::string next =
-        ++count == static_cast<int>(nodes.size()) ? "Y" : StrCat("V", count);
+    const std::string next = ++count == static_cast<int>(nodes.size()) ? "Y" : StrCat("V", count);
     graph.AddNode(node.Input(std::exchange(last, next)).Output(next));
   }
   graph.AddOutput("Y");
@@ -74,9 +74,9 @@ const OperatorDef kThere("AddOneThere"), kHere("AddOneHere");
 
 TEST_CASE("values are copied where neighbours are on other devices, once to each") {
   const sim_device::SimDevice device;
-  const Plan plan = Compile(Chain({kHere, OperatorDef(kThere).Device(kOnSim),
-                                   OperatorDef(kThere).Device(kOnSim), kHere}),
-                            {.threads = 1});
+  const Plan plan = Compile(
+      Chain({kHere, OperatorDef(kThere).Device(kOnSim), OperatorDef(kThere).Device(kOnSim), kHere}),
+      {.threads = 1});
   CHECK(StepsOf(plan) == Steps{"V1", "cpu to sim of V1", "V2", "V3", "sim to cpu of V3", "Y"});
   CHECK(Run(plan) == Floats{5, 6, 7});
   CHECK(plan.type("V2").device == kOnSim);
@@ -98,8 +98,8 @@ TEST_CASE("nodes that name no device are placed on the first that has them, and 
   PlanOptions options{.threads = 1};
   options.devices = {kOnSim, Device{}};
   const Plan plan = Compile(Chain({kThere, kHere, kThere}), options);
-  CHECK(StepsOf(plan) == Steps{"cpu to sim of X", "V1", "sim to cpu of V1", "V2",
-                               "cpu to sim of V2", "Y"});
+  CHECK(StepsOf(plan) ==
+        Steps{"cpu to sim of X", "V1", "sim to cpu of V1", "V2", "cpu to sim of V2", "Y"});
   CHECK(plan.choice(0).device == kOnSim);
   CHECK(plan.choice(1).device == Device{});
   CHECK(Contains(plan.choice(1).passed_over, "backend sim: the operator has no kernel for sim"));
@@ -109,8 +109,7 @@ TEST_CASE("nodes that name no device are placed on the first that has them, and 
   sim_device::is_there = false;
   const Plan without = Compile(Chain({kThere, kHere, kThere}), options);
   CHECK(StepsOf(without) == Steps{"V1", "V2", "Y"});
-  CHECK(Contains(without.choice(0).passed_over,
-                 "backend sim: the card is not in this machine"));
+  CHECK(Contains(without.choice(0).passed_over, "backend sim: the card is not in this machine"));
   CHECK(Run(without) == Floats{4, 5, 6});
 }
 
@@ -125,7 +124,8 @@ TEST_CASE("a graph that no device can run is one Error with every reason") {
   CHECK(Contains(error.message(), "backend sim: the card is not in this machine"));
 }
 
-TEST_CASE("a constant is copied when the plan is built; a copy and a conversion follow each other") {
+TEST_CASE(
+    "a constant is copied when the plan is built; a copy and a conversion follow each other") {
   const sim_device::SimDevice device;
   Graph graph = Chain({OperatorDef(kThere).Device(kOnSim)});
   graph.AddConstant("W", Tensor::From<float>({3}, {7, 8, 9}));

@@ -68,8 +68,10 @@ void OnlyThese(InferenceContext& c) {
   c.SetOutput(0, first, c.input_shape(0));
 }
 constexpr auto kCopies = [](auto& op) { op.Output(0)->CopyFrom(op.Input(0)); };
-OPERATOR_SCHEMA(CasesBytes).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
-    OnlyThese<DType::kUInt8, DType::kUInt8>);
+OPERATOR_SCHEMA(CasesBytes)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction(OnlyThese<DType::kUInt8, DType::kUInt8>);
 REGISTER_CPU_OPERATOR(CasesBytes, LambdaOp<kCopies>);
 NO_GRADIENT(CasesBytes);
 OPERATOR_SCHEMA(CasesShorts)
@@ -83,9 +85,8 @@ OPERATOR_SCHEMA(CasesMixedBytes)
 REGISTER_CPU_OPERATOR(CasesMixedBytes, LambdaOp<kCopies>);
 NO_GRADIENT(CasesMixedBytes);
 constexpr auto kRefuses = [](auto&) { OPKIT_ENFORCE(false, "never"); };
-OPERATOR_SCHEMA(CasesNone).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](InferenceContext&) {
-  OPKIT_ENFORCE(false, "no dtype will do");
-});
+OPERATOR_SCHEMA(CasesNone).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
+    [](InferenceContext&) { OPKIT_ENFORCE(false, "no dtype will do"); });
 REGISTER_CPU_OPERATOR(CasesNone, LambdaOp<kRefuses>);
 
 const opkit::OpSchema& Schema(const char* op) { return opkit::OpRegistry::Global().GetSchema(op); }

@@ -412,7 +412,8 @@ TEST_CASE("what only the function may call is an Error after it has returned") {
     late.invoke("StateCounter", {x}, {y});
     CHECK(*x.data<float>() == 5);
     CHECK(*y.data<float>() == 1);  // its first run
-  }).join();
+  })
+      .join();
   g_left->completion.Complete();
   op->event().Finish();
   op->RunAsync();  // goes on as before

@@ -1,6 +1,6 @@
-/* What a tool of the tests was told: a line "+name" or "-" for each range that began or ended. It is
-   written to the file that OPKIT_TEST_RANGES names, with the tool's name behind, when the process
-   ends. */
+/* What a tool of the tests was told: a line "+name" or "-" for each range that began or ended. It
+   is written to the file that OPKIT_TEST_RANGES names, with the tool's name behind, when the
+   process ends. */
 #ifndef OPKIT_TESTS_PROFILE_TOOLS_RECORD_H_
 #define OPKIT_TESTS_PROFILE_TOOLS_RECORD_H_
 

@@ -20,8 +20,7 @@ OPKIT_INLINE std::string Attribute::Print() const {
   std::string out;
   auto add = [&](const detail::Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
   const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
-  for (int64_t value : values_->ints)
-    add(bools ? detail::Text(value != 0) : detail::Text(value));
+  for (int64_t value : values_->ints) add(bools ? detail::Text(value != 0) : detail::Text(value));
   for (double value : values_->floats) add(value);
   for (const std::string& value : values_->strings) add("\"" + value + "\"");
   for (const Tensor& value : values_->tensors) add(value);

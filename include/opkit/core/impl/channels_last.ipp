@@ -36,7 +36,8 @@ void MoveChannels(const Tensor& from, Tensor& to) {
     void* const out = static_cast<char*>(to.raw_mutable_data()) + begin;
     switch (size) {
       case 1:
-        TransposeElements(static_cast<const uint8_t*>(in), static_cast<uint8_t*>(out), rows, columns);
+        TransposeElements(static_cast<const uint8_t*>(in), static_cast<uint8_t*>(out), rows,
+                          columns);
         break;
       case 2:
         TransposeElements(static_cast<const uint16_t*>(in), static_cast<uint16_t*>(out), rows,

@@ -68,7 +68,8 @@ OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(
   int at = 0;
   while (at < all.count && all.types[at] != type) ++at;
   if (at == all.kMost)
-    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost}, " device types say whether they are there");
+    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost},
+          " device types say whether they are there");
   all.types[at] = type;
   all.why_not[at] = why_not;
   all.count = at == all.count ? at + 1 : all.count;

@@ -157,7 +157,7 @@ class LayoutRegistry {
 
   mutable Mutex mutex_;
   std::vector<LayoutDefinition> layouts_;  // by id
-  std::vector<Converter*> converters_;  // as long as the process
+  std::vector<Converter*> converters_;     // as long as the process
 };
 
 }  // namespace detail
@@ -193,8 +193,9 @@ OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, con
 
 OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
                                Device device) {
-  return Tensor::FromLayout(AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)),
-                            shape, dtype, layout);
+  return Tensor::FromLayout(
+      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
+      layout);
 }
 namespace detail {
 inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
@@ -206,8 +207,9 @@ inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
 }
 // One step of a path.
 inline void ConvertDirectly(const Tensor& from, Tensor& to) {
-  LayoutRegistry::Global().ConverterOf(from.layout(), to.layout()).convert(
-      from.is_dense() ? from : from.Contiguous(), to);
+  LayoutRegistry::Global()
+      .ConverterOf(from.layout(), to.layout())
+      .convert(from.is_dense() ? from : from.Contiguous(), to);
 }
 // The tensor after all steps of a path but the last.
 inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {

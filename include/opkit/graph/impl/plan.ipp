@@ -54,9 +54,8 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
     const int node = schedule.original_of(step);
     const NodeChoice& choice = found->choice(node);
     const Kernel& kernel = *choice.kernel;
-    out += StrCat("  ", step, " ", ToString(found->view().graph().node(node)), ": ",
-                  kernel.backend, ", ", kernel.Place(),
-                  TypesText(found->view(), node, found->types()),
+    out += StrCat("  ", step, " ", ToString(found->view().graph().node(node)), ": ", kernel.backend,
+                  ", ", kernel.Place(), TypesText(found->view(), node, found->types()),
                   PassedOver(choice.passed_over));
   }
   return out;

@@ -11,7 +11,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The constants of a plan in other layouts and on other devices, which its specializations share. Thread-safe.
+// The constants of a plan in other layouts and on other devices, which its specializations share.
+// Thread-safe.
 class ConvertedConstants {
  public:
   // The constant of that number in the plan's view. Errors: as ConvertLayout.

@@ -1,5 +1,5 @@
-// The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice where
-// they differ in device. Nodes of a program's own say what they make:
+// The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice
+// where they differ in device. Nodes of a program's own say what they make:
 //
 //   graph.AddNode(OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NHWC"));
 //   graph.AddNode(CopyToDevice("X", "Y", {DeviceType::kCUDA, 0}));

@@ -1,7 +1,7 @@
-// KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations for
-// each node, before converters and copies are inserted and memory is planned. Node by node in the
-// order in which they run: what a kernel costs includes what brings its inputs from the layouts and
-// devices that they have by then.
+// KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations
+// for each node, before converters and copies are inserted and memory is planned. Node by node in
+// the order in which they run: what a kernel costs includes what brings its inputs from the layouts
+// and devices that they have by then.
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 

@@ -1,6 +1,6 @@
-// SharedArenas: the memory between nodes of one executor, for all of its input shapes: on each device
-// one arena, as large as the largest that was asked for. Runs of an executor follow each other, so
-// that the bound plans of its shapes never need it at once.
+// SharedArenas: the memory between nodes of one executor, for all of its input shapes: on each
+// device one arena, as large as the largest that was asked for. Runs of an executor follow each
+// other, so that the bound plans of its shapes never need it at once.
 #ifndef OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 #define OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 

@@ -53,14 +53,17 @@ class Specialization final : public RefCounted {
     MemoryPlanOptions memory;
     bool verify_memory = false;
     bool strict_backends = false;
-    const Selection* selection = nullptr;             // forced; null for none
+    const Selection* selection = nullptr;               // forced; null for none
     ConvertedConstants* converted_constants = nullptr;  // of the plan
     const std::vector<Device>* devices = nullptr;
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
-      : plan_view_(view), inputs_(std::move(input_infos)), plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_, {options.strict_backends, options.selection, options.devices}) {
+      : plan_view_(view),
+        inputs_(std::move(input_infos)),
+        plan_types_(Infer(view, inputs_)),
+        selector_(plan_view_, plan_types_,
+                  {options.strict_backends, options.selection, options.devices}) {
     SelectKernels(*options.converted_constants);
     SetSchedule(options.in_order);
     AssignStreams();
@@ -121,8 +124,9 @@ class Specialization final : public RefCounted {
     if (value >= view().num_values())
       return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
                     NameOfStep(value - view().num_values()));
-    return StrCat(begin, "most of it '", view().name(value), "', which is ", ToString(types()[value]),
-                  " and made by node ", ToString(view().graph().node(view().producer(value))));
+    return StrCat(begin, "most of it '", view().name(value), "', which is ",
+                  ToString(types()[value]), " and made by node ",
+                  ToString(view().graph().node(view().producer(value))));
   }
 
   // Operators for one executor; the first call returns those that selection made. Not synchronised.
@@ -271,7 +275,8 @@ class Specialization final : public RefCounted {
     std::vector<size_t> values;
     for (size_t value = 0; value < arena.values.size(); ++value) {
       const int buffer = arena.lifetimes.buffer_of[value];
-      if (buffer >= 0 && buffers[Index(buffer)].lower <= peak && peak < buffers[Index(buffer)].upper)
+      if (buffer >= 0 && buffers[Index(buffer)].lower <= peak &&
+          peak < buffers[Index(buffer)].upper)
         values.push_back(value);
     }
     std::ranges::sort(values, std::ranges::greater(),
@@ -286,8 +291,9 @@ class Specialization final : public RefCounted {
                          : "scratch of " + NameOfStep(number - view().num_values()));
     }
     if (values.size() > kShown) list += StrCat("\n  and ", values.size() - kShown, " more");
-    Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device), " takes ",
-          arena.plan.arena_bytes, " bytes (no plan less than ", arena.plan.lower_bound_bytes,
+    Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device),
+          " takes ", arena.plan.arena_bytes, " bytes (no plan less than ",
+          arena.plan.lower_bound_bytes,
           StrCat("), more than the capacity of ", capacity, "; live together:"), list);
   }
   // Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
@@ -364,7 +370,7 @@ class Specialization final : public RefCounted {
   std::vector<TensorInfo> inputs_;
   GraphTypes plan_types_;
   KernelSelector selector_;
-  std::vector<NodeChoice> choices_;  // by node of view()
+  std::vector<NodeChoice> choices_;            // by node of view()
   std::unique_ptr<ConvertedGraph> converted_;  // null where no layouts differ
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node

@@ -26,8 +26,9 @@ struct PlanOptions {
   // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
   // is not there or does not take its node.
   Selection selection = {};
-  // Where nodes that name no device may run, in the order of preference: {cuda, cpu} takes CUDA where
-  // that is there and has a kernel. Values are copied where neighbours differ. Empty: the CPU.
+  // Where nodes that name no device may run, in the order of preference: {cuda, cpu} takes CUDA
+  // where that is there and has a kernel. Values are copied where neighbours differ. Empty: the
+  // CPU.
   std::vector<Device> devices = {};
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;

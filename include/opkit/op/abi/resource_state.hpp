@@ -113,9 +113,9 @@ struct ResourceState;
 // its completion was signalled.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
-  RefCountedList kept;             // views, the operator's state, the library
+  RefCountedList kept;                    // views, the operator's state, the library
   std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
-  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
+  ResourceState* state = nullptr;         // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // why it was completed with a failure

@@ -28,8 +28,8 @@ struct CheckOptions {
   // Several cases, whose inputs all have one shape. Without either: a mixed dozen, and where
   // inference accepts none of these, inputs of different shapes that it accepts.
   std::vector<Shape> shapes = {};
-  // Default: those that the schema claims for its inputs, else those that inference accepts while it
-  // refuses others, else float32.
+  // Default: those that the schema claims for its inputs, else those that inference accepts while
+  // it refuses others, else float32.
   std::vector<DType> dtypes = {};
   // Inputs that may change besides those that the schema names.
   std::vector<int> mutated_inputs = {};

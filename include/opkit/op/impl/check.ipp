@@ -413,12 +413,11 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
   } else if (!base && !unsupported && !session.dead) {
     session.Find(
         StrCat("refused ", session.dtype),
-        StrCat(
-            "kernel ", session.KernelName(*session.kernel),
-            " refuses all inputs that were guessed (", session.dtype,
-            "), the first with: ", refusal,
-            "; give CheckOperator inputs, CheckOptions::dtypes or input_shapes, or the schema "
-            "TestInputs"));
+        StrCat("kernel ", session.KernelName(*session.kernel),
+               " refuses all inputs that were guessed (", session.dtype,
+               "), the first with: ", refusal,
+               "; give CheckOperator inputs, CheckOptions::dtypes or input_shapes, or the schema "
+               "TestInputs"));
   }
 }
 // `given`: inputs of the caller's; null: those of the schema or generated ones.
@@ -522,10 +521,9 @@ inline CheckReport CheckInChild(
   CheckReport report = UnpackReport(outcome.answer);
   report.op = op;
   if (!outcome.failure.empty())
-    report.findings.push_back(StrCat("operator ", op, " ", outcome.failure, ": ", outcome.how, ", ",
-                                     outcome.step,
-                                     outcome.failure == "hangs" && has_threads ? kLacksThreads
-                                                                               : ""));
+    report.findings.push_back(
+        StrCat("operator ", op, " ", outcome.failure, ": ", outcome.how, ", ", outcome.step,
+               outcome.failure == "hangs" && has_threads ? kLacksThreads : ""));
   return report;
 }
 
@@ -547,12 +545,12 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
   if (inputs.size() != def.inputs().size())
     Throw(ErrorCode::kInvalidArgument, "CheckOperator of ", ToString(def), " needs ",
           def.inputs().size(), " inputs, found ", inputs.size());
-  return detail::CheckInChild(
-      def.type(), options, [&](const detail::ChildVoice* voice, bool lacks) {
-        detail::CheckSession session(schema, def, options, voice, lacks);
-        detail::CheckKernels(session, &inputs);
-        return std::move(session.report);
-      });
+  return detail::CheckInChild(def.type(), options,
+                              [&](const detail::ChildVoice* voice, bool lacks) {
+                                detail::CheckSession session(schema, def, options, voice, lacks);
+                                detail::CheckKernels(session, &inputs);
+                                return std::move(session.report);
+                              });
 }
 
 }  // namespace opkit

@@ -179,8 +179,8 @@ OPKIT_INLINE void ResolvedOperator::Select() {
   // Work that goes on in a stream has not made what would have to be converted.
   const bool converts = def_.device().type == DeviceType::kCPU;
   KernelCandidate chosen;
-  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts},
-                           &chosen);
+  auto op =
+      CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts}, &chosen);
   SetOperator(std::move(op), std::move(place));
   converts_ = !detail::IsStandard(chosen.config);
   for (size_t i = 0; i < inputs_.size(); ++i)

@@ -15,7 +15,8 @@ inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& confi
       const Layout& layout = (*layouts)[i];
       if (layout.is_standard()) continue;
       const char* why = nullptr;
-      if (!IsRegisteredLayout(layout.id)) why = "and nothing converts between it and the standard layout";
+      if (!IsRegisteredLayout(layout.id))
+        why = "and nothing converts between it and the standard layout";
       if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
       if (why)
         return StrCat("it proposes ", ToString(layout), " for ",
@@ -85,7 +86,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (!options.converts && !detail::IsStandard(candidate.config) && candidate.dropped.empty())
-      candidate.dropped = "it takes another layout than the standard one, and nothing converts here";
+      candidate.dropped =
+          "it takes another layout than the standard one, and nothing converts here";
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,

@@ -312,8 +312,8 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
   if (const Layout& wanted = InputLayout(i);
       tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
     throw Error(ErrorCode::kUnsupported,
-                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
-                       " is ", tensor, ", but its kernel takes ", wanted,
+                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ",
+                       type(), " is ", tensor, ", but its kernel takes ", wanted,
                        "; Invoke and plans convert, a workspace's tensors are converted by "
                        "ConvertLayout"),
                 &tensor);

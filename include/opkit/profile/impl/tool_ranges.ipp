@@ -100,7 +100,7 @@ class IttRanges final : public ToolRanges {
   }
   void Push(const std::string& name) const override {
     reinterpret_cast<void (*)(const Domain*, Id, Id, Handle*)>(task_begin_)(domain_, {}, {},
-                                                                          HandleOf(name));
+                                                                            HandleOf(name));
   }
   void Pop() const override { reinterpret_cast<void (*)(const Domain*)>(task_end_)(domain_); }
 
@@ -157,8 +157,8 @@ class IttRanges final : public ToolRanges {
     const auto [place, is_new] = handles_.try_emplace(name);
     if (is_new) {
       if (string_handle_create_)
-        place->second.made = reinterpret_cast<Handle* (*)(const char*)>(string_handle_create_)(
-            place->first.c_str());
+        place->second.made =
+            reinterpret_cast<Handle* (*)(const char*)>(string_handle_create_)(place->first.c_str());
       place->second.own.text = place->first.c_str();
     }
     return place->second.made ? place->second.made : &place->second.own;

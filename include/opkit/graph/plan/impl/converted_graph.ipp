@@ -96,8 +96,7 @@ struct ConvertedGraph::Builder {
       for (size_t i = 0; i < inputs.size(); ++i) {
         if (inputs[i] < 0) continue;
         const std::string name = NameIn(inputs[i], wanted[i]);
-        if (name != nodes[Index(node)].inputs()[i])
-          nodes[Index(node)].mutable_inputs()[i] = name;
+        if (name != nodes[Index(node)].inputs()[i]) nodes[Index(node)].mutable_inputs()[i] = name;
       }
     }
     for (const int value : view.outputs()) NameIn(value, {Layout(), types[value].device});
@@ -201,7 +200,7 @@ struct ConvertedGraph::Builder {
   std::vector<NodeChoice>& choices;
   ConvertedConstants& constants;
   Graph graph;
-  NameIndex names;                    // those that were made here
+  NameIndex names;                     // those that were made here
   std::map<int, std::string> made_as;  // by value
   std::vector<OperatorDef> converters;
   std::vector<Placed> placed;  // the values that were made here

@@ -35,7 +35,8 @@ OPKIT_OPERATOR_SCHEMA(ConvertLayout)
     .NumInputs(1)
     .NumOutputs(1)
     .IdenticalTypeAndShape()
-    .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise", "standard")
+    .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise",
+                      "standard")
     .SetDoc("The same elements in another order in memory.")
     .Private();
 OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);

@@ -49,7 +49,8 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
     one.conversion_ns = rated.conversion_ns;
     one.why_not = rating.WhyNot(static_cast<int>(i));
     const int place = static_cast<int>(i);
-    if (candidate.kernel == choice.kernel && rated.device == choice.device && candidate.number == choice.config_number) {
+    if (candidate.kernel == choice.kernel && rated.device == choice.device &&
+        candidate.number == choice.config_number) {
       out.chosen = place;
       one.why_not.clear();
     } else if (candidate.dropped.empty() && out.runner_up < 0) {

@@ -128,7 +128,8 @@ OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
   const auto estimate = [](const Rated& rated) {
     const auto us = [](double ns) { return StrCat(Microseconds(ns), " us"); };
     return us(rated.candidate.config.cost_ns) +
-           (rated.conversion_ns > 0 ? StrCat(" and ", us(rated.conversion_ns), " of conversions") : "");
+           (rated.conversion_ns > 0 ? StrCat(" and ", us(rated.conversion_ns), " of conversions")
+                                    : "");
   };
   if (one.candidate.config.cost_ns >= 0 && chosen.candidate.config.cost_ns >= 0)
     return StrCat("estimated at ", estimate(one), ", against ", estimate(chosen));
@@ -163,8 +164,8 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
       options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
   const NodeDevices devices(def);
   const std::string no_copy = WhyNoCopy(node, devices);
-  for (KernelCandidate& candidate : KernelCandidates(def, types_.Of(view_.inputs(node)),
-                                                     types_.Of(view_.outputs(node)))) {
+  for (KernelCandidate& candidate :
+       KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)))) {
     candidate.dropped = WhyNot(node, candidate);
     if (candidate.dropped.empty()) candidate.dropped = no_copy;
     if (candidate.dropped.empty() && forced && forced->config >= 0 &&
@@ -211,9 +212,8 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o] < 0) continue;
     types_[outputs[o]].device = devices.output(o);
-    types_[outputs[o]].layout = o < choice.config.output_layouts.size()
-                                    ? choice.config.output_layouts[o]
-                                    : Layout();
+    types_[outputs[o]].layout =
+        o < choice.config.output_layouts.size() ? choice.config.output_layouts[o] : Layout();
   }
 }
 

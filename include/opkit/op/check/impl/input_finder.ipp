@@ -54,8 +54,7 @@ OPKIT_INLINE std::vector<InputTypes> InputFinder::FindMixed(size_t most, const D
   } else {
     for (size_t i = 0; i < count_; ++i) shapes[i] = {shapes_[0][i]};
   }
-  const DTypes usual = {DType::kFloat32, DType::kInt64, DType::kInt32, DType::kBool,
-                        DType::kUInt8};
+  const DTypes usual = {DType::kFloat32, DType::kInt64, DType::kInt32, DType::kBool, DType::kUInt8};
   std::vector<std::vector<DTypes>> dtypes = {std::vector<DTypes>(count_, usual)};
   if (!given.empty()) {
     dtypes.insert(dtypes.begin(), std::vector<DTypes>(count_));
