@@ -76,8 +76,15 @@ std::string Nodes(const Plan& plan) {
                Fixed(static_cast<double>(cost.flops) * 1e-6, 3), Fixed(bytes / 1024, 1),
                Printable(values.substr(std::min(values.size(), def.type().size() + 1)))});
   }
-  return Heading("nodes") + table.Format(true, stdout) +
-         StrCat("together ", Fixed(flops * 1e-6, 3), " MFLOP, ", Bytes(moved), " moved\n");
+  std::string out =
+      Heading("nodes") + table.Format(true, stdout) +
+      StrCat("together ", Fixed(flops * 1e-6, 3), " MFLOP, ", Bytes(moved), " moved\n");
+  const Explanation explanation = plan.Explain();
+  for (const Explanation::Node& node : explanation.nodes)
+    if (node.is_converter())
+      out += StrCat("  ", Printable(node.text), ": ", node.from, " -> ", node.to, ", ",
+                    Bytes(node.bytes), "\n");
+  return out;
 }
 
 std::string Memory(const Plan& plan) {
