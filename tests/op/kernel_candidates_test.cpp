@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/registration.hpp"
 #include "support/bench.hpp"
