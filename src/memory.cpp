@@ -1,4 +1,5 @@
 // The memory planner, compiled once: lifetimes, placing, proof.
 #include "opkit/graph/memory/impl/lifetimes.ipp"
+#include "opkit/graph/memory/impl/node_order.ipp"
 #include "opkit/graph/memory/impl/plan_memory.ipp"
 #include "opkit/graph/memory/impl/verify.ipp"

@@ -4687,6 +4687,8 @@ struct ScheduleOptions {
   // Adds an early edge from each node to the next in the stable order, so that bodies are called in
   // that order whatever the mode is. Only completions may still overlap.
   bool in_order = false;
+  // The order in which nodes are taken as given, each once; null: by their numbers.
+  const std::vector<int>* given = nullptr;
   // The name of a node in a cycle's message; its number when null.
   const FunctionRef<std::string(int)>* name = nullptr;
 };
@@ -12499,6 +12501,10 @@ struct MemoryPlanOptions {
   // The most bytes that an arena may have; 0: any number. A graph whose plan needs more is refused
   // with the values that are live where it needs most.
   int64_t capacity_bytes = 0;
+  // Takes nodes that run one after the other in another order than they were added, where fewer
+  // bytes are live at once then. What a graph computes does not change; the order of effects that no
+  // edge fixes may.
+  bool reorder_nodes = false;
   // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
   // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the
   // first of them that can. Planning throws kNotFound, with the nearest name, for any other.
@@ -17892,7 +17898,7 @@ class ScheduleBuilder {
       out_.has_early_ = out_.has_early_ || early;
     }
     SetPredecessors(edges, edge_count);
-    if (!sorted) Sort();
+    if (!sorted || options_.given) Sort();
     const bool may_be_implied = SetLevels();
     out_.exactly_reduced_ = !may_be_implied || size_ <= Schedule::kExactNodes;
     if (may_be_implied) DropImplied();
@@ -17934,7 +17940,8 @@ class ScheduleBuilder {
       next_pred[Index(node)] = pred_begin_[Index(node)];
       path.push_back(node);
     };
-    for (int first = 0; first < size_; ++first) {
+    for (int i = 0; i < size_; ++i) {
+      const int first = options_.given ? (*options_.given)[Index(i)] : i;
       if (next_pred[Index(first)] == kNew) enter(first);
       while (!path.empty()) {
         const int node = path.back();
@@ -26455,6 +26462,28 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
 
 #endif  // OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
+// ---- opkit/graph/memory/node_order.hpp
+// OrderForFootprint: an order of a graph's nodes in which fewer bytes are live at once. Before
+// memory is planned, for runs whose steps follow each other.
+#ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
+#define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The most bytes that are live at once where nodes run in this order, each value from the node that
+// makes it to the last that reads it. `bytes(value)` is 0 for what lies elsewhere.
+int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
+                  FunctionRef<int64_t(int value)> bytes);
+
+// An order whose PeakBytes are less than those of view.order(), or else that. List scheduling: of
+// the nodes that are ready the one goes next that adds least to what is live, and of equal ones the
+// first. O(edges + nodes * kLookedAt).
+std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
+
 // ---- opkit/graph/plan/bound_nodes.hpp
 // BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own by
 // the kernels that selection has fixed. Between selection and the executor.
@@ -26727,7 +26756,7 @@ class Specialization final : public RefCounted {
         selector_(plan_view_, plan_types_,
                   {options.strict_backends, options.selection, options.devices}) {
     SelectKernels(*options.converted_constants);
-    SetSchedule(options.in_order);
+    SetSchedule(options);
     AssignStreams();
     PlanArenas(options);
   }
@@ -26827,7 +26856,8 @@ class Specialization final : public RefCounted {
 
   // An edge is early between two operators of one device that both take work before the work they
   // depend on is done: the second is issued behind the first.
-  void SetSchedule(bool in_order) {
+  void SetSchedule(const Options& settings) {
+    const bool in_order = settings.in_order;
     auto supports = [&](int node) {
       return asynchronous_[Index(node)] != 0 && spare_->op(node).SupportsAsyncScheduling();
     };
@@ -26845,6 +26875,12 @@ class Specialization final : public RefCounted {
     ScheduleOptions options;
     options.in_order = in_order;
     options.name = &name_ref;
+    std::vector<int> order;
+    if (settings.memory.reorder_nodes && settings.walked) {
+      order = OrderForFootprint(view(),
+                                [&](int value) { return IsPlanned(value) ? BytesOf(value) : 0; });
+      options.given = &order;
+    }
     schedule_.emplace(view().num_nodes(), edges, options);
     if (in_order) {
       follows_.assign(Index(schedule_->size()), 0);
@@ -36284,6 +36320,106 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+
+// ---- opkit/graph/memory/impl/node_order.ipp
+// List scheduling by the bytes that a node adds to what is live.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The bytes that are live while nodes run one after the other.
+class LiveBytes {
+ public:
+  LiveBytes(const GraphView& view, FunctionRef<int64_t(int value)> bytes)
+      : view_(view), bytes_(bytes) {
+    for (int value = 0; value < view.num_values(); ++value)
+      uses_.push_back(static_cast<int>(view.consumers(value).size()) +
+                      (view.IsOutput(value) ? 1 : 0));
+  }
+  // What running the node would add, once it has ended.
+  int64_t Growth(int node) const {
+    int64_t growth = Made(node);
+    ForEachInput(node, [&](int value) {
+      if (uses_[Index(value)] == 1) growth -= bytes_(value);
+    });
+    return growth;
+  }
+  void Run(int node) {
+    live_ += Made(node);
+    peak_ = (std::max)(peak_, live_);
+    ForEachInput(node, [&](int value) {
+      if (--uses_[Index(value)] == 0) live_ -= bytes_(value);
+    });
+    for (const int value : view_.outputs(node))
+      if (value >= 0 && uses_[Index(value)] == 0) live_ -= bytes_(value);
+  }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t Made(int node) const {
+    int64_t made = 0;
+    for (const int value : view_.outputs(node))
+      if (value >= 0 && view_.producer(value) == node) made += bytes_(value);
+    return made;
+  }
+  // Each value once.
+  template <class F>
+  void ForEachInput(int node, F f) const {
+    const auto inputs = view_.inputs(node);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0 && std::find(inputs.begin(), inputs.begin() + static_cast<long>(i),
+                                      inputs[i]) == inputs.begin() + static_cast<long>(i))
+        f(inputs[i]);
+  }
+
+  const GraphView& view_;
+  const FunctionRef<int64_t(int value)> bytes_;
+  std::vector<int> uses_;  // by value, that are still to come
+  int64_t live_ = 0, peak_ = 0;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
+                               FunctionRef<int64_t(int value)> bytes) {
+  detail::LiveBytes live(view, bytes);
+  for (const int node : order) live.Run(node);
+  return live.peak();
+}
+
+OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
+                                                FunctionRef<int64_t(int value)> bytes) {
+  using detail::Index;
+  constexpr size_t kLookedAt = 64;
+  std::vector<int> waits(Index(view.num_nodes()), 0), ready, order;
+  std::vector<std::vector<int>> after(waits.size());
+  for (const GraphView::Edge& edge : view.edges()) {
+    ++waits[Index(edge.to)];
+    after[Index(edge.from)].push_back(edge.to);
+  }
+  for (const int node : view.order())
+    if (waits[Index(node)] == 0) ready.push_back(node);
+  detail::LiveBytes live(view, bytes);
+  while (!ready.empty()) {
+    const size_t count = (std::min)(ready.size(), kLookedAt);
+    const auto next =
+        std::ranges::min_element(ready.begin(), ready.begin() + static_cast<long>(count), {},
+                                 [&](int node) { return std::pair(live.Growth(node), node); });
+    const int node = *next;
+    ready.erase(next);
+    order.push_back(node);
+    live.Run(node);
+    for (const int waiting : after[Index(node)])
+      if (--waits[Index(waiting)] == 0) ready.push_back(waiting);
+  }
+  return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
 // ---- opkit/graph/plan/converters.hpp
 // The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice

@@ -32,6 +32,8 @@ struct ScheduleOptions {
   // Adds an early edge from each node to the next in the stable order, so that bodies are called in
   // that order whatever the mode is. Only completions may still overlap.
   bool in_order = false;
+  // The order in which nodes are taken as given, each once; null: by their numbers.
+  const std::vector<int>* given = nullptr;
   // The name of a node in a cycle's message; its number when null.
   const FunctionRef<std::string(int)>* name = nullptr;
 };

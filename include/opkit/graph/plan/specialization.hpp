@@ -12,6 +12,7 @@
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/schedule/schedule.hpp"
 #include "opkit/graph/memory/lifetimes.hpp"
+#include "opkit/graph/memory/node_order.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/plan/bound_nodes.hpp"
@@ -65,7 +66,7 @@ class Specialization final : public RefCounted {
         selector_(plan_view_, plan_types_,
                   {options.strict_backends, options.selection, options.devices}) {
     SelectKernels(*options.converted_constants);
-    SetSchedule(options.in_order);
+    SetSchedule(options);
     AssignStreams();
     PlanArenas(options);
   }
@@ -165,7 +166,8 @@ class Specialization final : public RefCounted {
 
   // An edge is early between two operators of one device that both take work before the work they
   // depend on is done: the second is issued behind the first.
-  void SetSchedule(bool in_order) {
+  void SetSchedule(const Options& settings) {
+    const bool in_order = settings.in_order;
     auto supports = [&](int node) {
       return asynchronous_[Index(node)] != 0 && spare_->op(node).SupportsAsyncScheduling();
     };
@@ -183,6 +185,12 @@ class Specialization final : public RefCounted {
     ScheduleOptions options;
     options.in_order = in_order;
     options.name = &name_ref;
+    std::vector<int> order;
+    if (settings.memory.reorder_nodes && settings.walked) {
+      order = OrderForFootprint(view(),
+                                [&](int value) { return IsPlanned(value) ? BytesOf(value) : 0; });
+      options.given = &order;
+    }
     schedule_.emplace(view().num_nodes(), edges, options);
     if (in_order) {
       follows_.assign(Index(schedule_->size()), 0);

@@ -36,7 +36,7 @@ class ScheduleBuilder {
       out_.has_early_ = out_.has_early_ || early;
     }
     SetPredecessors(edges, edge_count);
-    if (!sorted) Sort();
+    if (!sorted || options_.given) Sort();
     const bool may_be_implied = SetLevels();
     out_.exactly_reduced_ = !may_be_implied || size_ <= Schedule::kExactNodes;
     if (may_be_implied) DropImplied();
@@ -78,7 +78,8 @@ class ScheduleBuilder {
       next_pred[Index(node)] = pred_begin_[Index(node)];
       path.push_back(node);
     };
-    for (int first = 0; first < size_; ++first) {
+    for (int i = 0; i < size_; ++i) {
+      const int first = options_.given ? (*options_.given)[Index(i)] : i;
       if (next_pred[Index(first)] == kNew) enter(first);
       while (!path.empty()) {
         const int node = path.back();
