@@ -114,7 +114,8 @@ struct ResourceState;
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;                    // views, the operator's state, the library
-  std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
+  // Of such runs, the library's, for messages (so relaxed); null in the program itself.
+  std::atomic<int64_t>* count = nullptr;
   ResourceState* state = nullptr;         // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
