@@ -2852,12 +2852,13 @@ struct SpanNames {
   uint32_t node = 0;
 };
 
-// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", and
-// the cost that its schema tells.
+// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
+// interned backend of its kernel, and the cost that its schema tells.
 struct SpanWork {
   uint32_t shapes = 0;
   uint64_t flops = 0;
   uint64_t bytes = 0;
+  uint32_t backend = 0;
 };
 
 // Receives the spans of all threads. A sink lives as long as the process.
@@ -9126,14 +9127,15 @@ class ScratchMemory {
   Storage own_;
 };
 
-// The name of an operator in messages, shared with the events it records, which may outlive it.
-// What a run of an operator has worked on, which its schema tells: schemas are none of this
-// header's.
+// What a run of an operator has worked on, which its schema tells, and whose kernel it is: schemas
+// and kernels are none of this header's.
 struct WorkOfRun {
   const OpSchema* schema = nullptr;
-  SpanWork (*tell)(const OpSchema& schema, const OperatorBase& op) = nullptr;
+  const std::string* backend = nullptr;
+  SpanWork (*tell)(const WorkOfRun& work, const OperatorBase& op) = nullptr;
 };
 
+// The name of an operator in messages, shared with the events it records, which may outlive it.
 class OperatorIdentity final : public FailureContext {
  public:
   explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
@@ -13213,7 +13215,8 @@ struct ResourceState;
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;                    // views, the operator's state, the library
-  std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
+  // Of such runs, the library's, for messages (so relaxed); null in the program itself.
+  std::atomic<int64_t>* count = nullptr;
   ResourceState* state = nullptr;         // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
@@ -15146,7 +15149,7 @@ OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
   if (!sink || !sink->WantsWork() || !work.tell) return;
   sink->EndSpan();
   try {
-    sink->Describe(work.tell(*work.schema, *this));
+    sink->Describe(work.tell(work, *this));
   } catch (...) {  // of the schema's cost; the run itself was right
   }
 }
@@ -15553,14 +15556,15 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
 }
 
 // What a profile is told of a run.
-inline SpanWork TellWork(const OpSchema& schema, const OperatorBase& op) {
+inline SpanWork TellWork(const WorkOfRun& work, const OperatorBase& op) {
   const std::vector<TensorInfo> inputs = op.InputTypes();
   std::string shapes;
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
-  const OpCost cost = schema.Cost(op.def(), inputs, op.OutputTypes());
-  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written};
+  const OpCost cost = work.schema->Cost(op.def(), inputs, op.OutputTypes());
+  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written,
+          InternName(*work.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
@@ -15575,7 +15579,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line, {&schema, &TellWork});
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     uint64_t mutated = 0;
     for (const int input : schema.MutatedInputs(def))

@@ -3003,12 +3003,13 @@ struct SpanNames {
   uint32_t node = 0;
 };
 
-// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", and
-// the cost that its schema tells.
+// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
+// interned backend of its kernel, and the cost that its schema tells.
 struct SpanWork {
   uint32_t shapes = 0;
   uint64_t flops = 0;
   uint64_t bytes = 0;
+  uint32_t backend = 0;
 };
 
 // Receives the spans of all threads. A sink lives as long as the process.
@@ -6876,14 +6877,15 @@ class ScratchMemory {
   Storage own_;
 };
 
-// The name of an operator in messages, shared with the events it records, which may outlive it.
-// What a run of an operator has worked on, which its schema tells: schemas are none of this
-// header's.
+// What a run of an operator has worked on, which its schema tells, and whose kernel it is: schemas
+// and kernels are none of this header's.
 struct WorkOfRun {
   const OpSchema* schema = nullptr;
-  SpanWork (*tell)(const OpSchema& schema, const OperatorBase& op) = nullptr;
+  const std::string* backend = nullptr;
+  SpanWork (*tell)(const WorkOfRun& work, const OperatorBase& op) = nullptr;
 };
 
+// The name of an operator in messages, shared with the events it records, which may outlive it.
 class OperatorIdentity final : public FailureContext {
  public:
   explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
@@ -19572,7 +19574,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // One of these for each span that has ended, each completion, push, counter and marker. The work of
-// a span has its flops in `begin`, its bytes in `end` and its shapes in `name`; a change of an
+// a span has its flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in
+// `node`; a change of an
 // allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
 // during a span three numbers in `begin`, `end` and `parent`, and in `node` which of them is the
 // first.
@@ -21218,7 +21221,7 @@ OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
   if (!sink || !sink->WantsWork() || !work.tell) return;
   sink->EndSpan();
   try {
-    sink->Describe(work.tell(*work.schema, *this));
+    sink->Describe(work.tell(work, *this));
   } catch (...) {  // of the schema's cost; the run itself was right
   }
 }
@@ -21625,14 +21628,15 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
 }
 
 // What a profile is told of a run.
-inline SpanWork TellWork(const OpSchema& schema, const OperatorBase& op) {
+inline SpanWork TellWork(const WorkOfRun& work, const OperatorBase& op) {
   const std::vector<TensorInfo> inputs = op.InputTypes();
   std::string shapes;
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
-  const OpCost cost = schema.Cost(op.def(), inputs, op.OutputTypes());
-  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written};
+  const OpCost cost = work.schema->Cost(op.def(), inputs, op.OutputTypes());
+  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written,
+          InternName(*work.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
@@ -21647,7 +21651,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line, {&schema, &TellWork});
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     uint64_t mutated = 0;
     for (const int input : schema.MutatedInputs(def))
@@ -22058,7 +22062,8 @@ struct ResourceState;
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;                    // views, the operator's state, the library
-  std::atomic<int64_t>* count = nullptr;  // of such runs, the library's; null in the program itself
+  // Of such runs, the library's, for messages (so relaxed); null in the program itself.
+  std::atomic<int64_t>* count = nullptr;
   ResourceState* state = nullptr;         // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
@@ -34820,6 +34825,8 @@ class ChromeTrace {
     if (span.work.shapes != 0) {
       out_ += R"(,"shapes":)";
       AppendJsonString(out_, InternedName(span.work.shapes));
+      out_ += R"(,"backend":)";
+      AppendJsonString(out_, InternedName(span.work.backend));
       out_ += R"(,"flops":)";
       AppendInteger(out_, span.work.flops);
       out_ += R"(,"bytes":)";
@@ -35185,6 +35192,7 @@ class PerfettoTrace {
           if (span.node != 0) AnnotateName(event, "node", span.node);
           if (span.work.shapes != 0) {
             AnnotateName(event, "shapes", span.work.shapes);
+            AnnotateName(event, "backend", span.work.backend);
             Annotate(event, "flops", span.work.flops);
             Annotate(event, "bytes", span.work.bytes);
           }
@@ -35790,6 +35798,7 @@ OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
   record.begin = work.flops;
   record.end = work.bytes;
   record.name = work.shapes;
+  record.node = work.backend;
   record.type = ProfileRecord::Type::kWork;
   thread->Add(session, record);
 }
@@ -35944,7 +35953,7 @@ OPKIT_INLINE Profile Recorder::Read() {
                              .pusher = index});
             break;
           case ProfileRecord::Type::kWork:
-            known.push_back({.id = record.id, .work = {record.name, record.begin, record.end}});
+            known.push_back({.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
             break;
           case ProfileRecord::Type::kCounts: {
             ProfileCounts& sum = counts[record.id];

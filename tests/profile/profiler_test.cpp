@@ -89,6 +89,7 @@ TEST_CASE("shapes and what a schema counts are known where they are asked for") 
     REQUIRE(adds.size() == 1);
     const SpanWork& work = adds[0].work;
     CHECK(InternedName(work.shapes) == (shapes ? "float32[2, 3], float32[2, 3]" : ""));
+    CHECK(InternedName(work.backend) == (shapes ? "reference" : ""));
     CHECK(work.flops == (shapes ? 6 : 0));
     CHECK(work.bytes == (shapes ? 3 * 6 * sizeof(float) : 0));
   }

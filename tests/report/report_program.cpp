@@ -31,7 +31,7 @@ Profile Small() {
                    Span(5, 0, InvocationKind::kUserCode, "</script><b>", 100'000, 300'000),
                    Span(6, 0, InvocationKind::kUserCode, "\xff\xfe \x01", 400'000, 500'000)};
   profile.spans[1].node = InternName("conv_1");
-  profile.spans[1].work = {InternName("float32[1, 3]"), 1000, 2000};
+  profile.spans[1].work = {InternName("float32[1, 3]"), 1000, 2000, InternName("eigen")};
   profile.spans[2].custom = profile.spans[3].custom = InternName("Mine");
   profile.spans[4].thread = profile.spans[5].thread = 1;
   profile.counters = {{0, InternName("memory of cpu"), 0},

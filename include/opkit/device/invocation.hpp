@@ -50,12 +50,13 @@ struct SpanNames {
   uint32_t node = 0;
 };
 
-// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", and
-// the cost that its schema tells.
+// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
+// interned backend of its kernel, and the cost that its schema tells.
 struct SpanWork {
   uint32_t shapes = 0;
   uint64_t flops = 0;
   uint64_t bytes = 0;
+  uint32_t backend = 0;
 };
 
 // Receives the spans of all threads. A sink lives as long as the process.

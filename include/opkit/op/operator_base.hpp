@@ -59,14 +59,15 @@ class ScratchMemory {
   Storage own_;
 };
 
-// The name of an operator in messages, shared with the events it records, which may outlive it.
-// What a run of an operator has worked on, which its schema tells: schemas are none of this
-// header's.
+// What a run of an operator has worked on, which its schema tells, and whose kernel it is: schemas
+// and kernels are none of this header's.
 struct WorkOfRun {
   const OpSchema* schema = nullptr;
-  SpanWork (*tell)(const OpSchema& schema, const OperatorBase& op) = nullptr;
+  const std::string* backend = nullptr;
+  SpanWork (*tell)(const WorkOfRun& work, const OperatorBase& op) = nullptr;
 };
 
+// The name of an operator in messages, shared with the events it records, which may outlive it.
 class OperatorIdentity final : public FailureContext {
  public:
   explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}

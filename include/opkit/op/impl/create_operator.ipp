@@ -154,14 +154,15 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
 }
 
 // What a profile is told of a run.
-inline SpanWork TellWork(const OpSchema& schema, const OperatorBase& op) {
+inline SpanWork TellWork(const WorkOfRun& work, const OperatorBase& op) {
   const std::vector<TensorInfo> inputs = op.InputTypes();
   std::string shapes;
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
-  const OpCost cost = schema.Cost(op.def(), inputs, op.OutputTypes());
-  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written};
+  const OpCost cost = work.schema->Cost(op.def(), inputs, op.OutputTypes());
+  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written,
+          InternName(*work.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
@@ -176,7 +177,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line, {&schema, &TellWork});
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     uint64_t mutated = 0;
     for (const int input : schema.MutatedInputs(def))

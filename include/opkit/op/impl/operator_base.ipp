@@ -178,7 +178,7 @@ OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
   if (!sink || !sink->WantsWork() || !work.tell) return;
   sink->EndSpan();
   try {
-    sink->Describe(work.tell(*work.schema, *this));
+    sink->Describe(work.tell(work, *this));
   } catch (...) {  // of the schema's cost; the run itself was right
   }
 }

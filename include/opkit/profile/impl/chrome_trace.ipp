@@ -78,6 +78,8 @@ class ChromeTrace {
     if (span.work.shapes != 0) {
       out_ += R"(,"shapes":)";
       AppendJsonString(out_, InternedName(span.work.shapes));
+      out_ += R"(,"backend":)";
+      AppendJsonString(out_, InternedName(span.work.backend));
       out_ += R"(,"flops":)";
       AppendInteger(out_, span.work.flops);
       out_ += R"(,"bytes":)";

@@ -162,6 +162,7 @@ class PerfettoTrace {
           if (span.node != 0) AnnotateName(event, "node", span.node);
           if (span.work.shapes != 0) {
             AnnotateName(event, "shapes", span.work.shapes);
+            AnnotateName(event, "backend", span.work.backend);
             Annotate(event, "flops", span.work.flops);
             Annotate(event, "bytes", span.work.bytes);
           }

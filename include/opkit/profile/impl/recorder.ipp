@@ -271,6 +271,7 @@ OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
   record.begin = work.flops;
   record.end = work.bytes;
   record.name = work.shapes;
+  record.node = work.backend;
   record.type = ProfileRecord::Type::kWork;
   thread->Add(session, record);
 }
@@ -425,7 +426,7 @@ OPKIT_INLINE Profile Recorder::Read() {
                              .pusher = index});
             break;
           case ProfileRecord::Type::kWork:
-            known.push_back({.id = record.id, .work = {record.name, record.begin, record.end}});
+            known.push_back({.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
             break;
           case ProfileRecord::Type::kCounts: {
             ProfileCounts& sum = counts[record.id];

@@ -126,6 +126,7 @@ class ReportData {
           Append(TextOf(span.work.shapes));
           Append(span.work.flops);
           Append(span.work.bytes);
+          Append(TextOf(span.work.backend));
         });
   }
 

@@ -44,7 +44,7 @@ const parentOf = bar => data.parent[bar] ? bar - data.parent[bar] : -1;
   }
 }
 const completed = entries(data.completed, 1), pushed = entries(data.pushed, 2);
-const device = entries(data.device, 1), work = entries(data.work, 3);
+const device = entries(data.device, 1), work = entries(data.work, 4);
 const counters = data.counters.map(({name, time, value}) => ({
   name: texts[name], time: sums(time), value,
   low: value.reduce((low, one) => Math.min(low, one), 0),
@@ -410,8 +410,9 @@ function select(bar) {
   }
   if (device.has(bar)) addTerm(list, 'device', texts[device.get(bar)[0]]);
   if (work.has(bar)) {
-    const [shapes, flops, bytes] = work.get(bar);
+    const [shapes, flops, bytes, backend] = work.get(bar);
     addTerm(list, 'inputs', texts[shapes]);
+    if (texts[backend]) addTerm(list, 'backend', texts[backend]);
     const time = completed.has(bar) ? completed.get(bar)[0] : data.length[bar];
     const rate = (value, unit) => `${amount(value)}${unit}` +
         (time > 0 ? `, ${amount(value / time * 1e9)}${unit}/s` : '');
