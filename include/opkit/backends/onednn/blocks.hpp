@@ -1,0 +1,85 @@
+// Loops over images in blocks of channels, for the light operators that keep the layout they are
+// given. Memory is all they wait for, so they are plain loops on the toolkit's own threads.
+#ifndef OPKIT_BACKENDS_ONEDNN_BLOCKS_HPP_
+#define OPKIT_BACKENDS_ONEDNN_BLOCKS_HPP_
+
+#include "opkit/backends/onednn/layout.hpp"
+#include "opkit/engine/context_parallel_for.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Images in blocks: [planes, pixels, block], where a plane is one block of channels of one image.
+// The channels that fill up the last block are pads, and 0.
+struct OnednnBlocks {
+  int64_t batch, channels, pixels, block;
+
+  OnednnBlocks(const Shape& shape, int64_t block)
+      : batch(shape[0]),
+        channels(shape[1]),
+        pixels(shape.NumelBetween(2, shape.rank())),
+        block(block) {}
+  int64_t blocks() const { return (channels + block - 1) / block; }
+  int64_t planes() const { return batch * blocks(); }
+  int64_t plane() const { return pixels * block; }  // floats
+  int64_t floats() const { return planes() * plane(); }
+
+  // Calls f(plane, begin, end) for stretches of a plane's floats, whole pixels each.
+  template <class F>
+  void ForEachStretch(F f) const {
+    constexpr int64_t kStretch = 4096;  // floats, some microseconds
+    const int64_t size = (std::min)(plane(), kStretch / block * block);
+    const int64_t stretches = (plane() + size - 1) / size;
+    const int64_t grain = size < kStretch ? (kStretch + size - 1) / size : 1;
+    ParallelForRange(planes() * stretches, grain, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const int64_t begin = i % stretches * size;
+        f(i / stretches, begin, (std::min)(begin + size, plane()));
+      }
+    });
+  }
+  // For what makes something else than 0 of pads.
+  void ClearPads(float* y) const {
+    const int64_t used = channels % block;
+    if (used == 0) return;
+    for (int64_t image = 0; image < batch; ++image) {
+      float* pixel = y + ((image + 1) * blocks() - 1) * plane();
+      for (int64_t p = 0; p < pixels; ++p, pixel += block)
+        for (int64_t k = used; k < block; ++k) pixel[k] = 0;
+    }
+  }
+};
+
+// For Propose: the block of the layout that input 0 comes in. Refuses a node whose input is in
+// another one, as other backends are as fast there.
+inline int64_t RequireOnednnBlocks(const KernelQuery& query) {
+  const int64_t block = OnednnBlockOf(query.inputs[0].layout);
+  if (block == 0)
+    throw UnsupportedOperatorFeature(
+        StrCat("it works in blocks of channels, and input 0 comes in ",
+               ToString(query.inputs[0].layout), ", where other backends are as fast"));
+  return block;
+}
+// The same for a run, whose configuration says in which layout it is.
+inline int64_t RequireOnednnBlocks(const OperatorBase& op, const Layout& layout) {
+  const int64_t block = OnednnBlockOf(layout);
+  if (block == 0)
+    throw UnsupportedOperatorFeature(StrCat("the kernel of ", op.type(), " for \"", kOnednnBackend,
+                                            "\" works in blocks of channels alone"));
+  return block;
+}
+// Input 0 and output 0 in blocks, all else in the standard layout.
+inline KernelConfig OnednnBlocksConfig(const KernelQuery& query, int64_t block, bool inplace) {
+  KernelConfig config;
+  config.input_layouts.resize(query.inputs.size());
+  config.input_layouts[0] = query.inputs[0].layout;
+  config.output_layouts.resize(query.outputs.size());
+  config.output_layouts[0] = OnednnBlocked(query.outputs[0].shape.ToShape(), block);
+  if (inplace) config.inplace = {{0, 0}};
+  return config;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_ONEDNN_BLOCKS_HPP_

@@ -1,0 +1,255 @@
+// Activations, and arithmetic of images with images, numbers and one number a channel, in blocks of
+// channels, for the "onednn" backend.
+#ifndef OPKIT_BACKENDS_ONEDNN_ELEMENTWISE_HPP_
+#define OPKIT_BACKENDS_ONEDNN_ELEMENTWISE_HPP_
+
+#include "opkit/backends/onednn/blocks.hpp"
+#include "opkit/backends/onednn/primitive.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/nn/activation.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Relu, HardSigmoid and others: y = Function(x, attributes), by the functions of the plain kernels.
+template <class Function, bool kKeepsZero>
+class ActivationInBlocks : public StandardOperator {
+ public:
+  ActivationInBlocks(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config) {
+    if constexpr (requires { Function::kDefaults; }) {
+      const char* const names[] = {"alpha", "beta"};
+      for (size_t i = 0; i < std::size(Function::kDefaults); ++i)
+        attributes_[i] = GetSingleArgument<float>(names[i], Function::kDefaults[i]);
+    }
+  }
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireOnednnTensors(query);
+    return {OnednnBlocksConfig(query, RequireOnednnBlocks(query), true)};
+  }
+  bool RunOnDevice() override {
+    RequireOnednnFloat32(*this);
+    const Tensor& x = Input(0);
+    const OnednnBlocks blocks(x.shape(), RequireOnednnBlocks(*this, x.layout()));
+    Tensor* out = InferredOutput(0);
+    const auto* in = static_cast<const float*>(x.raw_data());
+    auto* y = static_cast<float*>(out->raw_mutable_data());
+    float attributes[2] = {attributes_[0], attributes_[1]};
+    blocks.ForEachStretch([&](int64_t plane, int64_t begin, int64_t end) {
+      const float* from = in + plane * blocks.plane();
+      float* to = y + plane * blocks.plane();
+      for (int64_t i = begin; i < end; ++i) {
+        if constexpr (requires { Function::Apply(1.f, attributes); })
+          to[i] = Function::Apply(from[i], attributes);
+        else
+          to[i] = Function::Apply(from[i]);
+      }
+    });
+    if (!kKeepsZero) blocks.ClearPads(y);
+    return true;
+  }
+
+ private:
+  float attributes_[2] = {};
+};
+
+// Sigmoid and Tanh: oneDNN has vectors of them.
+template <dnnl::algorithm kAlgorithm>
+class SmoothInBlocks : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireOnednnTensors(query);
+    return {OnednnBlocksConfig(query, RequireOnednnBlocks(query), true)};
+  }
+  bool RunOnDevice() override {
+    RequireOnednnFloat32(*this);
+    const Tensor& x = Input(0);
+    RequireOnednnBlocks(*this, x.layout());
+    Tensor* y = InferredOutput(0);
+    if (planned_for_ != inference().version()) [[unlikely]] {
+      primitive_.Clear();
+      planned_for_ = inference().version();
+    }
+    primitive_.Run(*this, {x.raw_data(), y->raw_data()}, [&] {
+      const dnnl::memory::desc& desc = OnednnDescriptorOf(x.layout()).desc();
+      const dnnl::eltwise_forward::primitive_desc kernel(
+          OnednnEngine(), dnnl::prop_kind::forward_inference, kAlgorithm, desc, desc, 0.f, 0.f,
+          OnednnAttributes());
+      return OnednnParts{dnnl::eltwise_forward(kernel),
+                         {{DNNL_ARG_SRC, desc}, {DNNL_ARG_DST, desc}},
+                         kernel.scratchpad_desc()};
+    });
+    return true;
+  }
+
+ private:
+  OnednnPrimitive primitive_;
+  uint64_t planned_for_ = 0;
+};
+
+// y = Function(a, b) where one of the two is images in blocks, of the output's shape, and the other
+// one the same, a number, or [N, C, 1, …] or [1, C, 1, …].
+template <class Function>
+class ArithmeticInBlocks : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireOnednnTensors(query);
+    const Shape y = query.outputs[0].shape.ToShape();
+    int64_t block = 0;
+    for (const TensorInfo& input : query.inputs)
+      if (!block && input.shape.ToShape() == y) block = OnednnBlockOf(input.layout);
+    if (block == 0)
+      throw UnsupportedOperatorFeature(
+          "it works in blocks of channels, and no input of the output's shape comes in them");
+    KernelConfig config;
+    for (size_t i = 0; i < 2; ++i) {
+      const Shape shape = query.inputs[i].shape.ToShape();
+      const Operand operand = OperandOf(shape, y);
+      if (operand == Operand::kOther)
+        throw UnsupportedOperatorFeature(
+            StrCat("input ", i, " is ", ToString(shape), " beside ", ToString(y),
+                   ", expected images, a number, or a number for each channel"));
+      // Both converted first, a chain would not be left where it should be.
+      if (operand == Operand::kImages && OnednnBlockOf(query.inputs[i].layout) != block &&
+          !query.inputs[i].constant && OnednnBlockOf(query.inputs[1 - i].layout) == block &&
+          y.numel() * 4 > kMostConverted)
+        throw UnsupportedOperatorFeature(
+            StrCat("input ", i, " would be converted, which takes as long as the operator itself"));
+      config.input_layouts.push_back(operand == Operand::kNumber ? Layout()
+                                                                 : OnednnBlocked(shape, block));
+      if (operand == Operand::kImages) config.inplace.emplace_back(static_cast<int>(i), 0);
+    }
+    config.output_layouts = {OnednnBlocked(y, block)};
+    return {config};
+  }
+
+  bool RunOnDevice() override {
+    RequireOnednnFloat32(*this);
+    const int64_t block = RequireOnednnBlocks(*this, OutputLayout(0));
+    const Tensor &a = Input(0), &b = Input(1);
+    Tensor* out = InferredOutput(0);
+    const OnednnBlocks blocks(out->shape(), block);
+    const Source left(a, *out, blocks), right(b, *out, blocks);
+    auto* y = static_cast<float*>(out->raw_mutable_data());
+    blocks.ForEachStretch([&](int64_t plane, int64_t begin, int64_t end) {
+      const float *x1 = left.At(plane, begin), *x2 = right.At(plane, begin);
+      float* to = y + plane * blocks.plane() + begin;
+      const int64_t n = end - begin;
+      if (left.operand == Operand::kImages && right.operand == Operand::kImages) {
+        for (int64_t i = 0; i < n; ++i) to[i] = Function::Apply(x1[i], x2[i]);
+      } else if (right.operand == Operand::kNumber) {
+        const float number = *x2;
+        for (int64_t i = 0; i < n; ++i) to[i] = Function::Apply(x1[i], number);
+      } else if (left.operand == Operand::kNumber) {
+        const float number = *x1;
+        for (int64_t i = 0; i < n; ++i) to[i] = Function::Apply(number, x2[i]);
+      } else if (block == 8) {
+        ByChannel<8>(x1, left.operand, x2, right.operand, to, n);
+      } else {
+        ByChannel<16>(x1, left.operand, x2, right.operand, to, n);
+      }
+    });
+    blocks.ClearPads(y);
+    return true;
+  }
+
+ private:
+  enum class Operand : uint8_t { kImages, kNumber, kChannels, kOther };
+  static constexpr int64_t kMostConverted = 16384;  // bytes
+
+  static Operand OperandOf(const Shape& shape, const Shape& y) {
+    if (shape == y) return Operand::kImages;
+    if (shape.numel() == 1) return Operand::kNumber;
+    if (shape.rank() != y.rank() || shape[1] != y[1] || (shape[0] != 1 && shape[0] != y[0]))
+      return Operand::kOther;
+    for (int axis = 2; axis < shape.rank(); ++axis)
+      if (shape[axis] != 1) return Operand::kOther;
+    return Operand::kChannels;
+  }
+  struct Source {
+    Operand operand;
+    const float* data;
+    int64_t plane, planes;  // floats of a plane; planes before they repeat
+
+    Source(const Tensor& tensor, const Tensor& y, const OnednnBlocks& blocks)
+        : operand(OperandOf(tensor.shape(), y.shape())),
+          data(static_cast<const float*>(tensor.raw_data())) {
+      plane = operand == Operand::kImages ? blocks.plane() : blocks.block;
+      planes = tensor.rank() > 0 && tensor.dim(0) == 1 ? blocks.blocks() : blocks.planes();
+    }
+    const float* At(int64_t index, int64_t begin) const {
+      if (operand == Operand::kNumber) return data;
+      return data + index % planes * plane + (operand == Operand::kImages ? begin : 0);
+    }
+  };
+  template <int kBlock>
+  static void ByChannel(const float* x1, Operand left, const float* x2, Operand right, float* y,
+                        int64_t n) {
+    const int64_t step1 = left == Operand::kImages ? kBlock : 0;
+    const int64_t step2 = right == Operand::kImages ? kBlock : 0;
+    for (int64_t i = 0; i < n; i += kBlock, x1 += step1, x2 += step2)
+      for (int k = 0; k < kBlock; ++k) y[i + k] = Function::Apply(x1[k], x2[k]);
+  }
+};
+
+}  // namespace detail
+
+// The limits are read in each run; a chain's are constants of the graph.
+class ClipOnednnOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireOnednnTensors(query, 1);
+    return {detail::OnednnBlocksConfig(query, detail::RequireOnednnBlocks(query), true)};
+  }
+  bool RunOnDevice() override {
+    RequireOnednnFloat32(*this);
+    const Tensor& x = Input(0);
+    const detail::OnednnBlocks blocks(x.shape(), detail::RequireOnednnBlocks(*this, x.layout()));
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const float low = HasInput(1) ? *DenseInput(1).data<float>() : -kInfinity;
+    const float high = HasInput(2) ? *DenseInput(2).data<float>() : kInfinity;
+    Tensor* out = InferredOutput(0);
+    const auto* in = static_cast<const float*>(x.raw_data());
+    auto* y = static_cast<float*>(out->raw_mutable_data());
+    blocks.ForEachStretch([&](int64_t plane, int64_t begin, int64_t end) {
+      const float* from = in + plane * blocks.plane();
+      float* to = y + plane * blocks.plane();
+      for (int64_t i = begin; i < end; ++i) to[i] = detail::Clamp(from[i], low, high);
+    });
+    if (low > 0 || high < 0) blocks.ClearPads(y);
+    return true;
+  }
+};
+
+using ReluOnednnOp = detail::ActivationInBlocks<detail::ReluFunction, true>;
+using LeakyReluOnednnOp = detail::ActivationInBlocks<detail::LeakyReluFunction, true>;
+using HardSigmoidOnednnOp = detail::ActivationInBlocks<detail::HardSigmoidFunction, false>;
+using HardSwishOnednnOp = detail::ActivationInBlocks<detail::HardSwishFunction, true>;
+using SigmoidOnednnOp = detail::SmoothInBlocks<dnnl::algorithm::eltwise_logistic>;
+using TanhOnednnOp = detail::SmoothInBlocks<dnnl::algorithm::eltwise_tanh>;
+using AddOnednnOp = detail::ArithmeticInBlocks<detail::AddFunction>;
+using SubOnednnOp = detail::ArithmeticInBlocks<detail::SubFunction>;
+using MulOnednnOp = detail::ArithmeticInBlocks<detail::MulFunction>;
+using DivOnednnOp = detail::ArithmeticInBlocks<detail::DivFunction>;
+
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Clip, onednn, ClipOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Relu, onednn, ReluOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LeakyRelu, onednn, LeakyReluOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(HardSigmoid, onednn, HardSigmoidOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(HardSwish, onednn, HardSwishOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sigmoid, onednn, SigmoidOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Tanh, onednn, TanhOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Add, onednn, AddOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sub, onednn, SubOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Mul, onednn, MulOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Div, onednn, DivOnednnOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_ONEDNN_ELEMENTWISE_HPP_

@@ -1,0 +1,171 @@
+// The layout "onednn": tensors as a dnnl::memory::desc describes them. Those of images are in blocks
+// of 8 or 16 channels, those of weights as a primitive wants them.
+#ifndef OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_
+#define OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "opkit/backends/onednn/threads.hpp"
+#include "opkit/core/layout_registry.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline const dnnl::engine& OnednnEngine() {
+  static const auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);  // outlives operators
+  return *engine;
+}
+// Streams of the CPU run what they are given in the caller's thread.
+inline dnnl::stream& OnednnStream() {
+  thread_local dnnl::stream stream(OnednnEngine());
+  return stream;
+}
+
+// float32 in row-major order.
+inline dnnl::memory::desc RowMajorDesc(const dnnl::memory::dims& extents) {
+  dnnl::memory::dims strides(extents.size(), 1);
+  for (size_t i = extents.size(); i-- > 1;) strides[i - 1] = strides[i] * extents[i];
+  return {extents, dnnl::memory::data_type::f32, strides};
+}
+inline dnnl::memory::dims OnednnDims(const Shape& shape) {
+  return {shape.data(), shape.data() + shape.rank()};
+}
+
+class OnednnDescriptor final : public LayoutDescriptor {
+ public:
+  // `standard` describes the same elements in the standard layout: its axes may be cut (weights of
+  // groups) or exchanged (a transposed matrix). `block`: of images' channels; 0 for others.
+  OnednnDescriptor(dnnl::memory::desc desc, dnnl::memory::desc standard, int64_t block)
+      : desc_(std::move(desc)), standard_(std::move(standard)), block_(block) {}
+
+  const dnnl::memory::desc& desc() const { return desc_; }
+  const dnnl::memory::desc& standard() const { return standard_; }
+  int64_t block() const { return block_; }
+
+  bool Equals(const LayoutDescriptor& other) const override {
+    const auto& that = static_cast<const OnednnDescriptor&>(other);  // of the same layout
+    return desc_ == that.desc_ && standard_ == that.standard_;
+  }
+  // As oneDNN writes it: axes from the outermost on, those that are cut into blocks in capitals,
+  // and the blocks, such as aBcd8b.
+  std::string Describe() const override {
+    const auto extents = desc_.get_dims(), strides = desc_.get_strides(),
+               blocks = desc_.get_inner_blks(), cut = desc_.get_inner_idxs();
+    std::string axes;
+    for (size_t i = 0; i < extents.size(); ++i) {
+      size_t at = 0;
+      while (at < axes.size() && strides[Index(Axis(axes[at]))] >= strides[i]) ++at;
+      const bool is_cut =
+          std::find(cut.begin(), cut.end(), static_cast<dnnl::memory::dim>(i)) != cut.end();
+      axes.insert(at, 1, static_cast<char>((is_cut ? 'A' : 'a') + static_cast<int>(i)));
+    }
+    for (size_t i = 0; i < blocks.size(); ++i)
+      axes += StrCat(blocks[i], std::string(1, static_cast<char>('a' + cut[i])));
+    return axes;
+  }
+  int64_t Bytes(const Shape&, DType) const override {
+    return static_cast<int64_t>(desc_.get_size());
+  }
+
+ private:
+  static int Axis(char letter) { return letter >= 'a' ? letter - 'a' : letter - 'A'; }
+
+  dnnl::memory::desc desc_, standard_;
+  int64_t block_;
+};
+
+// Reorders that a thread has made; a plan converts between few descriptors again and again.
+class OnednnReorders {
+ public:
+  static void Run(const dnnl::memory::desc& from, const void* source,
+                  const dnnl::memory::desc& to, void* target) {
+    const OnednnCall call;
+    thread_local OnednnReorders made;
+    dnnl::memory in(from, OnednnEngine(), const_cast<void*>(source));
+    dnnl::memory out(to, OnednnEngine(), target);
+    made.Find(from, to, call.threads()).execute(OnednnStream(), in, out);
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+  struct Entry {
+    dnnl::memory::desc from, to;
+    int threads;
+    dnnl::reorder reorder;
+  };
+  dnnl::reorder& Find(const dnnl::memory::desc& from, const dnnl::memory::desc& to, int threads) {
+    for (Entry& entry : entries_)
+      if (entry.threads == threads && entry.from == from && entry.to == to) return entry.reorder;
+    if (entries_.size() == kMost) entries_.clear();
+    entries_.push_back({from, to, threads,
+                        dnnl::reorder(dnnl::reorder::primitive_desc(OnednnEngine(), from,
+                                                                    OnednnEngine(), to))});
+    return entries_.back().reorder;
+  }
+  std::vector<Entry> entries_;
+};
+
+inline const OnednnDescriptor& OnednnDescriptorOf(const Layout& layout) {
+  if (!layout.descriptor)
+    Throw(ErrorCode::kInvalidArgument, "the layout onednn has no meaning without a descriptor");
+  return static_cast<const OnednnDescriptor&>(*layout.descriptor);
+}
+inline void OnednnConvert(const Tensor& from, Tensor& to) {
+  if (from.dtype() != DType::kFloat32)
+    Throw(ErrorCode::kUnsupported, "the layout onednn is for float32, not for ", from);
+  // Where both are of the layout each has its descriptor.
+  const Layout& described = to.layout().is_standard() ? from.layout() : to.layout();
+  const auto desc_of = [&](const Tensor& tensor) -> const dnnl::memory::desc& {
+    return tensor.layout().is_standard() ? OnednnDescriptorOf(described).standard()
+                                         : OnednnDescriptorOf(tensor.layout()).desc();
+  };
+  try {
+    OnednnReorders::Run(desc_of(from), from.raw_data(), desc_of(to), to.raw_mutable_data());
+  } catch (const dnnl::error& error) {
+    Throw(ErrorCode::kUnsupported, "oneDNN cannot convert ", from, " to ", ToString(to.layout()),
+          ": ", error.what());
+  }
+}
+
+inline LayoutId OnednnLayoutId() {
+  static const LayoutId id = [] {
+    constexpr double kNsPerByte = 0.1;  // measured: 10 GB/s of reads and writes, one thread
+    const LayoutId made = RegisterLayout({.name = "onednn",
+                                          .to_standard = &OnednnConvert,
+                                          .from_standard = &OnednnConvert,
+                                          .has_descriptors = true,
+                                          .ns_per_byte = kNsPerByte});
+    RegisterLayoutConverter(made, made, &OnednnConvert, kNsPerByte);
+    return made;
+  }();
+  return id;
+}
+
+// The layout of a desc; standard where it is the standard order.
+inline Layout OnednnLayout(const dnnl::memory::desc& desc, const dnnl::memory::desc& standard) {
+  if (desc == standard) return {};
+  return {OnednnLayoutId(), MakeIntrusive<const OnednnDescriptor>(desc, standard, 0)};
+}
+inline dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& extents, int64_t block) {
+  using Tag = dnnl::memory::format_tag;
+  static constexpr Tag kTags[2][4] = {{Tag::nCw8c, Tag::nCw8c, Tag::nChw8c, Tag::nCdhw8c},
+                                      {Tag::nCw16c, Tag::nCw16c, Tag::nChw16c, Tag::nCdhw16c}};
+  return {extents, dnnl::memory::data_type::f32, kTags[block == 16][extents.size() - 2]};
+}
+// Images [N, C, D1, ..., Dn], n from 1 to 3, in blocks of channels.
+inline Layout OnednnBlocked(const Shape& shape, int64_t block) {
+  const dnnl::memory::dims extents = OnednnDims(shape);
+  return {OnednnLayoutId(),
+          MakeIntrusive<const OnednnDescriptor>(BlockedDesc(extents, block), RowMajorDesc(extents),
+                                                block)};
+}
+inline bool CanBlock(const Shape& shape) { return shape.rank() >= 3 && shape.rank() <= 5; }
+// The block of channels of images in the layout; 0 for any other layout.
+inline int64_t OnednnBlockOf(const Layout& layout) {
+  return layout.id == OnednnLayoutId() ? OnednnDescriptorOf(layout).block() : 0;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_

@@ -1,0 +1,167 @@
+// MaxPool, AveragePool and GlobalAveragePool of images in blocks of channels for the "onednn"
+// backend.
+#ifndef OPKIT_BACKENDS_ONEDNN_POOL_HPP_
+#define OPKIT_BACKENDS_ONEDNN_POOL_HPP_
+
+#include "opkit/backends/onednn/blocks.hpp"
+#include "opkit/backends/onednn/primitive.hpp"
+#include "opkit/ops/nn/pool.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The windows of a pool as oneDNN describes them.
+struct OnednnWindows {
+  dnnl::memory::dims kernel, strides, dilations, begin, end;
+
+  // Throws UnsupportedOperatorFeature for windows that oneDNN does not have.
+  explicit OnednnWindows(const WindowAxes& axes) {
+    for (const WindowAxis& axis : axes) {
+      kernel.push_back(axis.kernel);
+      strides.push_back(axis.stride);
+      dilations.push_back(axis.dilation - 1);
+      begin.push_back(axis.pad_begin);
+      // With ceil_mode the last window may reach past the pads: oneDNN takes it for a larger pad.
+      end.push_back((axis.output - 1) * axis.stride + axis.extent() - axis.input - axis.pad_begin);
+      if (axis.pad_begin >= axis.extent() || end.back() >= axis.extent())
+        throw UnsupportedOperatorFeature("oneDNN has no windows of pads alone");
+    }
+  }
+};
+
+class PoolInBlocks : public PoolOpBase {
+ public:
+  using PoolOpBase::PoolOpBase;
+
+ protected:
+  static WindowAxes AxesOf(const KernelQuery& query) {
+    return PoolOpBase::AxesOf(WindowAttributes(query.def), query.inputs[0].shape.ToShape());
+  }
+  bool RunPool(dnnl::algorithm algorithm, const WindowAxes& axes) {
+    const Tensor& x = Input(0);
+    Tensor* y = InferredOutput(0);
+    if (planned_for_ != inference().version()) [[unlikely]] {
+      primitive_.Clear();
+      planned_for_ = inference().version();
+    }
+    primitive_.Run(*this, {x.raw_data(), y->raw_data()}, [&] {
+      const OnednnWindows windows(axes);
+      const dnnl::pooling_forward::primitive_desc kernel(
+          OnednnEngine(), dnnl::prop_kind::forward_inference, algorithm,
+          OnednnDescriptorOf(x.layout()).desc(), OnednnDescriptorOf(y->layout()).desc(),
+          windows.strides, windows.kernel, windows.dilations, windows.begin, windows.end,
+          OnednnAttributes());
+      return OnednnParts{dnnl::pooling_forward(kernel),
+                         {{DNNL_ARG_SRC, kernel.src_desc()}, {DNNL_ARG_DST, kernel.dst_desc()}},
+                         kernel.scratchpad_desc()};
+    });
+    return true;
+  }
+
+ private:
+  OnednnPrimitive primitive_;
+  uint64_t planned_for_ = 0;
+};
+
+}  // namespace detail
+
+class MaxPoolOnednnOp final : public detail::PoolInBlocks {
+ public:
+  using PoolInBlocks::PoolInBlocks;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireOnednnTensors(query, 1);
+    const int64_t block = detail::RequireOnednnBlocks(query);
+    if (query.outputs.size() > 1)
+      throw UnsupportedOperatorFeature("it does not tell where the largest elements were");
+    detail::OnednnWindows{AxesOf(query)};
+    return {detail::OnednnBlocksConfig(query, block, false)};
+  }
+  bool RunOnDevice() override {
+    RequireOnednnFloat32(*this);
+    detail::RequireOnednnBlocks(*this, Input(0).layout());
+    return RunPool(dnnl::algorithm::pooling_max, PoolOpBase::AxesOf(attributes_, Input(0).shape()));
+  }
+};
+
+class AveragePoolOnednnOp final : public detail::PoolInBlocks {
+ public:
+  using PoolInBlocks::PoolInBlocks;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireOnednnTensors(query, 1);
+    const int64_t block = detail::RequireOnednnBlocks(query);
+    const WindowAxes axes = AxesOf(query);
+    detail::OnednnWindows{axes};
+    for (const WindowAxis& axis : axes)
+      if (CountsPads(query.def) &&
+          (axis.output - 1) * axis.stride + axis.extent() > axis.input + axis.pad_begin + axis.pad_end)
+        throw UnsupportedOperatorFeature(
+            "oneDNN counts the elements that ceil_mode adds to a window as pads");
+    return {detail::OnednnBlocksConfig(query, block, false)};
+  }
+  bool RunOnDevice() override {
+    RequireOnednnFloat32(*this);
+    detail::RequireOnednnBlocks(*this, Input(0).layout());
+    return RunPool(CountsPads(def()) ? dnnl::algorithm::pooling_avg_include_padding
+                                     : dnnl::algorithm::pooling_avg_exclude_padding,
+                   PoolOpBase::AxesOf(attributes_, Input(0).shape()));
+  }
+
+ private:
+  static bool CountsPads(const OperatorDef& def) {
+    return def.args().Get<int64_t>("count_include_pad", 0) != 0;
+  }
+};
+
+// Sums blocks of pixels in float and these sums in double, so that large images lose nothing.
+class GlobalAveragePoolOnednnOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireOnednnTensors(query);
+    return {detail::OnednnBlocksConfig(query, detail::RequireOnednnBlocks(query), false)};
+  }
+  bool RunOnDevice() override {
+    RequireOnednnFloat32(*this);
+    const Tensor& x = Input(0);
+    const detail::OnednnBlocks blocks(x.shape(), detail::RequireOnednnBlocks(*this, x.layout()));
+    const auto* in = static_cast<const float*>(x.raw_data());
+    auto* y = static_cast<float*>(InferredOutput(0)->raw_mutable_data());
+    constexpr int64_t kGrainFloats = 8192;
+    ParallelForRange(blocks.planes(), kGrainFloats / blocks.plane() + 1,
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t plane = begin; plane < end; ++plane)
+                         blocks.block == 8
+                             ? Average<8>(in + plane * blocks.plane(), blocks.pixels, y + plane * 8)
+                             : Average<16>(in + plane * blocks.plane(), blocks.pixels,
+                                           y + plane * 16);
+                     });
+    return true;
+  }
+
+ private:
+  template <int kBlock>
+  static void Average(const float* x, int64_t pixels, float* y) {
+    constexpr int64_t kRun = 64;  // pixels
+    double total[kBlock] = {};
+    for (int64_t first = 0; first < pixels; first += kRun) {
+      float sum[kBlock] = {};
+      const int64_t last = (std::min)(first + kRun, pixels);
+      for (int64_t p = first; p < last; ++p)
+        for (int k = 0; k < kBlock; ++k) sum[k] += x[p * kBlock + k];
+      for (int k = 0; k < kBlock; ++k) total[k] += static_cast<double>(sum[k]);
+    }
+    for (int k = 0; k < kBlock; ++k)
+      y[k] = static_cast<float>(total[k] / static_cast<double>(pixels));
+  }
+};
+
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MaxPool, onednn, MaxPoolOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(AveragePool, onednn, AveragePoolOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GlobalAveragePool, onednn, GlobalAveragePoolOnednnOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_ONEDNN_POOL_HPP_

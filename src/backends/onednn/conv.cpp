@@ -1,0 +1,2 @@
+// Conv of opkit::onednn.
+#include "opkit/backends/onednn/conv.hpp"

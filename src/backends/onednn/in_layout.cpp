@@ -1,0 +1,5 @@
+// Light operators of opkit::onednn, which keep the layout they are given.
+#include "opkit/backends/onednn/concat.hpp"
+#include "opkit/backends/onednn/elementwise.hpp"
+#include "opkit/backends/onednn/normalization.hpp"
+#include "opkit/backends/onednn/pool.hpp"

@@ -1,0 +1,2 @@
+// Products by constant matrices of opkit::onednn.
+#include "opkit/backends/onednn/matmul.hpp"
