@@ -21,7 +21,8 @@ import tempfile
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-PLATFORMS = ["manylinux1_x86_64", "manylinux_2_24_x86_64", "manylinux_2_27_x86_64", "manylinux_2_28_x86_64"]
+PLATFORMS = ["manylinux1_x86_64", "manylinux_2_24_x86_64", "manylinux_2_27_x86_64",
+             "manylinux_2_28_x86_64"]
 STAMP = ".fetched"
 
 

@@ -50,6 +50,32 @@ struct OnednnBlocks {
   }
 };
 
+// One number a channel, repeated so that a loop over pixels is one over vectors of any width.
+class OnednnPattern {
+ public:
+  static constexpr int64_t kSize = 64;  // floats, a multiple of every block
+
+  OnednnPattern(const float* block, int64_t size) {
+    for (int64_t i = 0; i < kSize; ++i) values_[i] = block[i % size];
+  }
+  const float* data() const { return values_; }
+
+ private:
+  alignas(64) float values_[kSize];
+};
+// y[i] = f(x[i], k) with k the element's place in patterns, for n floats from the first of a block
+// on. Through a copy, as y may be x, which a compiler cannot know to be harmless.
+template <class F>
+void ForEachPatterned(const float* x, float* y, int64_t n, F f) {
+  constexpr int64_t kSize = OnednnPattern::kSize;
+  alignas(64) float made[kSize];
+  for (; n >= kSize; n -= kSize, x += kSize, y += kSize) {
+    for (int64_t k = 0; k < kSize; ++k) made[k] = f(x[k], k);
+    std::copy_n(made, kSize, y);
+  }
+  for (int64_t k = 0; k < n; ++k) y[k] = f(x[k], k);
+}
+
 // For Propose: the block of the layout that input 0 comes in. Refuses a node whose input is in
 // another one, as other backends are as fast there.
 inline int64_t RequireOnednnBlocks(const KernelQuery& query) {

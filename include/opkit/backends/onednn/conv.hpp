@@ -40,6 +40,49 @@ class OnednnConv {
     is_pointwise_ = groups == 1 && sizes.kernel == 1 && sizes.input_pixels == sizes.output_pixels;
   }
 
+  // Its pieces for so many threads: of a batch, or of the output's channels (those of a depthwise
+  // one with their input), which lie behind each other in blocks. One piece where oneDNN would
+  // order the weights of a piece otherwise than those of the whole.
+  std::vector<OnednnPiece> Cut(int threads, const Desc& w, int64_t x_block,
+                               int64_t y_block) const {
+    const bool is_depthwise = groups_ > 1 && groups_ == x_[1] && groups_ == y_[1];
+    std::vector<OnednnPiece> pieces;
+    if (x_[0] > 1) {
+      const int64_t parts = OnednnPieces(flops_, threads, x_[0]);
+      for (int64_t i = 0; i < parts; ++i) {
+        const int64_t first = x_[0] * i / parts;
+        OnednnConv part = *this;
+        part.x_[0] = part.y_[0] = x_[0] * (i + 1) / parts - first;
+        pieces.push_back(part.PieceOf(w, x_block, y_block, first * Padded(x_, x_block) / x_[0], 0, 0,
+                                      first * Padded(y_, y_block) / y_[0]));
+      }
+      return pieces;
+    }
+    const int64_t unit = CutUnit(w, y_block);
+    const bool can_cut = unit > 0 && (groups_ == 1 || (is_depthwise && x_block == y_block));
+    const int64_t units = can_cut ? y_[1] / unit : 1;
+    const int64_t parts = OnednnPieces(flops_, threads, units);
+    for (int64_t i = 0; i < parts && parts > 1; ++i) {
+      const int64_t first = units * i / parts * unit;
+      const int64_t last = i + 1 < parts ? units * (i + 1) / parts * unit : y_[1];
+      OnednnConv part = *this;
+      part.y_[1] = last - first;
+      part.w_[0] = last - first;
+      if (is_depthwise) part.groups_ = part.x_[1] = last - first;
+      const Kernel kernel =
+          part.Make(part.ImageDesc(x_block), part.AnyWeights(), part.OutputDesc(y_block));
+      if (!AreOrderedAlike(kernel.weights_desc(), w)) {
+        pieces.clear();
+        break;
+      }
+      const int64_t x_at = is_depthwise ? first * Padded(x_, x_block) / PaddedChannels(x_, x_block) : 0;
+      const int64_t y_at = first * Padded(y_, y_block) / PaddedChannels(y_, y_block);
+      pieces.push_back(part.Piece(kernel, x_at, first / AxisBlock(w) * w.get_strides()[0], first, y_at));
+    }
+    if (pieces.empty()) pieces.push_back(PieceOf(w, x_block, y_block, 0, 0, 0, 0));
+    return pieces;
+  }
+
   // Of images whose channels come in blocks; 0: in the standard layout.
   Desc ImageDesc(int64_t block) const { return Images(x_, block); }
   Desc OutputDesc(int64_t block) const { return Images(y_, block); }
@@ -62,14 +105,6 @@ class OnednnConv {
     return {w_, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
   }
   Desc BiasDesc() const { return RowMajorDesc({y_[1]}); }
-  OnednnParts Parts(const Kernel& kernel) const {
-    OnednnParts parts{dnnl::convolution_forward(kernel),
-                      {{DNNL_ARG_SRC, kernel.src_desc()}, {DNNL_ARG_WEIGHTS, kernel.weights_desc()}},
-                      kernel.scratchpad_desc()};
-    if (has_bias_) parts.arguments.emplace_back(DNNL_ARG_BIAS, kernel.bias_desc());
-    parts.arguments.emplace_back(DNNL_ARG_DST, kernel.dst_desc());
-    return parts;
-  }
   // Kernels that oneDNN compiles for the machine; the others are slower than any other backend.
   static bool IsCompiled(const Kernel& kernel) {
     const std::string name = kernel.impl_info_str();
@@ -77,6 +112,50 @@ class OnednnConv {
   }
 
  private:
+  OnednnPiece PieceOf(const Desc& w, int64_t x_block, int64_t y_block, int64_t x_at, int64_t w_at,
+                      int64_t bias_at, int64_t y_at) const {
+    return Piece(Make(ImageDesc(x_block), w, OutputDesc(y_block)), x_at, w_at, bias_at, y_at);
+  }
+  OnednnPiece Piece(const Kernel& kernel, int64_t x_at, int64_t w_at, int64_t bias_at,
+                    int64_t y_at) const {
+    OnednnPiece piece{dnnl::convolution_forward(kernel),
+                      {{DNNL_ARG_SRC, kernel.src_desc(), x_at},
+                       {DNNL_ARG_WEIGHTS, kernel.weights_desc(), w_at}},
+                      kernel.scratchpad_desc()};
+    if (has_bias_) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc(), bias_at});
+    piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), y_at});
+    return piece;
+  }
+  // Elements of the blocks along the first axis.
+  static int64_t AxisBlock(const Desc& desc) {
+    const Dims blocks = desc.get_inner_blks(), axes = desc.get_inner_idxs();
+    int64_t block = 1;
+    for (size_t i = 0; i < blocks.size(); ++i)
+      if (axes[i] == 0) block *= blocks[i];
+    return block;
+  }
+  // Output channels that are cut off together: four blocks where there are enough of them, as
+  // kernels compute up to four at once. 0: none.
+  int64_t CutUnit(const Desc& w, int64_t y_block) const {
+    if (y_block == 0) return 0;
+    const int64_t block = (std::max)(y_block, AxisBlock(w));
+    for (const int64_t unit : {4 * block, 2 * block, block})
+      if (y_[1] >= 4 * unit) return unit;
+    return y_[1] >= 2 * block ? block : 0;
+  }
+  static bool AreOrderedAlike(const Desc& a, const Desc& b) {
+    return a.get_inner_blks() == b.get_inner_blks() && a.get_inner_idxs() == b.get_inner_idxs() &&
+           a.get_strides() == b.get_strides();
+  }
+  static int64_t PaddedChannels(const Dims& extents, int64_t block) {
+    return block ? (extents[1] + block - 1) / block * block : extents[1];
+  }
+  // Floats of images.
+  static int64_t Padded(const Dims& extents, int64_t block) {
+    int64_t floats = extents[0] * PaddedChannels(extents, block);
+    for (size_t i = 2; i < extents.size(); ++i) floats *= extents[i];
+    return floats;
+  }
   static Desc Images(const Dims& extents, int64_t block) {
     return block ? BlockedDesc(extents, block) : RowMajorDesc(extents);
   }
@@ -115,12 +194,12 @@ class ConvOnednnOp final : public ConvOpBase {
     const int64_t groups = detail::ConvGroups(query.def);
     const bool has_bias = query.inputs.size() > 2 && !query.def.inputs()[2].empty();
     const detail::OnednnConv conv(WindowAttributes(query.def), groups, x, w, y, has_bias);
-    const OnednnCall call;
+    const OnednnScope scope;
     std::vector<KernelConfig> configs;
     std::string why = "its weights are not constant, and would be converted in every run";
     if (query.inputs[1].constant) why = ProposeBlocked(query, conv, x, y, groups, configs);
     if (conv.is_pointwise() && query.inputs[0].layout.is_standard())
-      ProposePointwise(query, conv, configs);
+      ProposePointwise(conv, configs);
     if (configs.empty()) throw UnsupportedOperatorFeature(why);
     return configs;
   }
@@ -130,24 +209,19 @@ class ConvOnednnOp final : public ConvOpBase {
     const Tensor &x = DenseInput(0), &w = DenseInput(1);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
-    if (planned_for_ != inference().version()) [[unlikely]] {
-      primitive_.Clear();
-      planned_for_ = inference().version();
-    }
     primitive_.Run(
-        *this,
+        *this, inference().version(),
         {x.raw_data(), w.raw_data(), HasInput(2) ? DenseInput(2).raw_data() : nullptr,
          y->raw_data()},
-        [&] {
+        [&](int threads) {
           if (!detail::CanBlock(x.shape()))
             throw UnsupportedOperatorFeature("it has kernels for 1 to 3 spatial axes");
           const detail::OnednnConv conv(attributes_, groups_, x.shape(), w.shape(), y->shape(),
                                         HasInput(2));
-          return conv.Parts(conv.Make(conv.ImageDesc(detail::OnednnBlockOf(x.layout())),
-                                      w.layout().is_standard()
-                                          ? conv.StandardWeights()
-                                          : detail::OnednnDescriptorOf(w.layout()).desc(),
-                                      conv.OutputDesc(detail::OnednnBlockOf(y->layout()))));
+          return conv.Cut(threads,
+                          w.layout().is_standard() ? conv.StandardWeights()
+                                                   : detail::OnednnDescriptorOf(w.layout()).desc(),
+                          detail::OnednnBlockOf(x.layout()), detail::OnednnBlockOf(y->layout()));
         });
     return true;
   }
@@ -178,24 +252,20 @@ class ConvOnednnOp final : public ConvOpBase {
       config.input_layouts[1] =
           detail::OnednnLayout(kernel.weights_desc(), conv.StandardWeights());
       config.output_layouts = {detail::OnednnBlocked(y, block)};
-      config.scratch_bytes = static_cast<int64_t>(kernel.scratchpad_desc().get_size());
       return {};
     } catch (const dnnl::error& error) {
       return StrCat("oneDNN has no kernel for it: ", error.what());
     }
   }
-  static void ProposePointwise(const KernelQuery& query, const detail::OnednnConv& conv,
-                               std::vector<KernelConfig>& configs) {
+  static void ProposePointwise(const detail::OnednnConv& conv, std::vector<KernelConfig>& configs) {
     if (conv.flops() < kLeastFlops) return;
     try {
       const auto kernel =
           conv.Make(conv.ImageDesc(0), conv.StandardWeights(), conv.OutputDesc(0));
       if (std::string_view(kernel.impl_info_str()).find("ref") != std::string_view::npos) return;
-      KernelConfig& config = configs.emplace_back();
-      config.scratch_bytes = static_cast<int64_t>(kernel.scratchpad_desc().get_size());
+      configs.emplace_back();
     } catch (const dnnl::error&) {  // then there is no second configuration
     }
-    static_cast<void>(query);
   }
 
   // Below, a conversion of a lone convolution takes longer than what its kernel saves.
@@ -204,7 +274,6 @@ class ConvOnednnOp final : public ConvOpBase {
   static constexpr double kLeastFlops = 1e5;
 
   detail::OnednnPrimitive primitive_;
-  uint64_t planned_for_ = 0;
 };
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Conv, onednn, ConvOnednnOp);

@@ -66,27 +66,32 @@ class SmoothInBlocks : public StandardOperator {
   bool RunOnDevice() override {
     RequireOnednnFloat32(*this);
     const Tensor& x = Input(0);
-    RequireOnednnBlocks(*this, x.layout());
+    const OnednnBlocks blocks(x.shape(), RequireOnednnBlocks(*this, x.layout()));
     Tensor* y = InferredOutput(0);
-    if (planned_for_ != inference().version()) [[unlikely]] {
-      primitive_.Clear();
-      planned_for_ = inference().version();
-    }
-    primitive_.Run(*this, {x.raw_data(), y->raw_data()}, [&] {
-      const dnnl::memory::desc& desc = OnednnDescriptorOf(x.layout()).desc();
-      const dnnl::eltwise_forward::primitive_desc kernel(
-          OnednnEngine(), dnnl::prop_kind::forward_inference, kAlgorithm, desc, desc, 0.f, 0.f,
-          OnednnAttributes());
-      return OnednnParts{dnnl::eltwise_forward(kernel),
-                         {{DNNL_ARG_SRC, desc}, {DNNL_ARG_DST, desc}},
-                         kernel.scratchpad_desc()};
+    primitive_.Run(*this, inference().version(), {x.raw_data(), y->raw_data()}, [&](int threads) {
+      constexpr double kFlops = 12;  // an element
+      const int64_t parts = OnednnPieces(kFlops * static_cast<double>(blocks.floats()), threads,
+                                         blocks.planes());
+      std::vector<OnednnPiece> pieces;
+      for (int64_t i = 0; i < parts; ++i) {
+        const int64_t first = blocks.planes() * i / parts * blocks.plane();
+        const int64_t last = blocks.planes() * (i + 1) / parts * blocks.plane();
+        const dnnl::memory::desc desc = RowMajorDesc({last - first});
+        const dnnl::eltwise_forward::primitive_desc kernel(
+            OnednnEngine(), dnnl::prop_kind::forward_inference, kAlgorithm, desc, desc, 0.f, 0.f,
+            OnednnAttributes());
+        pieces.push_back({dnnl::eltwise_forward(kernel),
+                          {{DNNL_ARG_SRC, desc, first}, {DNNL_ARG_DST, desc, first}},
+                          kernel.scratchpad_desc()});
+      }
+      return pieces;
     });
+    blocks.ClearPads(static_cast<float*>(y->raw_mutable_data()));
     return true;
   }
 
  private:
   OnednnPrimitive primitive_;
-  uint64_t planned_for_ = 0;
 };
 
 // y = Function(a, b) where one of the two is images in blocks, of the output's shape, and the other
@@ -147,10 +152,16 @@ class ArithmeticInBlocks : public StandardOperator {
       } else if (left.operand == Operand::kNumber) {
         const float number = *x1;
         for (int64_t i = 0; i < n; ++i) to[i] = Function::Apply(number, x2[i]);
-      } else if (block == 8) {
-        ByChannel<8>(x1, left.operand, x2, right.operand, to, n);
+      } else if (right.operand == Operand::kChannels && left.operand == Operand::kImages) {
+        const OnednnPattern pattern(x2, block);
+        ForEachPatterned(x1, to, n, [&](float x, int64_t k) {
+          return Function::Apply(x, pattern.data()[k]);
+        });
       } else {
-        ByChannel<16>(x1, left.operand, x2, right.operand, to, n);
+        const OnednnPattern pattern(x1, block);
+        ForEachPatterned(x2, to, n, [&](float x, int64_t k) {
+          return Function::Apply(pattern.data()[k], x);
+        });
       }
     });
     blocks.ClearPads(y);
@@ -186,14 +197,6 @@ class ArithmeticInBlocks : public StandardOperator {
       return data + index % planes * plane + (operand == Operand::kImages ? begin : 0);
     }
   };
-  template <int kBlock>
-  static void ByChannel(const float* x1, Operand left, const float* x2, Operand right, float* y,
-                        int64_t n) {
-    const int64_t step1 = left == Operand::kImages ? kBlock : 0;
-    const int64_t step2 = right == Operand::kImages ? kBlock : 0;
-    for (int64_t i = 0; i < n; i += kBlock, x1 += step1, x2 += step2)
-      for (int k = 0; k < kBlock; ++k) y[i + k] = Function::Apply(x1[k], x2[k]);
-  }
 };
 
 }  // namespace detail

@@ -7,6 +7,7 @@
 
 #include "opkit/backends/onednn/threads.hpp"
 #include "opkit/core/layout_registry.hpp"
+#include "opkit/engine/context_parallel_for.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -77,27 +78,26 @@ class OnednnDescriptor final : public LayoutDescriptor {
 // Reorders that a thread has made; a plan converts between few descriptors again and again.
 class OnednnReorders {
  public:
-  static void Run(const dnnl::memory::desc& from, const void* source,
-                  const dnnl::memory::desc& to, void* target) {
-    const OnednnCall call;
+  static void Run(const dnnl::memory::desc& from, const float* source,
+                  const dnnl::memory::desc& to, float* target) {
+    const OnednnScope scope;
     thread_local OnednnReorders made;
-    dnnl::memory in(from, OnednnEngine(), const_cast<void*>(source));
+    dnnl::memory in(from, OnednnEngine(), const_cast<float*>(source));
     dnnl::memory out(to, OnednnEngine(), target);
-    made.Find(from, to, call.threads()).execute(OnednnStream(), in, out);
+    made.Find(from, to).execute(OnednnStream(), in, out);
   }
 
  private:
   static constexpr size_t kMost = 64;
   struct Entry {
     dnnl::memory::desc from, to;
-    int threads;
     dnnl::reorder reorder;
   };
-  dnnl::reorder& Find(const dnnl::memory::desc& from, const dnnl::memory::desc& to, int threads) {
+  dnnl::reorder& Find(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
     for (Entry& entry : entries_)
-      if (entry.threads == threads && entry.from == from && entry.to == to) return entry.reorder;
+      if (entry.from == from && entry.to == to) return entry.reorder;
     if (entries_.size() == kMost) entries_.clear();
-    entries_.push_back({from, to, threads,
+    entries_.push_back({from, to,
                         dnnl::reorder(dnnl::reorder::primitive_desc(OnednnEngine(), from,
                                                                     OnednnEngine(), to))});
     return entries_.back().reorder;
@@ -110,22 +110,7 @@ inline const OnednnDescriptor& OnednnDescriptorOf(const Layout& layout) {
     Throw(ErrorCode::kInvalidArgument, "the layout onednn has no meaning without a descriptor");
   return static_cast<const OnednnDescriptor&>(*layout.descriptor);
 }
-inline void OnednnConvert(const Tensor& from, Tensor& to) {
-  if (from.dtype() != DType::kFloat32)
-    Throw(ErrorCode::kUnsupported, "the layout onednn is for float32, not for ", from);
-  // Where both are of the layout each has its descriptor.
-  const Layout& described = to.layout().is_standard() ? from.layout() : to.layout();
-  const auto desc_of = [&](const Tensor& tensor) -> const dnnl::memory::desc& {
-    return tensor.layout().is_standard() ? OnednnDescriptorOf(described).standard()
-                                         : OnednnDescriptorOf(tensor.layout()).desc();
-  };
-  try {
-    OnednnReorders::Run(desc_of(from), from.raw_data(), desc_of(to), to.raw_mutable_data());
-  } catch (const dnnl::error& error) {
-    Throw(ErrorCode::kUnsupported, "oneDNN cannot convert ", from, " to ", ToString(to.layout()),
-          ": ", error.what());
-  }
-}
+inline void OnednnConvert(const Tensor& from, Tensor& to);
 
 inline LayoutId OnednnLayoutId() {
   static const LayoutId id = [] {
@@ -164,6 +149,60 @@ inline bool CanBlock(const Shape& shape) { return shape.rank() >= 3 && shape.ran
 inline int64_t OnednnBlockOf(const Layout& layout) {
   return layout.id == OnednnLayoutId() ? OnednnDescriptorOf(layout).block() : 0;
 }
+
+// Images between the standard layout and blocks, which begin at the same channels in both: cut by
+// blocks of channels for the threads.
+inline void OnednnConvertImages(const Tensor& from, Tensor& to, int64_t block) {
+  constexpr int64_t kLeastFloats = 16384;  // for a thread
+  const Shape& shape = from.shape();
+  const int64_t pixels = shape.NumelBetween(2, shape.rank());
+  const int64_t blocks = (shape[1] + block - 1) / block;
+  const int64_t threads = ThreadPool::Current().threads();
+  const int64_t parts =
+      (std::max)(int64_t{1}, (std::min)({threads, blocks, blocks * block * pixels / kLeastFloats}));
+  const bool is_blocked = !from.layout().is_standard();
+  const auto* source = static_cast<const float*>(from.raw_data());
+  auto* target = static_cast<float*>(to.raw_mutable_data());
+  ParallelForRange(shape[0] * parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t image = i / parts, part = i % parts;
+      const int64_t first = blocks * part / parts * block;
+      const int64_t last = (std::min)(blocks * (part + 1) / parts * block, shape[1]);
+      dnnl::memory::dims extents = OnednnDims(shape);
+      extents[0] = 1;
+      extents[1] = last - first;
+      const int64_t standard = (image * shape[1] + first) * pixels;
+      const int64_t blocked = (image * blocks * block + first) * pixels;
+      if (is_blocked)
+        OnednnReorders::Run(BlockedDesc(extents, block), source + blocked, RowMajorDesc(extents),
+                            target + standard);
+      else
+        OnednnReorders::Run(RowMajorDesc(extents), source + standard, BlockedDesc(extents, block),
+                            target + blocked);
+    }
+  });
+}
+inline void OnednnConvert(const Tensor& from, Tensor& to) {
+  if (from.dtype() != DType::kFloat32)
+    Throw(ErrorCode::kUnsupported, "the layout onednn is for float32, not for ", from);
+  const int64_t block = OnednnBlockOf(from.layout().is_standard() ? to.layout() : from.layout());
+  // Where both are of the layout each has its descriptor.
+  const Layout& described = to.layout().is_standard() ? from.layout() : to.layout();
+  const auto desc_of = [&](const Tensor& tensor) -> const dnnl::memory::desc& {
+    return tensor.layout().is_standard() ? OnednnDescriptorOf(described).standard()
+                                         : OnednnDescriptorOf(tensor.layout()).desc();
+  };
+  try {
+    if (block > 0 && (from.layout().is_standard() || to.layout().is_standard()))
+      return OnednnConvertImages(from, to, block);
+    OnednnReorders::Run(desc_of(from), static_cast<const float*>(from.raw_data()), desc_of(to),
+                        static_cast<float*>(to.raw_mutable_data()));
+  } catch (const dnnl::error& error) {
+    Throw(ErrorCode::kUnsupported, "oneDNN cannot convert ", from, " to ", ToString(to.layout()),
+          ": ", error.what());
+  }
+}
+
 
 }  // namespace detail
 }  // namespace opkit

@@ -32,13 +32,27 @@ struct OnednnProduct {
     if (!has_bias) return Kernel(OnednnEngine(), x, w, y, attributes);
     return Kernel(OnednnEngine(), x, w, RowMajorDesc({1, n}), y, attributes);
   }
-  static OnednnParts Parts(const Kernel& kernel, bool has_bias) {
-    OnednnParts parts{dnnl::matmul(kernel),
-                      {{DNNL_ARG_SRC, kernel.src_desc()}, {DNNL_ARG_WEIGHTS, kernel.weights_desc()}},
-                      kernel.scratchpad_desc()};
-    if (has_bias) parts.arguments.emplace_back(DNNL_ARG_BIAS, kernel.bias_desc());
-    parts.arguments.emplace_back(DNNL_ARG_DST, kernel.dst_desc());
-    return parts;
+  // Its pieces for so many threads, by rows of X.
+  std::vector<OnednnPiece> Cut(int threads, const Desc& w) const {
+    constexpr int64_t kLeastRows = 16;
+    const double flops =
+        2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    const int64_t parts = OnednnPieces(flops, threads, m / kLeastRows);
+    std::vector<OnednnPiece> pieces;
+    for (int64_t i = 0; i < parts; ++i) {
+      const int64_t first = m * i / parts;
+      OnednnProduct part = *this;
+      part.m = m * (i + 1) / parts - first;
+      const Kernel kernel = part.Make(w);
+      OnednnPiece& piece = pieces.emplace_back();
+      piece.primitive = dnnl::matmul(kernel);
+      piece.arguments = {{DNNL_ARG_SRC, kernel.src_desc(), first * k},
+                         {DNNL_ARG_WEIGHTS, kernel.weights_desc()}};
+      if (has_bias) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc()});
+      piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), first * n});
+      piece.scratchpad = kernel.scratchpad_desc();
+    }
+    return pieces;
   }
   // Proposes packed weights for a node with these constants as input 1.
   std::vector<KernelConfig> Propose(const KernelQuery& query) const {
@@ -54,13 +68,12 @@ struct OnednnProduct {
           StrCat("a product of ", m, " rows and ", static_cast<int64_t>(flops),
                  " operations is too small to gain by packing"));
     try {
-      const OnednnCall call;
+      const OnednnScope scope;
       const Kernel kernel = Make(AnyWeights());
       KernelConfig config;
       config.input_layouts.resize(query.inputs.size());
       config.input_layouts[1] = OnednnLayout(kernel.weights_desc(), StandardWeights());
       config.output_layouts.resize(1);
-      config.scratch_bytes = static_cast<int64_t>(kernel.scratchpad_desc().get_size());
       return {config};
     } catch (const dnnl::error& error) {
       throw UnsupportedOperatorFeature(StrCat("oneDNN has no kernel for it: ", error.what()));
@@ -88,14 +101,11 @@ class MatMulOnednnOp final : public StandardOperator {
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
-    if (planned_for_ != inference().version()) [[unlikely]] {
-      primitive_.Clear();
-      planned_for_ = inference().version();
-    }
-    primitive_.Run(*this, {a.raw_data(), b.raw_data(), y->raw_data()}, [&] {
-      const detail::OnednnProduct product = ProductOf(a.shape(), b.shape());
-      return product.Parts(product.Make(product.WeightsOf(b)), false);
-    });
+    primitive_.Run(*this, inference().version(), {a.raw_data(), b.raw_data(), y->raw_data()},
+                   [&](int threads) {
+                     const detail::OnednnProduct product = ProductOf(a.shape(), b.shape());
+                     return product.Cut(threads, product.WeightsOf(b));
+                   });
     return true;
   }
 
@@ -108,7 +118,6 @@ class MatMulOnednnOp final : public StandardOperator {
   }
 
   detail::OnednnPrimitive primitive_;
-  uint64_t planned_for_ = 0;
 };
 
 class GemmOnednnOp final : public GemmOpBase {
@@ -129,18 +138,14 @@ class GemmOnednnOp final : public GemmOpBase {
     RequireOnednnFloat32(*this);
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     Tensor* y = InferredOutput(0);
-    if (planned_for_ != inference().version()) [[unlikely]] {
-      primitive_.Clear();
-      planned_for_ = inference().version();
-    }
-    primitive_.Run(*this,
+    primitive_.Run(*this, inference().version(),
                    {a.raw_data(), b.raw_data(),
                     HasInput(2) ? DenseInput(2).raw_data() : nullptr, y->raw_data()},
-                   [&] {
+                   [&](int threads) {
                      const detail::OnednnProduct product =
                          ProductOf(a.shape(), b.shape(), HasInput(2) ? Input(2).shape() : Shape{},
                                    HasInput(2), alpha_, beta_, trans_a_, trans_b_);
-                     return product.Parts(product.Make(product.WeightsOf(b)), product.has_bias);
+                     return product.Cut(threads, product.WeightsOf(b));
                    });
     return true;
   }
@@ -157,7 +162,6 @@ class GemmOnednnOp final : public GemmOpBase {
   }
 
   detail::OnednnPrimitive primitive_;
-  uint64_t planned_for_ = 0;
 };
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMul, onednn, MatMulOnednnOp);

@@ -23,25 +23,21 @@ class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
 
   bool RunOnDevice() override {
     RequireOnednnFloat32(*this);
-    const Tensor& x = Input(0);
-    const detail::OnednnBlocks blocks(x.shape(), detail::RequireOnednnBlocks(*this, x.layout()));
+    const Tensor& image = Input(0);
+    const detail::OnednnBlocks blocks(image.shape(),
+                                      detail::RequireOnednnBlocks(*this, image.layout()));
     Tensor* out = InferredOutput(0);
     FindFactors(blocks);
-    const auto* in = static_cast<const float*>(x.raw_data());
+    const auto* in = static_cast<const float*>(image.raw_data());
     auto* y = static_cast<float*>(out->raw_mutable_data());
     blocks.ForEachStretch([&](int64_t plane, int64_t begin, int64_t end) {
       const int64_t at = plane * blocks.plane();
       const int64_t channel = plane % blocks.blocks() * blocks.block;
-      const auto normalize = [&]<int kBlock>(std::integral_constant<int, kBlock>) {
-        float factor[kBlock], addend[kBlock];
-        std::copy_n(factors_.data() + channel, kBlock, factor);
-        std::copy_n(addends_.data() + channel, kBlock, addend);
-        for (int64_t i = begin; i < end; i += kBlock)
-          for (int k = 0; k < kBlock; ++k)
-            y[at + i + k] = in[at + i + k] * factor[k] + addend[k];
-      };
-      blocks.block == 8 ? normalize(std::integral_constant<int, 8>())
-                        : normalize(std::integral_constant<int, 16>());
+      const detail::OnednnPattern factor(factors_.data() + channel, blocks.block);
+      const detail::OnednnPattern addend(addends_.data() + channel, blocks.block);
+      detail::ForEachPatterned(
+          in + at + begin, y + at + begin, end - begin,
+          [&](float x, int64_t k) { return x * factor.data()[k] + addend.data()[k]; });
     });
     return true;
   }
@@ -59,9 +55,9 @@ class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
     const float *scale = DenseInput(1).data<float>(), *bias = DenseInput(2).data<float>();
     const float *mean = DenseInput(3).data<float>(), *variance = DenseInput(4).data<float>();
     for (int64_t c = 0; c < blocks.channels; ++c) {
-      const double factor = scale[c] / std::sqrt(static_cast<double>(variance[c]) + epsilon_);
-      factors_[detail::Index(c)] = static_cast<float>(factor);
-      addends_[detail::Index(c)] = static_cast<float>(bias[c] - mean[c] * factor);
+      const float factor = scale[c] / std::sqrt(variance[c] + static_cast<float>(epsilon_));
+      factors_[detail::Index(c)] = factor;
+      addends_[detail::Index(c)] = bias[c] - mean[c] * factor;
     }
   }
 

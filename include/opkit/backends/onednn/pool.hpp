@@ -40,27 +40,37 @@ class PoolInBlocks : public PoolOpBase {
   bool RunPool(dnnl::algorithm algorithm, const WindowAxes& axes) {
     const Tensor& x = Input(0);
     Tensor* y = InferredOutput(0);
-    if (planned_for_ != inference().version()) [[unlikely]] {
-      primitive_.Clear();
-      planned_for_ = inference().version();
-    }
-    primitive_.Run(*this, {x.raw_data(), y->raw_data()}, [&] {
+    // Blocks of channels are as good as images, and lie behind each other.
+    const OnednnBlocks in(x.shape(), OnednnBlockOf(x.layout()));
+    const OnednnBlocks out(y->shape(), in.block);
+    primitive_.Run(*this, inference().version(), {x.raw_data(), y->raw_data()}, [&](int threads) {
       const OnednnWindows windows(axes);
-      const dnnl::pooling_forward::primitive_desc kernel(
-          OnednnEngine(), dnnl::prop_kind::forward_inference, algorithm,
-          OnednnDescriptorOf(x.layout()).desc(), OnednnDescriptorOf(y->layout()).desc(),
-          windows.strides, windows.kernel, windows.dilations, windows.begin, windows.end,
-          OnednnAttributes());
-      return OnednnParts{dnnl::pooling_forward(kernel),
-                         {{DNNL_ARG_SRC, kernel.src_desc()}, {DNNL_ARG_DST, kernel.dst_desc()}},
-                         kernel.scratchpad_desc()};
+      double taps = 1;
+      for (const WindowAxis& axis : axes) taps *= static_cast<double>(axis.kernel);
+      const int64_t parts =
+          OnednnPieces(taps * static_cast<double>(out.floats()), threads, in.planes());
+      std::vector<OnednnPiece> pieces;
+      for (int64_t i = 0; i < parts; ++i) {
+        const int64_t first = in.planes() * i / parts;
+        dnnl::memory::dims from = OnednnDims(x.shape()), to = OnednnDims(y->shape());
+        from[0] = to[0] = in.planes() * (i + 1) / parts - first;
+        from[1] = to[1] = in.block;
+        const dnnl::pooling_forward::primitive_desc kernel(
+            OnednnEngine(), dnnl::prop_kind::forward_inference, algorithm,
+            BlockedDesc(from, in.block), BlockedDesc(to, in.block), windows.strides,
+            windows.kernel, windows.dilations, windows.begin, windows.end, OnednnAttributes());
+        pieces.push_back({dnnl::pooling_forward(kernel),
+                          {{DNNL_ARG_SRC, kernel.src_desc(), first * in.plane()},
+                           {DNNL_ARG_DST, kernel.dst_desc(), first * out.plane()}},
+                          kernel.scratchpad_desc()});
+      }
+      return pieces;
     });
     return true;
   }
 
  private:
   OnednnPrimitive primitive_;
-  uint64_t planned_for_ = 0;
 };
 
 }  // namespace detail

@@ -1,76 +1,106 @@
-// OnednnPrimitive: a primitive of oneDNN with the memories of its arguments, made once for the
-// shapes of an operator and run many times.
+// OnednnPrimitive: primitives of oneDNN with the memories of their arguments, made once for the
+// shapes of an operator and run many times, one for each piece that its work is cut into.
 #ifndef OPKIT_BACKENDS_ONEDNN_PRIMITIVE_HPP_
 #define OPKIT_BACKENDS_ONEDNN_PRIMITIVE_HPP_
 
+#include <array>
+
 #include "opkit/backends/onednn/layout.hpp"
+#include "opkit/engine/context_parallel_for.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What a primitive is made of: its descriptor's members that a run needs.
-struct OnednnParts {
+// A part of an operator's work: what a primitive is made of, and where its arguments begin.
+struct OnednnPiece {
+  struct Argument {
+    int kind;  // DNNL_ARG_SRC and others
+    dnnl::memory::desc desc;
+    int64_t floats = 0;  // from the beginning of the tensor
+  };
   dnnl::primitive primitive;
-  std::vector<std::pair<int, dnnl::memory::desc>> arguments;  // in the order that Run gets them
+  std::vector<Argument> arguments;  // in the order of the pointers that Run gets
   dnnl::memory::desc scratchpad;
 };
 
 // Not thread-safe, as the operator that has it is not.
 class OnednnPrimitive {
  public:
-  // Forgets the primitives, because the shapes are others.
-  void Clear() { made_.clear(); }
-
-  // Runs on these pointers; `make` makes the parts where there are none for the number of threads
-  // that this call may use. `op` lends its scratch memory. Errors: what oneDNN refuses is an
-  // UnsupportedOperatorFeature.
+  // Runs on these pointers, of which null ones are arguments that are left out. `make` makes the
+  // pieces for a number of threads, where there are none for `version`. `op` lends its scratch
+  // memory. Errors: what oneDNN refuses is an UnsupportedOperatorFeature.
   template <class Make>
-  void Run(OperatorBase& op, std::initializer_list<const void*> pointers, Make make) {
+  void Run(OperatorBase& op, uint64_t version, std::initializer_list<const void*> pointers,
+           Make make) {
     try {
-      const OnednnCall call;
-      Made& made = For(call.threads(), make);
-      size_t i = 0;
-      for (const void* pointer : pointers) {
-        if (!pointer) continue;  // an optional argument, which `make` left out too
-        made.memories[i++].set_data_handle(const_cast<void*>(pointer));
+      const int threads = ThreadPool::Current().threads();
+      if (version != version_ || threads != threads_) [[unlikely]] {
+        const OnednnScope scope;
+        Take(make(threads));
+        version_ = version;
+        threads_ = threads;
       }
-      if (made.scratch_bytes > 0) made.memories[i].set_data_handle(op.Scratch(made.scratch_bytes));
-      // Not execute(), which builds a map of the arguments.
-      dnnl::error::wrap_c_api(
-          dnnl_primitive_execute(made.primitive.get(), OnednnStream().get(),
-                                 static_cast<int>(made.arguments.size()), made.arguments.data()),
-          "could not run");
+      auto* scratch = static_cast<char*>(op.Scratch(scratch_bytes_));
+      if (pieces_.size() == 1) return Execute(pieces_[0], pointers, scratch);
+      ParallelForRange(static_cast<int64_t>(pieces_.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) Execute(pieces_[Index(i)], pointers, scratch);
+      });
     } catch (const dnnl::error& error) {
       throw UnsupportedOperatorFeature(StrCat("oneDNN has no kernel for it: ", error.what()));
     }
   }
 
  private:
-  struct Made {
-    int threads;
+  struct Piece {
     dnnl::primitive primitive;
     std::vector<dnnl::memory> memories;
     std::vector<dnnl_exec_arg_t> arguments;
-    int64_t scratch_bytes;
+    std::vector<int64_t> floats;
+    int64_t scratch_at = -1;
   };
-  template <class Make>
-  Made& For(int threads, Make& make) {
-    for (Made& one : made_)
-      if (one.threads == threads) return one;
-    OnednnParts parts = make();
-    Made one{threads, std::move(parts.primitive), {}, {}, 0};
-    const auto add = [&](int kind, const dnnl::memory::desc& desc) {
-      one.memories.push_back(dnnl::memory(desc, OnednnEngine(), DNNL_MEMORY_NONE));
-      one.arguments.push_back({kind, one.memories.back().get()});
-    };
-    for (const auto& [kind, desc] : parts.arguments) add(kind, desc);
-    one.scratch_bytes = static_cast<int64_t>(parts.scratchpad.get_size());
-    if (one.scratch_bytes > 0) add(DNNL_ARG_SCRATCHPAD, parts.scratchpad);
-    made_.push_back(std::move(one));
-    return made_.back();
+
+  void Take(std::vector<OnednnPiece> made) {
+    pieces_.clear();
+    scratch_bytes_ = 0;
+    for (OnednnPiece& from : made) {
+      Piece& piece = pieces_.emplace_back();
+      piece.primitive = std::move(from.primitive);
+      const auto add = [&](int kind, const dnnl::memory::desc& desc) {
+        piece.memories.push_back(dnnl::memory(desc, OnednnEngine(), DNNL_MEMORY_NONE));
+        piece.arguments.push_back({kind, piece.memories.back().get()});
+      };
+      for (const OnednnPiece::Argument& argument : from.arguments) {
+        add(argument.kind, argument.desc);
+        piece.floats.push_back(argument.floats);
+      }
+      if (const auto bytes = static_cast<int64_t>(from.scratchpad.get_size()); bytes > 0) {
+        constexpr int64_t kLine = 64;
+        add(DNNL_ARG_SCRATCHPAD, from.scratchpad);
+        piece.scratch_at = scratch_bytes_;
+        scratch_bytes_ += (bytes + kLine - 1) / kLine * kLine;
+      }
+    }
+  }
+  static void Execute(Piece& piece, std::initializer_list<const void*> pointers, char* scratch) {
+    const OnednnScope scope;
+    size_t i = 0;
+    for (const void* pointer : pointers) {
+      if (!pointer) continue;
+      auto* first = static_cast<float*>(const_cast<void*>(pointer)) + piece.floats[i];
+      piece.memories[i++].set_data_handle(first);
+    }
+    if (piece.scratch_at >= 0) piece.memories[i].set_data_handle(scratch + piece.scratch_at);
+    // Not execute(), which builds a map of the arguments.
+    dnnl::error::wrap_c_api(
+        dnnl_primitive_execute(piece.primitive.get(), OnednnStream().get(),
+                               static_cast<int>(piece.arguments.size()), piece.arguments.data()),
+        "could not run");
   }
 
-  std::vector<Made> made_;  // one for each number of threads that was met
+  std::vector<Piece> pieces_;
+  int64_t scratch_bytes_ = 0;
+  uint64_t version_ = 0;  // what the pieces were made for
+  int threads_ = 0;
 };
 
 // Scratch memory is the toolkit's, whose plans share it among operators.
@@ -78,6 +108,13 @@ inline dnnl::primitive_attr OnednnAttributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
+}
+
+// The number of pieces for a number of operations on so many threads, at most `most`.
+inline int64_t OnednnPieces(double flops, int threads, int64_t most) {
+  constexpr double kPieceFlops = 5e5;  // some microseconds
+  const auto worthwhile = static_cast<int64_t>(flops / kPieceFlops);
+  return (std::max)(int64_t{1}, (std::min)({int64_t{threads}, worthwhile, most}));
 }
 
 }  // namespace detail

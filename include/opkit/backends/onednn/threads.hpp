@@ -1,13 +1,11 @@
-// OnednnCall: the scope of a call of oneDNN, which decides how many of OpenMP's threads it may use.
+// OnednnScope: oneDNN on one thread, the caller's. What is to run on several is cut into pieces that
+// ParallelFor spreads over the toolkit's threads.
 #ifndef OPKIT_BACKENDS_ONEDNN_THREADS_HPP_
 #define OPKIT_BACKENDS_ONEDNN_THREADS_HPP_
 
 #include <dlfcn.h>
 
-#include <atomic>
-
 #include "opkit/backends/onednn/backend.hpp"
-#include "opkit/engine/thread_pool.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -35,35 +33,28 @@ struct OpenMp {
 
 }  // namespace detail
 
-// OpenMP's threads are others than those of the toolkit's pool, and each thread that calls oneDNN
-// has a team of its own: with n branches of a graph in oneDNN at once there would be n times as
-// many threads as the pool has. So the call that finds nothing else of oneDNN running in the
-// process gets as many threads as the pool has, and calls beside it get one each. The number is
-// that of the calling thread alone, and the one before comes back at the end of the scope.
-class OnednnCall {
+// OpenMP's threads are others than those of the toolkit's pool: each thread that calls oneDNN would
+// have a team of its own, and the threads of a team wait for each other by spinning. Where the
+// machine is busy with anything else that takes a time slice at every call: a classifier of 0.9 ms
+// took 258 ms on 2 threads of a machine of which 1.3 were free. So every call runs on its own
+// thread alone. The scope holds for the calling thread, and is needed to make a primitive, which
+// fixes its number of threads, as well as to run it.
+class OnednnScope {
  public:
-  OnednnCall() {
-    const bool alone = running_.fetch_add(1, std::memory_order_relaxed) == 0;
+  OnednnScope() {
     const detail::OpenMp& openmp = detail::OpenMp::Get();
     if (!openmp.get_max_threads) return;
-    threads_ = alone ? ThreadPool::Current().threads() : 1;
     before_ = openmp.get_max_threads();
-    if (before_ != threads_) openmp.set_num_threads(threads_);
+    if (before_ != 1) openmp.set_num_threads(1);
   }
-  ~OnednnCall() {
-    if (before_ != threads_) detail::OpenMp::Get().set_num_threads(before_);
-    running_.fetch_sub(1, std::memory_order_relaxed);
+  ~OnednnScope() {
+    if (before_ != 1) detail::OpenMp::Get().set_num_threads(before_);
   }
-  OnednnCall(const OnednnCall&) = delete;
-  OnednnCall& operator=(const OnednnCall&) = delete;
-
-  // What oneDNN's primitives are made for, as many fix their number of threads when made.
-  int threads() const { return threads_; }
+  OnednnScope(const OnednnScope&) = delete;
+  OnednnScope& operator=(const OnednnScope&) = delete;
 
  private:
-  // Relaxed: a hint about load; nothing is read because of it.
-  static inline std::atomic<int> running_{0};
-  int threads_ = 1, before_ = 1;
+  int before_ = 1;
 };
 
 }  // namespace opkit

@@ -1,0 +1,133 @@
+// The light operators of the "onednn" backend: the same as the plain ones, in blocks of channels.
+#include "backends/onednn/images.hpp"
+
+namespace light_test {
+namespace {
+
+using namespace opkit;
+using namespace onednn_test;
+
+// The last block of 20 channels has pads, of 32 none.
+const Shape kShapes[] = {{2, 20, 9, 7}, {1, 32, 13, 13}, {1, 3, 1, 1}, {2, 16, 300}};
+
+TEST_CASE("Activations") {
+  for (const Shape& shape : kShapes) {
+    const Tensor x = Random(shape, 1);
+    for (const char* op : {"Relu", "LeakyRelu", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh"})
+      CheckInBlocks(op, x);
+    CheckInBlocks("HardSigmoid", x, {{"alpha", 0.3f}, {"beta", -0.25f}});
+    CheckInBlocks("Clip", x, {}, {Tensor::Scalar(-0.5f), Tensor::Scalar(0.25f)});
+    CheckInBlocks("Clip", x, {}, {Tensor::Scalar(0.5f)});
+    CheckInBlocks("Clip", x);
+  }
+}
+
+TEST_CASE("A NaN stays a NaN") {
+  Tensor x = Random({1, 20, 3, 3}, 1);
+  x.mutable_data<float>()[4] = NAN;
+  for (const char* op : {"Relu", "HardSwish", "Clip", "Sigmoid"}) {
+    const Tensor y = Invoke(op, {InBlocks(x, 8)}, {}, {.engine = "onednn", .num_outputs = 1})[0];
+    CAPTURE(op);
+    CHECK(std::isnan(y.data<float>()[4]));
+    CHECK_FALSE(std::isnan(y.data<float>()[5]));
+  }
+}
+
+TEST_CASE("What makes something else than 0 of pads leaves them 0") {
+  const Tensor x = InBlocks(Random({2, 20, 5, 5}, 1), 8);
+  const OperatorDef defs[] = {OperatorDef("Sigmoid", {"x"}, {"y"}),
+                              OperatorDef("HardSigmoid", {"x"}, {"y"}),
+                              OperatorDef("Add", {"x", "one"}, {"y"})};
+  for (OperatorDef def : defs) {
+    CAPTURE(def.type());
+    Workspace ws;
+    *ws.CreateTensor("x") = x;
+    *ws.CreateTensor("one") = Tensor::Scalar(1.f);
+    std::vector<TensorInfo> infos;
+    for (const std::string& name : def.inputs())
+      infos.push_back(TensorInfo::Of(ws.GetBlob(name)->Get<Tensor>()));
+    const TensorInfo out(DType::kFloat32, x.shape());
+    KernelCandidate chosen;
+    const auto op = CreateSelected(def, &ws, infos, {&out, 1}, {.converts = true}, &chosen);
+    REQUIRE(chosen.backend == "onednn");
+    op->Run();
+    const Tensor& y = ws.GetBlob("y")->Get<Tensor>();
+    const auto* floats = static_cast<const float*>(y.raw_data());
+    for (int64_t image = 0; image < 2; ++image)
+      for (int64_t pixel = 0; pixel < 25; ++pixel)
+        for (int64_t k = 4; k < 8; ++k)
+          CHECK(floats[((image * 3 + 2) * 25 + pixel) * 8 + k] == 0);
+  }
+}
+
+TEST_CASE("Arithmetic with images, numbers and a number for each channel") {
+  for (const Shape& shape : kShapes) {
+    const Tensor x = Random(shape, 1), y = Random(shape, 2);
+    Dims channel(shape.data(), static_cast<size_t>(shape.rank()));
+    for (int axis = 2; axis < shape.rank(); ++axis) channel[axis] = 1;
+    const Tensor each = Random(Shape(channel), 3);
+    channel[0] = 1;
+    const Tensor same = Random(Shape(channel), 4);
+    for (const char* op : {"Add", "Sub", "Mul", "Div"}) {
+      CAPTURE(op);
+      for (const Tensor& other : {Tensor::Scalar(3.f), Tensor::From<float>({1}, {0.5f}), each, same})
+        CheckInBlocks(op, x, {}, {other});
+      for (const int64_t block : {8, 16}) {
+        CheckSameOn("onednn", op, {InBlocks(x, block), InBlocks(y, block)});
+        CheckSameOn("onednn", op, {InBlocks(each, block), InBlocks(x, block)});
+        CheckSameOn("onednn", op, {Tensor::Scalar(2.f), InBlocks(x, block)});
+      }
+    }
+  }
+  const Tensor x = InBlocks(Random({1, 8, 4, 4}, 1), 8);
+  CHECK_FALSE(IsTakenBy("onednn", "Add", {x, Random({4, 4}, 2)}, {}, 1));
+  CHECK_FALSE(IsTakenBy("onednn", "Add", {x, Random({1, 8, 4, 1}, 2)}, {}, 1));
+}
+
+TEST_CASE("BatchNormalization by given statistics") {
+  for (const Shape& shape : kShapes) {
+    const Shape channels{shape[1]};
+    Tensor variance = Random(channels, 5);
+    for (int64_t c = 0; c < shape[1]; ++c)
+      variance.mutable_data<float>()[c] = 0.1f + std::fabs(variance.data<float>()[c]);
+    CheckInBlocks("BatchNormalization", Random(shape, 1), {{"epsilon", 1e-3f}},
+                  {Random(channels, 2), Random(channels, 3), Random(channels, 4), variance});
+  }
+}
+
+TEST_CASE("Pools") {
+  const auto check = [](const Shape& shape, const Arguments& args) {
+    const Tensor x = Random(shape, 1);
+    CheckInBlocks("MaxPool", x, args);
+    CheckInBlocks("AveragePool", x, args);
+  };
+  check({1, 20, 30, 41},
+        {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}});
+  check({2, 32, 28, 28}, {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}});
+  check({1, 9, 13, 13}, {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"ceil_mode", 1}});
+  check({1, 5, 14, 14}, {{"kernel_shape", Ints{3, 3}}, {"auto_pad", "SAME_UPPER"}});
+  check({2, 3, 100}, {{"kernel_shape", Ints{5}}, {"strides", Ints{4}}});
+  CheckInBlocks("AveragePool", Random({1, 20, 9, 9}, 2),
+                {{"kernel_shape", Ints{3, 3}}, {"pads", Ints(4, 1)}, {"count_include_pad", 1}});
+  for (const Shape& shape : kShapes) CheckInBlocks("GlobalAveragePool", Random(shape, 1));
+  const Tensor x = InBlocks(Random({1, 8, 9, 9}, 1), 8);
+  CHECK_FALSE(IsTakenBy("onednn", "MaxPool", {x}, {{"kernel_shape", Ints{2, 2}}}, 2));
+  CHECK_FALSE(IsTakenBy("onednn", "MaxPool", {x},
+                        {{"kernel_shape", Ints{2, 2}}, {"pads", Ints{2, 2, 0, 0}}}, 1));
+}
+
+TEST_CASE("Concat of channels that fill their blocks") {
+  const Tensor a = Random({2, 16, 5, 6}, 1), b = Random({2, 32, 5, 6}, 2),
+               c = Random({2, 11, 5, 6}, 3);
+  for (const int64_t block : {8, 16}) {
+    const std::vector<Tensor> all{InBlocks(a, block), InBlocks(b, block), InBlocks(c, block)};
+    CHECK(IsTakenBy("onednn", "Concat", all, {{"axis", 1}}, 1));
+    CheckSameOn("onednn", "Concat", all, {{"axis", 1}});
+    CHECK_FALSE(IsTakenBy("onednn", "Concat", {all[2], all[0]}, {{"axis", 1}}, 1));
+    CHECK_FALSE(IsTakenBy("onednn", "Concat", {all[0], b}, {{"axis", 1}}, 1));
+    CHECK_FALSE(IsTakenBy("onednn", "Concat", {all[0], all[0]}, {{"axis", 2}}, 1));
+  }
+}
+
+}  // namespace
+}  // namespace light_test
