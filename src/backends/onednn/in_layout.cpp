@@ -3,3 +3,4 @@
 #include "opkit/backends/onednn/elementwise.hpp"
 #include "opkit/backends/onednn/normalization.hpp"
 #include "opkit/backends/onednn/pool.hpp"
+#include "opkit/backends/onednn/resize.hpp"

@@ -116,6 +116,29 @@ TEST_CASE("Pools") {
                         {{"kernel_shape", Ints{2, 2}}, {"pads", Ints{2, 2, 0, 0}}}, 1));
 }
 
+TEST_CASE("Resize to whole multiples") {
+  const Arguments floor = {{"mode", "nearest"},
+                           {"coordinate_transformation_mode", "asymmetric"},
+                           {"nearest_mode", "floor"}};
+  for (const Arguments& args : {floor, Arguments{{"mode", "nearest"}}})
+    for (const auto& [high, wide] : {std::pair(2.f, 2.f), {1.f, 3.f}, {4.f, 1.f}}) {
+      Graph graph;
+      const Tensor x = Random({2, 3, 12, 10}, 1);
+      graph.AddInput("x", DType::kFloat32, x.shape());
+      graph.AddConstant("w", Random({20, 3, 3, 3}, 2));
+      graph.AddConstant("scales", Tensor::From<float>({4}, {1.f, 1.f, high, wide}));
+      graph.AddNode(OperatorDef("Conv", {"x", "w"}, {"h"}));
+      graph.AddNode(OperatorDef("Resize", {"h", "", "scales"}, {"y"}, args));
+      graph.AddOutput("y");
+      CHECK(Compile(graph).choice(1).kernel->backend == "onednn");
+      Graph plain = graph;
+      for (int i = 0; i < plain.num_nodes(); ++i)
+        plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
+      for (const int threads : {1, 3})
+        CheckClose(RunGraph(graph, x, threads), RunGraph(plain, x));
+    }
+}
+
 TEST_CASE("Concat of channels that fill their blocks") {
   const Tensor a = Random({2, 16, 5, 6}, 1), b = Random({2, 32, 5, 6}, 2),
                c = Random({2, 11, 5, 6}, 3);

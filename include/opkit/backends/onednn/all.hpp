@@ -13,6 +13,7 @@
 #include "opkit/backends/onednn/normalization.hpp"
 #include "opkit/backends/onednn/pool.hpp"
 #include "opkit/backends/onednn/primitive.hpp"
+#include "opkit/backends/onednn/resize.hpp"
 #include "opkit/backends/onednn/threads.hpp"
 #include "opkit/ops/all.hpp"
 
