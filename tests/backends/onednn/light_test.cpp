@@ -31,6 +31,13 @@ TEST_CASE("A NaN stays a NaN") {
     CHECK(std::isnan(y.data<float>()[4]));
     CHECK_FALSE(std::isnan(y.data<float>()[5]));
   }
+  for (const char* op : {"MaxPool", "AveragePool"}) {
+    CAPTURE(op);
+    const Tensor y = Invoke(op, {InBlocks(x, 8)}, {{"kernel_shape", Ints{2, 2}}},
+                            {.engine = "onednn", .num_outputs = 1})[0];
+    for (int64_t i = 0; i < 4; ++i) CHECK(std::isnan(y.data<float>()[i]));
+    CHECK_FALSE(std::isnan(y.data<float>()[4]));
+  }
 }
 
 TEST_CASE("What makes something else than 0 of pads leaves them 0") {
@@ -70,7 +77,8 @@ TEST_CASE("Arithmetic with images, numbers and a number for each channel") {
     const Tensor same = Random(Shape(channel), 4);
     for (const char* op : {"Add", "Sub", "Mul", "Div"}) {
       CAPTURE(op);
-      for (const Tensor& other : {Tensor::Scalar(3.f), Tensor::From<float>({1}, {0.5f}), each, same})
+      const Tensor number = Tensor::Scalar(3.f), list = Tensor::From<float>({1}, {0.5f});
+      for (const Tensor& other : {number, list, each, same})
         CheckInBlocks(op, x, {}, {other});
       for (const int64_t block : {8, 16}) {
         CheckSameOn("onednn", op, {InBlocks(x, block), InBlocks(y, block)});

@@ -29,7 +29,8 @@ TEST_CASE("What would not be faster is left to other backends, with the reason")
     return choice.passed_over;
   };
   const Tensor w = Random({256, 256}, 2);
-  CHECK(refused("MatMul", {Random({1, 256}, 1), w}).find("a product of 1 rows") != std::string::npos);
+  CHECK(refused("MatMul", {Random({1, 256}, 1), w}).find("a product of 1 rows") !=
+        std::string::npos);
   CHECK(refused("MatMul", {Random({5, 6}, 1), Random({6, 7}, 2)}).find("too small") !=
         std::string::npos);
   CHECK(refused("MatMul", {Random({2, 64, 256}, 1), Random({2, 256, 64}, 2)}).find("one matrix") !=

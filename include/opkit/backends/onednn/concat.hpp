@@ -23,7 +23,7 @@ class ConcatOnednnOp final : public StandardOperator {
       const Shape x = query.inputs[i].shape.ToShape();
       if (i + 1 < query.inputs.size() && x[1] % block != 0)
         throw UnsupportedOperatorFeature(
-            StrCat("input ", i, " has ", x[1], " channels, which do not fill its blocks of ", block));
+            StrCat("input ", i, " has ", x[1], " channels, which do not fill blocks of ", block));
       if (detail::OnednnBlockOf(query.inputs[i].layout) != block)
         throw UnsupportedOperatorFeature(StrCat("input ", i, " would be converted first"));
       config.input_layouts.push_back(query.inputs[i].layout);

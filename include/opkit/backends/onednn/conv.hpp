@@ -53,8 +53,8 @@ class OnednnConv {
         const int64_t first = x_[0] * i / parts;
         OnednnConv part = *this;
         part.x_[0] = part.y_[0] = x_[0] * (i + 1) / parts - first;
-        pieces.push_back(part.PieceOf(w, x_block, y_block, first * Padded(x_, x_block) / x_[0], 0, 0,
-                                      first * Padded(y_, y_block) / y_[0]));
+        pieces.push_back(part.PieceOf(w, x_block, y_block, first * Padded(x_, x_block) / x_[0], 0,
+                                      0, first * Padded(y_, y_block) / y_[0]));
       }
       return pieces;
     }
@@ -75,9 +75,11 @@ class OnednnConv {
         pieces.clear();
         break;
       }
-      const int64_t x_at = is_depthwise ? first * Padded(x_, x_block) / PaddedChannels(x_, x_block) : 0;
+      const int64_t x_at =
+          is_depthwise ? first * Padded(x_, x_block) / PaddedChannels(x_, x_block) : 0;
       const int64_t y_at = first * Padded(y_, y_block) / PaddedChannels(y_, y_block);
-      pieces.push_back(part.Piece(kernel, x_at, first / AxisBlock(w) * w.get_strides()[0], first, y_at));
+      const int64_t w_at = first / AxisBlock(w) * w.get_strides()[0];
+      pieces.push_back(part.Piece(kernel, x_at, w_at, first, y_at));
     }
     if (pieces.empty()) pieces.push_back(PieceOf(w, x_block, y_block, 0, 0, 0, 0));
     return pieces;

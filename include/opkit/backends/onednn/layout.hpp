@@ -1,5 +1,5 @@
-// The layout "onednn": tensors as a dnnl::memory::desc describes them. Those of images are in blocks
-// of 8 or 16 channels, those of weights as a primitive wants them.
+// The layout "onednn": tensors as a dnnl::memory::desc describes them. Those of images are in
+// blocks of 8 or 16 channels, those of weights as a primitive wants them.
 #ifndef OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_
 #define OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_
 
@@ -202,7 +202,6 @@ inline void OnednnConvert(const Tensor& from, Tensor& to) {
           ": ", error.what());
   }
 }
-
 
 }  // namespace detail
 }  // namespace opkit

@@ -75,6 +75,7 @@ class PoolInBlocks : public PoolOpBase {
 
 }  // namespace detail
 
+// Not oneDNN's, which loses a NaN.
 class MaxPoolOnednnOp final : public detail::PoolInBlocks {
  public:
   using PoolInBlocks::PoolInBlocks;
@@ -89,8 +90,32 @@ class MaxPoolOnednnOp final : public detail::PoolInBlocks {
   }
   bool RunOnDevice() override {
     RequireOnednnFloat32(*this);
-    detail::RequireOnednnBlocks(*this, Input(0).layout());
-    return RunPool(dnnl::algorithm::pooling_max, PoolOpBase::AxesOf(attributes_, Input(0).shape()));
+    const int64_t block = detail::RequireOnednnBlocks(*this, Input(0).layout());
+    return block == 8 ? Run<8>() : Run<16>();
+  }
+
+ private:
+  template <int kBlock>
+  bool Run() {
+    const Tensor& image = Input(0);
+    const auto* x = static_cast<const float*>(image.raw_data());
+    auto* y = static_cast<float*>(InferredOutput(0)->raw_mutable_data());
+    const int64_t planes = detail::OnednnBlocks(image.shape(), kBlock).planes();
+    ForEachWindow(PoolOpBase::AxesOf(attributes_, image.shape()),
+                  [&](const std::vector<WindowTap>& taps, int64_t input_pixels, int64_t pixel,
+                      int64_t output_pixels) {
+                    for (int64_t plane = 0; plane < planes; ++plane) {
+                      float largest[kBlock];
+                      std::fill_n(largest, kBlock, detail::LeastValue<float>());
+                      for (const WindowTap& tap : taps) {
+                        const float* in = x + (plane * input_pixels + tap.input) * kBlock;
+                        for (int k = 0; k < kBlock; ++k)
+                          largest[k] = detail::IsLarger(in[k], largest[k]) ? in[k] : largest[k];
+                      }
+                      std::copy_n(largest, kBlock, y + (plane * output_pixels + pixel) * kBlock);
+                    }
+                  });
+    return true;
   }
 };
 
@@ -104,8 +129,8 @@ class AveragePoolOnednnOp final : public detail::PoolInBlocks {
     const WindowAxes axes = AxesOf(query);
     detail::OnednnWindows{axes};
     for (const WindowAxis& axis : axes)
-      if (CountsPads(query.def) &&
-          (axis.output - 1) * axis.stride + axis.extent() > axis.input + axis.pad_begin + axis.pad_end)
+      if (CountsPads(query.def) && (axis.output - 1) * axis.stride + axis.extent() >
+                                       axis.input + axis.pad_begin + axis.pad_end)
         throw UnsupportedOperatorFeature(
             "oneDNN counts the elements that ceil_mode adds to a window as pads");
     return {detail::OnednnBlocksConfig(query, block, false)};

@@ -1,5 +1,5 @@
-// Resize of images in blocks of channels for the "onednn" backend: each pixel becomes a rectangle of
-// equal ones.
+// Resize of images in blocks of channels for the "onednn" backend: each pixel becomes a rectangle
+// of equal ones.
 #ifndef OPKIT_BACKENDS_ONEDNN_RESIZE_HPP_
 #define OPKIT_BACKENDS_ONEDNN_RESIZE_HPP_
 
@@ -38,8 +38,8 @@ class ResizeOnednnOp final : public StandardOperator {
       for (size_t i = 0; i < found.size(); ++i)
         if (found[i] * static_cast<float>(x[static_cast<int>(i)]) !=
             static_cast<float>(y[static_cast<int>(i)]))
-          throw UnsupportedOperatorFeature(StrCat("it makes images larger by a whole factor, not by ",
-                                                  found[i]));
+          throw UnsupportedOperatorFeature(
+              StrCat("it makes images larger by a whole factor, not by ", found[i]));
     }
     return {detail::OnednnBlocksConfig(query, block, false)};
   }

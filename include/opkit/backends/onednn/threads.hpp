@@ -1,5 +1,5 @@
-// OnednnScope: oneDNN on one thread, the caller's. What is to run on several is cut into pieces that
-// ParallelFor spreads over the toolkit's threads.
+// OnednnScope: oneDNN on one thread, the caller's. What is to run on several is cut into pieces
+// that ParallelFor spreads over the toolkit's threads.
 #ifndef OPKIT_BACKENDS_ONEDNN_THREADS_HPP_
 #define OPKIT_BACKENDS_ONEDNN_THREADS_HPP_
 
@@ -23,10 +23,8 @@ struct OpenMp {
 
  private:
   OpenMp() {
-    get_max_threads =
-        reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
-    set_num_threads =
-        reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+    get_max_threads = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+    set_num_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
     if (!set_num_threads) get_max_threads = nullptr;
   }
 };
