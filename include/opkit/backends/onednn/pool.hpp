@@ -97,6 +97,9 @@ class MaxPoolOnednnOp final : public detail::PoolInBlocks {
  private:
   template <int kBlock>
   bool Run() {
+    // A compiler makes no vectors of this choice by itself.
+    using Lanes = float __attribute__((vector_size(32)));
+    constexpr int kLanes = 8;
     const Tensor& image = Input(0);
     const auto* x = static_cast<const float*>(image.raw_data());
     auto* y = static_cast<float*>(InferredOutput(0)->raw_mutable_data());
@@ -104,15 +107,18 @@ class MaxPoolOnednnOp final : public detail::PoolInBlocks {
     ForEachWindow(PoolOpBase::AxesOf(attributes_, image.shape()),
                   [&](const std::vector<WindowTap>& taps, int64_t input_pixels, int64_t pixel,
                       int64_t output_pixels) {
-                    for (int64_t plane = 0; plane < planes; ++plane) {
-                      float largest[kBlock];
-                      std::fill_n(largest, kBlock, detail::LeastValue<float>());
+                    for (int64_t i = 0; i < planes * (kBlock / kLanes); ++i) {
+                      const int64_t plane = i / (kBlock / kLanes);
+                      const int64_t lane = i % (kBlock / kLanes) * kLanes;
+                      const float* from = x + plane * input_pixels * kBlock + lane;
+                      Lanes largest = Lanes{} + detail::LeastValue<float>();
                       for (const WindowTap& tap : taps) {
-                        const float* in = x + (plane * input_pixels + tap.input) * kBlock;
-                        for (int k = 0; k < kBlock; ++k)
-                          largest[k] = detail::IsLarger(in[k], largest[k]) ? in[k] : largest[k];
+                        Lanes in;
+                        std::memcpy(&in, from + tap.input * kBlock, sizeof in);
+                        largest = (in > largest) | (in != in) ? in : largest;
                       }
-                      std::copy_n(largest, kBlock, y + (plane * output_pixels + pixel) * kBlock);
+                      std::memcpy(y + (plane * output_pixels + pixel) * kBlock + lane, &largest,
+                                  sizeof largest);
                     }
                   });
     return true;
