@@ -36766,8 +36766,8 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
   if (const auto refusals = refused_.find(node); refusals != refused_.end())
     for (const Refusal& one : refusals->second)
       if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
-  const auto check = [&](std::span<const int> values, const std::vector<Layout>& layouts,
-                         const char* kind) -> std::string {
+  const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
+                                 const char* kind) -> std::string {
     for (size_t i = 0; i < layouts.size(); ++i) {
       const int value = values[i];
       if (value < 0 || layouts[i].is_standard()) continue;
@@ -36781,8 +36781,9 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
     }
     return {};
   };
-  std::string why = check(view_.inputs(node), candidate.config.input_layouts, "input ");
-  if (why.empty()) why = check(view_.outputs(node), candidate.config.output_layouts, "output ");
+  std::string why = why_no_layout(view_.inputs(node), candidate.config.input_layouts, "input ");
+  if (why.empty())
+    why = why_no_layout(view_.outputs(node), candidate.config.output_layouts, "output ");
   return why;
 }
 

@@ -23,8 +23,8 @@ TEST_CASE("Convolutions that models use are computed as the plain operator does"
   CHECK(first.input_layouts[0].is_standard());
   CHECK(ToString(first.output_layouts[0]) == "onednn aBcd8b");
   const KernelConfig inner = check({1, 64, 14, 14}, {64, 64, 3, 3}, {{"pads", Pads(1)}});
-  CHECK(inner.input_layouts[0] == detail::OnednnBlocked(Shape{1, 64, 14, 14},
-                                                        detail::OnednnFirstBlock(64, 64, false)));
+  CHECK(inner.input_layouts[0] ==
+        detail::OnednnBlocked(Shape{1, 64, 14, 14}, detail::OnednnFirstBlock(64, 64, false)));
   check({1, 64, 14, 14}, {160, 64, 1, 1}, {});
   check({3, 24, 20, 20}, {40, 24, 3, 3}, {{"pads", Pads(2)}, {"dilations", Ints{2, 2}}});
   check({1, 48, 30, 1}, {64, 48, 5, 1}, {{"pads", Ints{2, 0, 2, 0}}});
@@ -48,8 +48,7 @@ TEST_CASE("In blocks already, convolutions of few operations stay there") {
     Graph plain = graph;
     for (int i = 0; i < plain.num_nodes(); ++i)
       plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
-    for (const int threads : {1, 3})
-      CheckClose(RunGraph(graph, x, threads), RunGraph(plain, x));
+    for (const int threads : {1, 3}) CheckClose(RunGraph(graph, x, threads), RunGraph(plain, x));
   }
 }
 

@@ -47,7 +47,7 @@ inline Tensor RunGraph(const Graph& graph, const Tensor& x, int threads = 1) {
 // A node with constants as the plain operator computes it, on 1 and on 3 threads. Returns the
 // configuration that was chosen for it, of the backend "onednn".
 inline KernelConfig CheckConstants(const std::string& op, const std::vector<Tensor>& inputs,
-                              const Arguments& args = {}) {
+                                   const Arguments& args = {}) {
   std::string node = op + " of";
   for (const Tensor& input : inputs) node += " " + ToString(input.shape());
   for (const auto& arg : args) node += ", " + arg.name + " " + ToString(arg.value);

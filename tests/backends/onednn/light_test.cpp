@@ -62,8 +62,7 @@ TEST_CASE("What makes something else than 0 of pads leaves them 0") {
     const auto* floats = static_cast<const float*>(y.raw_data());
     for (int64_t image = 0; image < 2; ++image)
       for (int64_t pixel = 0; pixel < 25; ++pixel)
-        for (int64_t k = 4; k < 8; ++k)
-          CHECK(floats[((image * 3 + 2) * 25 + pixel) * 8 + k] == 0);
+        for (int64_t k = 4; k < 8; ++k) CHECK(floats[((image * 3 + 2) * 25 + pixel) * 8 + k] == 0);
   }
 }
 
@@ -78,8 +77,7 @@ TEST_CASE("Arithmetic with images, numbers and a number for each channel") {
     for (const char* op : {"Add", "Sub", "Mul", "Div"}) {
       CAPTURE(op);
       const Tensor number = Tensor::Scalar(3.f), list = Tensor::From<float>({1}, {0.5f});
-      for (const Tensor& other : {number, list, each, same})
-        CheckInBlocks(op, x, {}, {other});
+      for (const Tensor& other : {number, list, each, same}) CheckInBlocks(op, x, {}, {other});
       for (const int64_t block : {8, 16}) {
         CheckSameOn("onednn", op, {InBlocks(x, block), InBlocks(y, block)});
         CheckSameOn("onednn", op, {InBlocks(each, block), InBlocks(x, block)});
@@ -142,8 +140,7 @@ TEST_CASE("Resize to whole multiples") {
       Graph plain = graph;
       for (int i = 0; i < plain.num_nodes(); ++i)
         plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
-      for (const int threads : {1, 3})
-        CheckClose(RunGraph(graph, x, threads), RunGraph(plain, x));
+      for (const int threads : {1, 3}) CheckClose(RunGraph(graph, x, threads), RunGraph(plain, x));
     }
 }
 

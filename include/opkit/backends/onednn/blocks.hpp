@@ -81,9 +81,9 @@ void ForEachPatterned(const float* x, float* y, int64_t n, F f) {
 inline int64_t RequireOnednnBlocks(const KernelQuery& query) {
   const int64_t block = OnednnBlockOf(query.inputs[0].layout);
   if (block == 0)
-    throw UnsupportedOperatorFeature(
-        StrCat("it works in blocks of channels, and input 0 comes in ",
-               ToString(query.inputs[0].layout), ", where other backends are as fast"));
+    throw UnsupportedOperatorFeature(StrCat("it works in blocks of channels, and input 0 comes in ",
+                                            ToString(query.inputs[0].layout),
+                                            ", where other backends are as fast"));
   return block;
 }
 // The same for a run, whose configuration says in which layout it is.

@@ -43,8 +43,7 @@ class OnednnConv {
   // Its pieces for so many threads: of a batch, or of the output's channels (those of a depthwise
   // one with their input), which lie behind each other in blocks. One piece where oneDNN would
   // order the weights of a piece otherwise than those of the whole.
-  std::vector<OnednnPiece> Cut(int threads, const Desc& w, int64_t x_block,
-                               int64_t y_block) const {
+  std::vector<OnednnPiece> Cut(int threads, const Desc& w, int64_t x_block, int64_t y_block) const {
     const bool is_depthwise = groups_ > 1 && groups_ == x_[1] && groups_ == y_[1];
     std::vector<OnednnPiece> pieces;
     if (x_[0] > 1) {
@@ -120,10 +119,10 @@ class OnednnConv {
   }
   OnednnPiece Piece(const Kernel& kernel, int64_t x_at, int64_t w_at, int64_t bias_at,
                     int64_t y_at) const {
-    OnednnPiece piece{dnnl::convolution_forward(kernel),
-                      {{DNNL_ARG_SRC, kernel.src_desc(), x_at},
-                       {DNNL_ARG_WEIGHTS, kernel.weights_desc(), w_at}},
-                      kernel.scratchpad_desc()};
+    OnednnPiece piece{
+        dnnl::convolution_forward(kernel),
+        {{DNNL_ARG_SRC, kernel.src_desc(), x_at}, {DNNL_ARG_WEIGHTS, kernel.weights_desc(), w_at}},
+        kernel.scratchpad_desc()};
     if (has_bias_) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc(), bias_at});
     piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), y_at});
     return piece;
@@ -191,8 +190,8 @@ class ConvOnednnOp final : public ConvOpBase {
     const Shape x = query.inputs[0].shape.ToShape(), w = query.inputs[1].shape.ToShape();
     const Shape y = query.outputs[0].shape.ToShape();
     if (!detail::CanBlock(x))
-      throw UnsupportedOperatorFeature(StrCat("it has kernels for 1 to 3 spatial axes, and X is ",
-                                              ToString(x)));
+      throw UnsupportedOperatorFeature(
+          StrCat("it has kernels for 1 to 3 spatial axes, and X is ", ToString(x)));
     const int64_t groups = detail::ConvGroups(query.def);
     const bool has_bias = query.inputs.size() > 2 && !query.def.inputs()[2].empty();
     const detail::OnednnConv conv(WindowAttributes(query.def), groups, x, w, y, has_bias);
@@ -211,20 +210,20 @@ class ConvOnednnOp final : public ConvOpBase {
     const Tensor &x = DenseInput(0), &w = DenseInput(1);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
-    primitive_.Run(
-        *this, inference().version(),
-        {x.raw_data(), w.raw_data(), HasInput(2) ? DenseInput(2).raw_data() : nullptr,
-         y->raw_data()},
-        [&](int threads) {
-          if (!detail::CanBlock(x.shape()))
-            throw UnsupportedOperatorFeature("it has kernels for 1 to 3 spatial axes");
-          const detail::OnednnConv conv(attributes_, groups_, x.shape(), w.shape(), y->shape(),
-                                        HasInput(2));
-          return conv.Cut(threads,
-                          w.layout().is_standard() ? conv.StandardWeights()
-                                                   : detail::OnednnDescriptorOf(w.layout()).desc(),
-                          detail::OnednnBlockOf(x.layout()), detail::OnednnBlockOf(y->layout()));
-        });
+    primitive_.Run(*this, inference().version(),
+                   {x.raw_data(), w.raw_data(), HasInput(2) ? DenseInput(2).raw_data() : nullptr,
+                    y->raw_data()},
+                   [&](int threads) {
+                     if (!detail::CanBlock(x.shape()))
+                       throw UnsupportedOperatorFeature("it has kernels for 1 to 3 spatial axes");
+                     const detail::OnednnConv conv(attributes_, groups_, x.shape(), w.shape(),
+                                                   y->shape(), HasInput(2));
+                     return conv.Cut(
+                         threads,
+                         w.layout().is_standard() ? conv.StandardWeights()
+                                                  : detail::OnednnDescriptorOf(w.layout()).desc(),
+                         detail::OnednnBlockOf(x.layout()), detail::OnednnBlockOf(y->layout()));
+                   });
     return true;
   }
 
@@ -236,8 +235,7 @@ class ConvOnednnOp final : public ConvOpBase {
     constexpr int64_t kFewChannels = 4;  // kernels read these from the standard layout
     const int64_t given = detail::OnednnBlockOf(query.inputs[0].layout);
     const bool takes_standard = given == 0 && groups == 1 && x[1] <= kFewChannels;
-    const int64_t block =
-        given ? given : detail::OnednnFirstBlock(x[1], y[1], takes_standard);
+    const int64_t block = given ? given : detail::OnednnFirstBlock(x[1], y[1], takes_standard);
     if (const auto moved = static_cast<double>(x.numel() + y.numel());
         given == 0 && !takes_standard && conv.flops() < kLeastIntensity * moved)
       return StrCat("it would convert for ", static_cast<int64_t>(conv.flops() / moved),
@@ -251,8 +249,7 @@ class ConvOnednnOp final : public ConvOpBase {
       KernelConfig& config = configs.emplace_back();
       config.input_layouts.resize(query.inputs.size());
       if (!takes_standard) config.input_layouts[0] = detail::OnednnBlocked(x, block);
-      config.input_layouts[1] =
-          detail::OnednnLayout(kernel.weights_desc(), conv.StandardWeights());
+      config.input_layouts[1] = detail::OnednnLayout(kernel.weights_desc(), conv.StandardWeights());
       config.output_layouts = {detail::OnednnBlocked(y, block)};
       return {};
     } catch (const dnnl::error& error) {
@@ -262,8 +259,7 @@ class ConvOnednnOp final : public ConvOpBase {
   static void ProposePointwise(const detail::OnednnConv& conv, std::vector<KernelConfig>& configs) {
     if (conv.flops() < kLeastFlops) return;
     try {
-      const auto kernel =
-          conv.Make(conv.ImageDesc(0), conv.StandardWeights(), conv.OutputDesc(0));
+      const auto kernel = conv.Make(conv.ImageDesc(0), conv.StandardWeights(), conv.OutputDesc(0));
       if (std::string_view(kernel.impl_info_str()).find("ref") != std::string_view::npos) return;
       configs.emplace_back();
     } catch (const dnnl::error&) {  // then there is no second configuration

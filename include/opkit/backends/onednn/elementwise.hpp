@@ -38,12 +38,11 @@ class ActivationInBlocks : public StandardOperator {
     blocks.ForEachStretch([&](int64_t plane, int64_t begin, int64_t end) {
       const float* from = in + plane * blocks.plane();
       float* to = y + plane * blocks.plane();
-      for (int64_t i = begin; i < end; ++i) {
+      for (int64_t i = begin; i < end; ++i)
         if constexpr (requires { Function::Apply(1.f, attributes); })
           to[i] = Function::Apply(from[i], attributes);
         else
           to[i] = Function::Apply(from[i]);
-      }
     });
     if (!kKeepsZero) blocks.ClearPads(y);
     return true;
@@ -70,8 +69,8 @@ class SmoothInBlocks : public StandardOperator {
     Tensor* y = InferredOutput(0);
     primitive_.Run(*this, inference().version(), {x.raw_data(), y->raw_data()}, [&](int threads) {
       constexpr double kFlops = 12;  // an element
-      const int64_t parts = OnednnPieces(kFlops * static_cast<double>(blocks.floats()), threads,
-                                         blocks.planes());
+      const int64_t parts =
+          OnednnPieces(kFlops * static_cast<double>(blocks.floats()), threads, blocks.planes());
       std::vector<OnednnPiece> pieces;
       for (int64_t i = 0; i < parts; ++i) {
         const int64_t first = blocks.planes() * i / parts * blocks.plane();
@@ -154,14 +153,12 @@ class ArithmeticInBlocks : public StandardOperator {
         for (int64_t i = 0; i < n; ++i) to[i] = Function::Apply(number, x2[i]);
       } else if (right.operand == Operand::kChannels && left.operand == Operand::kImages) {
         const OnednnPattern pattern(x2, block);
-        ForEachPatterned(x1, to, n, [&](float x, int64_t k) {
-          return Function::Apply(x, pattern.data()[k]);
-        });
+        ForEachPatterned(x1, to, n,
+                         [&](float x, int64_t k) { return Function::Apply(x, pattern.data()[k]); });
       } else {
         const OnednnPattern pattern(x1, block);
-        ForEachPatterned(x2, to, n, [&](float x, int64_t k) {
-          return Function::Apply(pattern.data()[k], x);
-        });
+        ForEachPatterned(x2, to, n,
+                         [&](float x, int64_t k) { return Function::Apply(pattern.data()[k], x); });
       }
     });
     blocks.ClearPads(y);

@@ -78,8 +78,8 @@ class OnednnDescriptor final : public LayoutDescriptor {
 // Reorders that a thread has made; a plan converts between few descriptors again and again.
 class OnednnReorders {
  public:
-  static void Run(const dnnl::memory::desc& from, const float* source,
-                  const dnnl::memory::desc& to, float* target) {
+  static void Run(const dnnl::memory::desc& from, const float* source, const dnnl::memory::desc& to,
+                  float* target) {
     const OnednnScope scope;
     thread_local OnednnReorders made;
     dnnl::memory in(from, OnednnEngine(), const_cast<float*>(source));
@@ -97,9 +97,9 @@ class OnednnReorders {
     for (Entry& entry : entries_)
       if (entry.from == from && entry.to == to) return entry.reorder;
     if (entries_.size() == kMost) entries_.clear();
-    entries_.push_back({from, to,
-                        dnnl::reorder(dnnl::reorder::primitive_desc(OnednnEngine(), from,
-                                                                    OnednnEngine(), to))});
+    entries_.push_back(
+        {from, to,
+         dnnl::reorder(dnnl::reorder::primitive_desc(OnednnEngine(), from, OnednnEngine(), to))});
     return entries_.back().reorder;
   }
   std::vector<Entry> entries_;
@@ -140,9 +140,8 @@ inline dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& extents, int64_t
 // Images [N, C, D1, ..., Dn], n from 1 to 3, in blocks of channels.
 inline Layout OnednnBlocked(const Shape& shape, int64_t block) {
   const dnnl::memory::dims extents = OnednnDims(shape);
-  return {OnednnLayoutId(),
-          MakeIntrusive<const OnednnDescriptor>(BlockedDesc(extents, block), RowMajorDesc(extents),
-                                                block)};
+  return {OnednnLayoutId(), MakeIntrusive<const OnednnDescriptor>(BlockedDesc(extents, block),
+                                                                  RowMajorDesc(extents), block)};
 }
 inline bool CanBlock(const Shape& shape) { return shape.rank() >= 3 && shape.rank() <= 5; }
 // The block of channels of images in the layout; 0 for any other layout.

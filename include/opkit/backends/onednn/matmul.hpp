@@ -64,9 +64,9 @@ struct OnednnProduct {
     const double flops =
         2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     if (m < kLeastRows || flops < kLeastFlops)
-      throw UnsupportedOperatorFeature(
-          StrCat("a product of ", m, " rows and ", static_cast<int64_t>(flops),
-                 " operations is too small to gain by packing"));
+      throw UnsupportedOperatorFeature(StrCat("a product of ", m, " rows and ",
+                                              static_cast<int64_t>(flops),
+                                              " operations is too small to gain by packing"));
     try {
       const OnednnScope scope;
       const Kernel kernel = Make(AnyWeights());
@@ -112,8 +112,8 @@ class MatMulOnednnOp final : public StandardOperator {
  private:
   static detail::OnednnProduct ProductOf(const Shape& a, const Shape& b) {
     if (a.rank() < 2 || b.rank() != 2 || a.numel() == 0)
-      throw UnsupportedOperatorFeature(StrCat("it multiplies rows by one matrix, not ",
-                                              ToString(a), " by ", ToString(b)));
+      throw UnsupportedOperatorFeature(
+          StrCat("it multiplies rows by one matrix, not ", ToString(a), " by ", ToString(b)));
     return {a.numel() / a.dim(-1), b[1], b[0], false, false};
   }
 
@@ -139,8 +139,8 @@ class GemmOnednnOp final : public GemmOpBase {
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     Tensor* y = InferredOutput(0);
     primitive_.Run(*this, inference().version(),
-                   {a.raw_data(), b.raw_data(),
-                    HasInput(2) ? DenseInput(2).raw_data() : nullptr, y->raw_data()},
+                   {a.raw_data(), b.raw_data(), HasInput(2) ? DenseInput(2).raw_data() : nullptr,
+                    y->raw_data()},
                    [&](int threads) {
                      const detail::OnednnProduct product =
                          ProductOf(a.shape(), b.shape(), HasInput(2) ? Input(2).shape() : Shape{},

@@ -50,8 +50,8 @@ class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
     addends_.assign(size, 0);
     for (int i = 1; i < 5; ++i)
       if (Input(i).dtype() != DType::kFloat32)
-        throw UnsupportedOperatorFeature(StrCat("it computes float32, and input ", i, " is ",
-                                                Input(i)));
+        throw UnsupportedOperatorFeature(
+            StrCat("it computes float32, and input ", i, " is ", Input(i)));
     const float *scale = DenseInput(1).data<float>(), *bias = DenseInput(2).data<float>();
     const float *mean = DenseInput(3).data<float>(), *variance = DenseInput(4).data<float>();
     for (int64_t c = 0; c < blocks.channels; ++c) {

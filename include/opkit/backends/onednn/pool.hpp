@@ -57,8 +57,8 @@ class PoolInBlocks : public PoolOpBase {
         from[1] = to[1] = in.block;
         const dnnl::pooling_forward::primitive_desc kernel(
             OnednnEngine(), dnnl::prop_kind::forward_inference, algorithm,
-            BlockedDesc(from, in.block), BlockedDesc(to, in.block), windows.strides,
-            windows.kernel, windows.dilations, windows.begin, windows.end, OnednnAttributes());
+            BlockedDesc(from, in.block), BlockedDesc(to, in.block), windows.strides, windows.kernel,
+            windows.dilations, windows.begin, windows.end, OnednnAttributes());
         pieces.push_back({dnnl::pooling_forward(kernel),
                           {{DNNL_ARG_SRC, kernel.src_desc(), first * in.plane()},
                            {DNNL_ARG_DST, kernel.dst_desc(), first * out.plane()}},
@@ -171,14 +171,13 @@ class GlobalAveragePoolOnednnOp final : public StandardOperator {
     const auto* in = static_cast<const float*>(x.raw_data());
     auto* y = static_cast<float*>(InferredOutput(0)->raw_mutable_data());
     constexpr int64_t kGrainFloats = 8192;
-    ParallelForRange(blocks.planes(), kGrainFloats / blocks.plane() + 1,
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t plane = begin; plane < end; ++plane)
-                         blocks.block == 8
-                             ? Average<8>(in + plane * blocks.plane(), blocks.pixels, y + plane * 8)
-                             : Average<16>(in + plane * blocks.plane(), blocks.pixels,
-                                           y + plane * 16);
-                     });
+    ParallelForRange(
+        blocks.planes(), kGrainFloats / blocks.plane() + 1, [&](int64_t begin, int64_t end) {
+          for (int64_t plane = begin; plane < end; ++plane)
+            blocks.block == 8
+                ? Average<8>(in + plane * blocks.plane(), blocks.pixels, y + plane * 8)
+                : Average<16>(in + plane * blocks.plane(), blocks.pixels, y + plane * 16);
+        });
     return true;
   }
 
