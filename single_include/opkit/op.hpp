@@ -13214,10 +13214,10 @@ struct ResourceState;
 // its completion was signalled.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
-  RefCountedList kept;                    // views, the operator's state, the library
+  RefCountedList kept;  // views, the operator's state, the library
   // Of such runs, the library's, for messages (so relaxed); null in the program itself.
   std::atomic<int64_t>* count = nullptr;
-  ResourceState* state = nullptr;         // of its operator, which `kept` keeps
+  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // why it was completed with a failure

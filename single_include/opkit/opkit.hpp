@@ -12504,8 +12504,8 @@ struct MemoryPlanOptions {
   // with the values that are live where it needs most.
   int64_t capacity_bytes = 0;
   // Takes nodes that run one after the other in another order than they were added, where fewer
-  // bytes are live at once then. What a graph computes does not change; the order of effects that no
-  // edge fixes may.
+  // bytes are live at once then. What a graph computes does not change; the order of effects that
+  // no edge fixes may.
   bool reorder_nodes = false;
   // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
   // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the
@@ -22061,10 +22061,10 @@ struct ResourceState;
 // its completion was signalled.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
-  RefCountedList kept;                    // views, the operator's state, the library
+  RefCountedList kept;  // views, the operator's state, the library
   // Of such runs, the library's, for messages (so relaxed); null in the program itself.
   std::atomic<int64_t>* count = nullptr;
-  ResourceState* state = nullptr;         // of its operator, which `kept` keeps
+  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // why it was completed with a failure
@@ -35953,7 +35953,8 @@ OPKIT_INLINE Profile Recorder::Read() {
                              .pusher = index});
             break;
           case ProfileRecord::Type::kWork:
-            known.push_back({.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
+            known.push_back(
+                {.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
             break;
           case ProfileRecord::Type::kCounts: {
             ProfileCounts& sum = counts[record.id];

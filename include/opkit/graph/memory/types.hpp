@@ -50,8 +50,8 @@ struct MemoryPlanOptions {
   // with the values that are live where it needs most.
   int64_t capacity_bytes = 0;
   // Takes nodes that run one after the other in another order than they were added, where fewer
-  // bytes are live at once then. What a graph computes does not change; the order of effects that no
-  // edge fixes may.
+  // bytes are live at once then. What a graph computes does not change; the order of effects that
+  // no edge fixes may.
   bool reorder_nodes = false;
   // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
   // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the

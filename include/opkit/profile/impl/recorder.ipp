@@ -426,7 +426,8 @@ OPKIT_INLINE Profile Recorder::Read() {
                              .pusher = index});
             break;
           case ProfileRecord::Type::kWork:
-            known.push_back({.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
+            known.push_back(
+                {.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
             break;
           case ProfileRecord::Type::kCounts: {
             ProfileCounts& sum = counts[record.id];
