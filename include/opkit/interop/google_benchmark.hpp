@@ -127,7 +127,9 @@ inline bool BenchmarkOperator(const std::string& op, const std::vector<Shape>& s
   const OperatorDef def = detail::BenchmarkDef(schema, options);
   CheckOptions claimed;
   claimed.dtypes = options.dtypes;
-  for (DType dtype : detail::ClaimedDTypes(schema, claimed)) {
+  claimed.shapes = shapes;
+  claimed.input_shapes = options.input_shapes;
+  for (DType dtype : detail::CheckedDTypes(schema, def, claimed)) {
     for (const Shape& shape : shapes)
       detail::RegisterKernelBenchmarks(
           schema, def, dtype, detail::MakeCase(schema, def, {shape}, dtype, options.seed).inputs);
