@@ -15116,8 +15116,8 @@ OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
 }
 namespace detail {
 inline const Layout& LayoutIn(const std::vector<Layout>* layouts, int i) {
-  static const auto* const standard = new Layout;
-  return layouts && Index(i) < layouts->size() ? (*layouts)[Index(i)] : *standard;
+  static const Layout standard;  // goes with a library
+  return layouts && Index(i) < layouts->size() ? (*layouts)[Index(i)] : standard;
 }
 }  // namespace detail
 OPKIT_INLINE const Layout& OperatorBase::InputLayout(int i) const {
