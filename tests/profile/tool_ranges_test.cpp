@@ -36,8 +36,8 @@ TEST_CASE("a tool is told where ranges begin and end, by each protocol") {
        {Case{&ToolRanges::LoadNvtx, "nvtx_tool"}, Case{&ToolRanges::LoadItt, "itt_tool"},
         Case{&ToolRanges::LoadItt, "itt_old_tool"}}) {
     CAPTURE(one.name);
-    static std::vector<const ToolRanges*> kept;  // as long as the process
-    const ToolRanges* const tool = kept.emplace_back(one.load(Tool(one.name)));
+    static auto* const kept = new std::vector<const ToolRanges*>;  // as long as the process
+    const ToolRanges* const tool = kept->emplace_back(one.load(Tool(one.name)));
     tool->Push("Conv");
     tool->Push("MyOp::load");
     tool->Pop();
