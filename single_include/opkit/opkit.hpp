@@ -25896,12 +25896,12 @@ inline std::string EstimateOf(const Explanation::Candidate& one) {
   return text;
 }
 
-class JsonObject {
+class JsonMembers {
  public:
-  explicit JsonObject(std::string& out) : out_(out) { out_ += '{'; }
-  JsonObject(const JsonObject&) = delete;
-  JsonObject& operator=(const JsonObject&) = delete;
-  ~JsonObject() { out_ += '}'; }
+  explicit JsonMembers(std::string& out) : out_(out) { out_ += '{'; }
+  JsonMembers(const JsonMembers&) = delete;
+  JsonMembers& operator=(const JsonMembers&) = delete;
+  ~JsonMembers() { out_ += '}'; }
   std::string& Member(std::string_view name) {
     if (out_.back() != '{') out_ += ", ";
     AppendJsonString(out_, name);
@@ -25948,11 +25948,11 @@ OPKIT_INLINE std::string ToString(const Explanation& explanation) {
 OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   std::string out;
   {
-    detail::JsonObject all(out);
+    detail::JsonMembers all(out);
     all.Member("nodes") += '[';
     for (const Explanation::Node& node : explanation.nodes) {
       if (&node != explanation.nodes.data()) out += ",\n";
-      detail::JsonObject object(out);
+      detail::JsonMembers object(out);
       object.Text("name", node.name);
       object.Text("text", node.text);
       if (node.is_converter()) {
@@ -25967,7 +25967,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
       object.Member("candidates") += '[';
       for (const Explanation::Candidate& one : node.candidates) {
         if (&one != node.candidates.data()) out += ", ";
-        detail::JsonObject candidate(out);
+        detail::JsonMembers candidate(out);
         candidate.Text("backend", one.backend);
         candidate.Text("device", one.device);
         candidate.Text("place", one.place);
