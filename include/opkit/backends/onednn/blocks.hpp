@@ -50,7 +50,7 @@ struct OnednnBlocks {
   }
 };
 
-// One number a channel, repeated so that a loop over pixels is one over vectors of any width.
+// The channels' numbers, repeated so that a loop over pixels is one over vectors of any width.
 class OnednnPattern {
  public:
   static constexpr int64_t kSize = 64;  // floats, a multiple of every block

@@ -84,7 +84,7 @@ class OnednnConv {
     return pieces;
   }
 
-  // Of images whose channels come in blocks; 0: in the standard layout.
+  // The images, their channels in blocks of this many; 0: in the standard layout.
   Desc ImageDesc(int64_t block) const { return Images(x_, block); }
   Desc OutputDesc(int64_t block) const { return Images(y_, block); }
   Desc StandardWeights() const { return RowMajorDesc(w_); }

@@ -205,7 +205,7 @@ inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
     Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
           ", which the host cannot reach");
 }
-// One step of a path.
+// The function takes one step of a path.
 inline void ConvertDirectly(const Tensor& from, Tensor& to) {
   LayoutRegistry::Global()
       .ConverterOf(from.layout(), to.layout())
