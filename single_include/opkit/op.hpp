@@ -8223,6 +8223,13 @@ struct KernelConfig {
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
+
+  Layout input_layout(size_t i) const {
+    return i < input_layouts.size() ? input_layouts[i] : Layout();
+  }
+  Layout output_layout(size_t o) const {
+    return o < output_layouts.size() ? output_layouts[o] : Layout();
+  }
 };
 
 // Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
@@ -8536,7 +8543,10 @@ class OpSchema {
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  // The reference of operators leaves it out.
   OpSchema& Private() { return private_ = true, *this; }
+  // Plans insert it, nobody writes it: a library leaves it to its host, which has its own.
+  OpSchema& Internal() { return internal_ = true, Private(); }
   // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
   // not taken for it.
   OpSchema& Standard() { return standard_ = true, *this; }
@@ -8561,6 +8571,7 @@ class OpSchema {
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
   std::string problem() const;
   bool is_private() const { return private_; }
+  bool is_internal() const { return internal_; }
   bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
@@ -8646,8 +8657,9 @@ class OpSchema {
   detail::InplaceRules inplace_;
   detail::AttributeRules attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
-  bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false, standard_ = false;
+  bool needs_all_shapes_ = false, private_ = false, internal_ = false;
+  bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
+       needs_subgraph_ = false, standard_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
@@ -9389,8 +9401,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // The layouts that it gives an input and an output; the standard one where it gives none.
-  const Layout& InputLayout(int i) const;
-  const Layout& OutputLayout(int o) const;
+  Layout InputLayout(int i) const;
+  Layout OutputLayout(int o) const;
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -11432,8 +11444,10 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   LibraryContents& contents = ThisLibrary();
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
-  for (const std::string& name : RegisteredOperators())
-    records.push_back(ReadSchema(OpRegistry::Global().GetSchema(name)));
+  for (const std::string& name : RegisteredOperators()) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(name);
+    if (!schema.is_internal()) records.push_back(ReadSchema(schema));
+  }
   g_export_threads.described = true;
 }
 
@@ -15114,17 +15128,11 @@ OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   has_output_layouts_ = std::ranges::any_of(
       config.output_layouts, [](const Layout& layout) { return !layout.is_standard(); });
 }
-namespace detail {
-inline const Layout& LayoutIn(const std::vector<Layout>* layouts, int i) {
-  static const Layout standard;  // goes with a library
-  return layouts && Index(i) < layouts->size() ? (*layouts)[Index(i)] : standard;
+OPKIT_INLINE Layout OperatorBase::InputLayout(int i) const {
+  return config() ? config()->input_layout(detail::Index(i)) : Layout();
 }
-}  // namespace detail
-OPKIT_INLINE const Layout& OperatorBase::InputLayout(int i) const {
-  return detail::LayoutIn(config() ? &config()->input_layouts : nullptr, i);
-}
-OPKIT_INLINE const Layout& OperatorBase::OutputLayout(int o) const {
-  return detail::LayoutIn(config() ? &config()->output_layouts : nullptr, o);
+OPKIT_INLINE Layout OperatorBase::OutputLayout(int o) const {
+  return config() ? config()->output_layout(detail::Index(o)) : Layout();
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -15280,7 +15288,7 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
 }
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   CheckDevice(i, tensor);
-  if (const Layout& wanted = InputLayout(i);
+  if (const Layout wanted = InputLayout(i);
       tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
     throw Error(ErrorCode::kUnsupported,
                 StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ",
@@ -15343,7 +15351,7 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
                                                 DType dtype, Device device) {
-  if (const Layout& layout = OutputLayout(o); !layout.is_standard()) {
+  if (const Layout layout = OutputLayout(o); !layout.is_standard()) {
     if (out.layout() == layout && out.dtype() == dtype && out.shape() == shape &&
         out.device() == device && out.initialized() && !Clobbers(o, out))
       return Output(o);

@@ -5889,6 +5889,13 @@ struct KernelConfig {
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
+
+  Layout input_layout(size_t i) const {
+    return i < input_layouts.size() ? input_layouts[i] : Layout();
+  }
+  Layout output_layout(size_t o) const {
+    return o < output_layouts.size() ? output_layouts[o] : Layout();
+  }
 };
 
 // Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
@@ -6248,7 +6255,10 @@ class OpSchema {
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  // The reference of operators leaves it out.
   OpSchema& Private() { return private_ = true, *this; }
+  // Plans insert it, nobody writes it: a library leaves it to its host, which has its own.
+  OpSchema& Internal() { return internal_ = true, Private(); }
   // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
   // not taken for it.
   OpSchema& Standard() { return standard_ = true, *this; }
@@ -6273,6 +6283,7 @@ class OpSchema {
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
   std::string problem() const;
   bool is_private() const { return private_; }
+  bool is_internal() const { return internal_; }
   bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
@@ -6358,8 +6369,9 @@ class OpSchema {
   detail::InplaceRules inplace_;
   detail::AttributeRules attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
-  bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false, standard_ = false;
+  bool needs_all_shapes_ = false, private_ = false, internal_ = false;
+  bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
+       needs_subgraph_ = false, standard_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
@@ -7139,8 +7151,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // The layouts that it gives an input and an output; the standard one where it gives none.
-  const Layout& InputLayout(int i) const;
-  const Layout& OutputLayout(int o) const;
+  Layout InputLayout(int i) const;
+  Layout OutputLayout(int o) const;
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -21186,17 +21198,11 @@ OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   has_output_layouts_ = std::ranges::any_of(
       config.output_layouts, [](const Layout& layout) { return !layout.is_standard(); });
 }
-namespace detail {
-inline const Layout& LayoutIn(const std::vector<Layout>* layouts, int i) {
-  static const Layout standard;  // goes with a library
-  return layouts && Index(i) < layouts->size() ? (*layouts)[Index(i)] : standard;
+OPKIT_INLINE Layout OperatorBase::InputLayout(int i) const {
+  return config() ? config()->input_layout(detail::Index(i)) : Layout();
 }
-}  // namespace detail
-OPKIT_INLINE const Layout& OperatorBase::InputLayout(int i) const {
-  return detail::LayoutIn(config() ? &config()->input_layouts : nullptr, i);
-}
-OPKIT_INLINE const Layout& OperatorBase::OutputLayout(int o) const {
-  return detail::LayoutIn(config() ? &config()->output_layouts : nullptr, o);
+OPKIT_INLINE Layout OperatorBase::OutputLayout(int o) const {
+  return config() ? config()->output_layout(detail::Index(o)) : Layout();
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -21352,7 +21358,7 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
 }
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   CheckDevice(i, tensor);
-  if (const Layout& wanted = InputLayout(i);
+  if (const Layout wanted = InputLayout(i);
       tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
     throw Error(ErrorCode::kUnsupported,
                 StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ",
@@ -21415,7 +21421,7 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
                                                 DType dtype, Device device) {
-  if (const Layout& layout = OutputLayout(o); !layout.is_standard()) {
+  if (const Layout layout = OutputLayout(o); !layout.is_standard()) {
     if (out.layout() == layout && out.dtype() == dtype && out.shape() == shape &&
         out.device() == device && out.initialized() && !Clobbers(o, out))
       return Output(o);
@@ -26679,14 +26685,17 @@ class KernelSelector {
  private:
   void Select(int node, NodeChoice& choice);
   // The node with the backends that it must have; null where the graph's own will do.
-  std::optional<OperatorDef> Restricted(const OperatorDef& def) const;
+  std::optional<OperatorDef> Restricted(int node) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
   // Why no input can be brought to the node's devices; empty where all can.
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
-  void CheckForced() const;
+  void FindForced();
+  const SelectedKernel* Forced(int node) const {
+    return forced_.empty() ? nullptr : forced_[Index(node)];
+  }
 
   const GraphView& view_;
   GraphTypes& types_;
@@ -26697,6 +26706,7 @@ class KernelSelector {
     std::string why;
   };
   std::map<int, std::vector<Refusal>> refused_;  // by node
+  std::vector<const SelectedKernel*> forced_;    // by node, null: none; empty where nothing is
 };
 
 // The name by which selections know a node.
@@ -34044,8 +34054,10 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   LibraryContents& contents = ThisLibrary();
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
-  for (const std::string& name : RegisteredOperators())
-    records.push_back(ReadSchema(OpRegistry::Global().GetSchema(name)));
+  for (const std::string& name : RegisteredOperators()) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(name);
+    if (!schema.is_internal()) records.push_back(ReadSchema(schema));
+  }
   g_export_threads.described = true;
 }
 
@@ -36465,10 +36477,6 @@ OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline Layout WantedLayout(const NodeChoice& choice, size_t input) {
-  const std::vector<Layout>& layouts = choice.config.input_layouts;
-  return input < layouts.size() ? layouts[input] : Layout();
-}
 // Where a value's elements are, and how they lie there.
 struct ValuePlace {
   Layout layout;
@@ -36487,7 +36495,7 @@ inline std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTy
   for (size_t i = 0; i < view.inputs(node).size(); ++i) {
     const int value = view.inputs(node)[i];
     const Device is = value < 0 ? Device{} : types[value].device;
-    places.push_back({WantedLayout(choice, i), devices.input(i).value_or(is)});
+    places.push_back({choice.config.input_layout(i), devices.input(i).value_or(is)});
   }
   return places;
 }
@@ -36716,30 +36724,36 @@ OPKIT_INLINE std::optional<Device> NodeDevices::input(size_t i) const {
 OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& types,
                                             const Options& options)
     : view_(view), types_(types), options_(options) {
-  if (options_.forced) CheckForced();
+  if (options_.forced) FindForced();
 }
 
 // A forced choice that no node would take is not passed over in silence.
-OPKIT_INLINE void KernelSelector::CheckForced() const {
-  std::vector<std::string> names;
-  for (const OperatorDef& def : view_.graph().nodes()) names.push_back(SelectionName(def));
+OPKIT_INLINE void KernelSelector::FindForced() {
+  forced_.assign(Index(view_.num_nodes()), nullptr);
+  std::map<std::string_view, int> numbers;
+  for (int node = 0; node < view_.num_nodes(); ++node)
+    numbers.emplace(SelectionName(view_.graph().node(node)), node);
   for (const SelectedKernel& one : options_.forced->nodes) {
-    const auto found = std::ranges::find(names, one.node);
-    if (found == names.end())
+    const auto found = numbers.find(one.node);
+    if (found == numbers.end()) {
+      std::vector<std::string> names;
+      for (const auto& [name, node] : numbers) names.emplace_back(name);
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
             "', which the graph does not have", SuggestName(one.node, names),
             "; nodes are known by their first output, after the passes");
-    const OperatorDef& def = view_.graph().node(static_cast<int>(found - names.begin()));
+    }
+    const OperatorDef& def = view_.graph().node(found->second);
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
+    if (!forced_[Index(found->second)]) forced_[Index(found->second)] = &one;
   }
 }
 
-OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(const OperatorDef& def) const {
-  const SelectedKernel* const forced =
-      options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
-  if (forced) return OperatorDef(def).Engine(forced->backend, kRequired);
+OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
+  const OperatorDef& def = view_.graph().node(node);
+  if (const SelectedKernel* forced = Forced(node))
+    return OperatorDef(def).Engine(forced->backend, kRequired);
   if (!options_.strict_backends) return {};
   CheckBackends(def);
   return OperatorDef(def).Engine(def.engine(), kRequired);
@@ -36796,7 +36810,7 @@ OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& 
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] < 0 || view_.IsConstant(inputs[i])) continue;  // converted when the plan is built
     const TensorInfo& info = types_[inputs[i]];
-    const Layout wanted = i < config.input_layouts.size() ? config.input_layouts[i] : Layout();
+    const Layout wanted = config.input_layout(i);
     if (info.layout != wanted)
       sum += FindLayoutPath(info.layout, wanted, info.shape.ToShape(), info.dtype).cost_ns;
     const std::optional<Device> device = devices.input(i);
@@ -36825,7 +36839,7 @@ OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
 OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
   NodeRating rating;
   const OperatorDef& def = view_.graph().node(node);
-  const std::optional<OperatorDef> restricted = Restricted(def);
+  const std::optional<OperatorDef> restricted = Restricted(node);
   const OperatorDef& asked = restricted ? *restricted : def;
   if (!options_.devices || options_.devices->empty() || def.device() != Device{}) {
     RateOn(def.device(), asked, node, rating);
@@ -36846,8 +36860,7 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
 
 OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, int node,
                                          NodeRating& rating) const {
-  const SelectedKernel* const forced =
-      options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
+  const SelectedKernel* const forced = Forced(node);
   const NodeDevices devices(def);
   const std::string no_copy = WhyNoCopy(node, devices);
   for (KernelCandidate& candidate :
@@ -36898,8 +36911,7 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o] < 0) continue;
     types_[outputs[o]].device = devices.output(o);
-    types_[outputs[o]].layout =
-        o < choice.config.output_layouts.size() ? choice.config.output_layouts[o] : Layout();
+    types_[outputs[o]].layout = choice.config.output_layout(o);
   }
 }
 
@@ -37124,7 +37136,7 @@ OPKIT_OPERATOR_SCHEMA(ConvertLayout)
     .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise",
                       "standard")
     .SetDoc("The same elements in another order in memory.")
-    .Private();
+    .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
 
 // The device that a node of CopyToDevice copies to.
@@ -37162,7 +37174,7 @@ OPKIT_OPERATOR_SCHEMA(CopyToDevice)
       return {{def.device()}, {TargetOf(def)}};
     })
     .SetDoc("The same elements in the memory of another device.")
-    .Private();
+    .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(CopyToDevice, CopyToDeviceOp);
 
 inline const Kernel& PlainKernel(const char* op) {

@@ -226,7 +226,10 @@ class OpSchema {
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  // The reference of operators leaves it out.
   OpSchema& Private() { return private_ = true, *this; }
+  // Plans insert it, nobody writes it: a library leaves it to its host, which has its own.
+  OpSchema& Internal() { return internal_ = true, Private(); }
   // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
   // not taken for it.
   OpSchema& Standard() { return standard_ = true, *this; }
@@ -251,6 +254,7 @@ class OpSchema {
   // The fault of the schema itself, empty for none: setters run before main and must not throw.
   std::string problem() const;
   bool is_private() const { return private_; }
+  bool is_internal() const { return internal_; }
   bool is_standard() const { return standard_; }
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
@@ -336,8 +340,9 @@ class OpSchema {
   detail::InplaceRules inplace_;
   detail::AttributeRules attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
-  bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool stateful_ = false, runs_differ_ = false, needs_subgraph_ = false, standard_ = false;
+  bool needs_all_shapes_ = false, private_ = false, internal_ = false;
+  bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
+       needs_subgraph_ = false, standard_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;

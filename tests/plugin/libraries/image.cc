@@ -1,5 +1,5 @@
-// A library that says what its own registries hold: compiled twice, as ImageA and ImageB, and with
-// and without -fno-gnu-unique.
+// A library that says what its own registries hold, and keeps an internal operator to itself:
+// compiled twice, as ImageA and ImageB, and with and without -fno-gnu-unique.
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>
 
@@ -29,14 +29,21 @@ bool Invokes(const char* op) {
   }
 }
 
-// How many operators this image has, and whether it knows those of the others.
+int64_t CountOperators() {
+  int64_t count = 0;
+  for (const std::string& name : RegisteredOperators())
+    count += !OpRegistry::Global().GetSchema(name).is_internal();
+  return count;
+}
+
+// How many operators of its author this image has, and whether it knows those of the others.
 class ReportOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);
   using Operator::Operator;
   bool RunOnDevice() override {
     int64_t* out = Output(0, {5}, DType::kInt64)->mutable_data<int64_t>();
-    out[0] = static_cast<int64_t>(RegisteredOperators().size());
+    out[0] = CountOperators();
     out[1] = Knows("HostNegate") + Knows("ReportA") + Knows("ReportB");
     out[2] = HasGradient("HostNegate") + HasGradient("NegateA") + HasGradient("NegateB");
     out[3] = Invokes("HostNegate") + Invokes("NegateA") + Invokes("NegateB");
@@ -82,13 +89,16 @@ int OneToOne(const AttrMap&, int* num_in, int* num_out) { return *num_in = *num_
 
 }  // namespace
 
-#define REGISTER_IMAGE(report, negate, negate_class, fails)                   \
+#define REGISTER_IMAGE(report, negate, negate_class, kept, fails)             \
   OPERATOR_SCHEMA(report).NumInputs(0).NumOutputs(1).TensorInferenceFunction( \
       [](InferenceContext& c) { c.SetOutput(0, DType::kInt64, {Dim(5)}); });  \
   REGISTER_CPU_OPERATOR(report, ReportOp);                                    \
   OPERATOR_SCHEMA(negate).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape(); \
   REGISTER_CPU_OPERATOR(negate, negate_class<CPUContext>);                    \
   REGISTER_GRADIENT(negate, NegateGradient);                                  \
+  OPERATOR_SCHEMA(kept).NumInputs(1).NumOutputs(1).Internal();                \
+  REGISTER_CPU_OPERATOR(kept, negate_class<CPUContext>);                      \
   REGISTER_OP(fails).setForward(Fails).setParseAttrs(OneToOne).setInferShape(SameShape)
 #define REGISTER_EXPANDED(...) REGISTER_IMAGE(__VA_ARGS__)
-REGISTER_EXPANDED(OF_IMAGE(Report), OF_IMAGE(Negate), OF_IMAGE(NegateOp), OF_IMAGE(Fails));
+REGISTER_EXPANDED(OF_IMAGE(Report), OF_IMAGE(Negate), OF_IMAGE(NegateOp), OF_IMAGE(Kept),
+                  OF_IMAGE(Fails));

@@ -38,7 +38,7 @@ OPKIT_OPERATOR_SCHEMA(ConvertLayout)
     .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise",
                       "standard")
     .SetDoc("The same elements in another order in memory.")
-    .Private();
+    .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
 
 // The device that a node of CopyToDevice copies to.
@@ -76,7 +76,7 @@ OPKIT_OPERATOR_SCHEMA(CopyToDevice)
       return {{def.device()}, {TargetOf(def)}};
     })
     .SetDoc("The same elements in the memory of another device.")
-    .Private();
+    .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(CopyToDevice, CopyToDeviceOp);
 
 inline const Kernel& PlainKernel(const char* op) {

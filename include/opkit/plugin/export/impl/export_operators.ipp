@@ -571,8 +571,10 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   LibraryContents& contents = ThisLibrary();
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
-  for (const std::string& name : RegisteredOperators())
-    records.push_back(ReadSchema(OpRegistry::Global().GetSchema(name)));
+  for (const std::string& name : RegisteredOperators()) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(name);
+    if (!schema.is_internal()) records.push_back(ReadSchema(schema));
+  }
   g_export_threads.described = true;
 }
 
