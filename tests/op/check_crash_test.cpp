@@ -1,5 +1,7 @@
 // Operators that crash or hang while they are checked: a sentence in the report, and the program
 // that asked goes on.
+#include <pthread.h>
+
 #include <condition_variable>
 #include <csignal>
 #include <functional>
@@ -67,10 +69,17 @@ constexpr auto kForEver = [](auto&) {
 SCHEMA_OF_ONE(BadForEver);
 REGISTER_CPU_OPERATOR(BadForEver, LambdaOp<kForEver>);
 
-// A thread that does what it is given, until its end.
+class Worker;
+Worker* worker = nullptr;
+
+// A thread that does what it is given, until its end. A fork waits until its mutex is free: in the
+// child nobody would unlock it.
 class Worker {
  public:
   Worker() {
+    static const int handlers = pthread_atfork(Lock, Unlock, Unlock);
+    REQUIRE(handlers == 0);
+    worker = this;
     thread_ = std::thread([this] {
       for (std::unique_lock lock(mutex_);;) {
         changed_.wait(lock, [this] { return task_ || ends_; });
@@ -86,6 +95,7 @@ class Worker {
     }
     changed_.notify_one();
     thread_.join();
+    worker = nullptr;
   }
   void Do(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
@@ -94,13 +104,19 @@ class Worker {
   }
 
  private:
+  static void Lock() {
+    if (worker != nullptr) worker->mutex_.lock();
+  }
+  static void Unlock() {
+    if (worker != nullptr) worker->mutex_.unlock();
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::function<void()> task_;
   bool ends_ = false;
   std::thread thread_;
 };
-Worker* worker = nullptr;
 
 // A thread of the program's does its work, and with a factor of 0 does not tell the end of it.
 template <int factor>
@@ -177,8 +193,7 @@ TEST_CASE("a program whose streams and pool are in use checks operators in a chi
 }
 
 TEST_CASE("an operator whose work a thread of the program does is checked beside that thread") {
-  Worker here;
-  worker = &here;
+  const Worker here;
   CheckOptions patient = InChild();
   patient.deadline_ms = 600'000;  // longer than this test may last: the child does not wait
   Expect("GoodHandedOver", {}, patient);
@@ -189,7 +204,7 @@ TEST_CASE("an operator whose work a thread of the program does is checked beside
 }
 
 TEST_CASE("a hang in a child says that it lacks the threads of the program") {
-  Worker here;
+  const Worker here;
   CheckOptions hasty = InChild();
   hasty.hang_seconds = 0.5;
   Expect("BadForEver", {"threads that this program had started do not run in the child"}, hasty);
