@@ -50,7 +50,7 @@ struct SpanNames {
   uint32_t node = 0;
 };
 
-// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
+// The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
 // interned backend of its kernel, and the cost that its schema tells.
 struct SpanWork {
   uint32_t shapes = 0;

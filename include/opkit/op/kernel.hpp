@@ -26,6 +26,13 @@ struct KernelConfig {
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
+
+  Layout input_layout(size_t i) const {
+    return i < input_layouts.size() ? input_layouts[i] : Layout();
+  }
+  Layout output_layout(size_t o) const {
+    return o < output_layouts.size() ? output_layouts[o] : Layout();
+  }
 };
 
 // Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the

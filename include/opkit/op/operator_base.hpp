@@ -321,8 +321,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // The layouts that it gives an input and an output; the standard one where it gives none.
-  const Layout& InputLayout(int i) const;
-  const Layout& OutputLayout(int o) const;
+  Layout InputLayout(int i) const;
+  Layout OutputLayout(int o) const;
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 

@@ -4,9 +4,9 @@
 
 #include <random>
 
+#include "graph/plan/steps_of.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
-#include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "support/check_fails.hpp"
@@ -27,16 +27,6 @@ Graph Begin(std::initializer_list<OperatorDef> nodes, const std::string& output 
   for (const OperatorDef& node : nodes) graph.AddNode(node);
   graph.AddOutput(output);
   return graph;
-}
-// What runs, in its order: "standard to A of X" for a converter, the first output for others.
-std::vector<std::string> StepsOf(const Plan& plan) {
-  const auto found = plan.state()->GetLatest();
-  std::vector<std::string> steps;
-  for (int step = 0; step < found->schedule().size(); ++step) {
-    const OperatorDef& node = found->view().graph().node(found->schedule().original_of(step));
-    steps.push_back(node.name().empty() ? node.outputs()[0] : node.name());
-  }
-  return steps;
 }
 using Steps = std::vector<std::string>;
 

@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "graph/plan/steps_of.hpp"
 #include "opkit/graph/executor.hpp"
-#include "opkit/graph/plan/plan_state.hpp"
 #include "support/check_fails.hpp"
 #include "support/layouts.hpp"
 #include "support/sim_device.hpp"
@@ -48,15 +48,6 @@ Graph Chain(std::initializer_list<OperatorDef> nodes) {
   }
   graph.AddOutput("Y");
   return graph;
-}
-std::vector<std::string> StepsOf(const Plan& plan) {
-  const auto found = plan.state()->GetLatest();
-  std::vector<std::string> steps;
-  for (int step = 0; step < found->schedule().size(); ++step) {
-    const OperatorDef& node = found->view().graph().node(found->schedule().original_of(step));
-    steps.push_back(node.name().empty() ? node.outputs()[0] : node.name());
-  }
-  return steps;
 }
 using Steps = std::vector<std::string>;
 

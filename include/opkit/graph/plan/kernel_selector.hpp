@@ -70,14 +70,17 @@ class KernelSelector {
  private:
   void Select(int node, NodeChoice& choice);
   // The node with the backends that it must have; null where the graph's own will do.
-  std::optional<OperatorDef> Restricted(const OperatorDef& def) const;
+  std::optional<OperatorDef> Restricted(int node) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
   // Why no input can be brought to the node's devices; empty where all can.
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
-  void CheckForced() const;
+  void FindForced();
+  const SelectedKernel* Forced(int node) const {
+    return forced_.empty() ? nullptr : forced_[Index(node)];
+  }
 
   const GraphView& view_;
   GraphTypes& types_;
@@ -88,6 +91,7 @@ class KernelSelector {
     std::string why;
   };
   std::map<int, std::vector<Refusal>> refused_;  // by node
+  std::vector<const SelectedKernel*> forced_;    // by node, null: none; empty where nothing is
 };
 
 // The name by which selections know a node.

@@ -143,17 +143,11 @@ OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   has_output_layouts_ = std::ranges::any_of(
       config.output_layouts, [](const Layout& layout) { return !layout.is_standard(); });
 }
-namespace detail {
-inline const Layout& LayoutIn(const std::vector<Layout>* layouts, int i) {
-  static const Layout standard;  // goes with a library
-  return layouts && Index(i) < layouts->size() ? (*layouts)[Index(i)] : standard;
+OPKIT_INLINE Layout OperatorBase::InputLayout(int i) const {
+  return config() ? config()->input_layout(detail::Index(i)) : Layout();
 }
-}  // namespace detail
-OPKIT_INLINE const Layout& OperatorBase::InputLayout(int i) const {
-  return detail::LayoutIn(config() ? &config()->input_layouts : nullptr, i);
-}
-OPKIT_INLINE const Layout& OperatorBase::OutputLayout(int o) const {
-  return detail::LayoutIn(config() ? &config()->output_layouts : nullptr, o);
+OPKIT_INLINE Layout OperatorBase::OutputLayout(int o) const {
+  return config() ? config()->output_layout(detail::Index(o)) : Layout();
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -309,7 +303,7 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
 }
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   CheckDevice(i, tensor);
-  if (const Layout& wanted = InputLayout(i);
+  if (const Layout wanted = InputLayout(i);
       tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
     throw Error(ErrorCode::kUnsupported,
                 StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ",
@@ -372,7 +366,7 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
                                                 DType dtype, Device device) {
-  if (const Layout& layout = OutputLayout(o); !layout.is_standard()) {
+  if (const Layout layout = OutputLayout(o); !layout.is_standard()) {
     if (out.layout() == layout && out.dtype() == dtype && out.shape() == shape &&
         out.device() == device && out.initialized() && !Clobbers(o, out))
       return Output(o);

@@ -14,10 +14,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline Layout WantedLayout(const NodeChoice& choice, size_t input) {
-  const std::vector<Layout>& layouts = choice.config.input_layouts;
-  return input < layouts.size() ? layouts[input] : Layout();
-}
 // Where a value's elements are, and how they lie there.
 struct ValuePlace {
   Layout layout;
@@ -36,7 +32,7 @@ inline std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTy
   for (size_t i = 0; i < view.inputs(node).size(); ++i) {
     const int value = view.inputs(node)[i];
     const Device is = value < 0 ? Device{} : types[value].device;
-    places.push_back({WantedLayout(choice, i), devices.input(i).value_or(is)});
+    places.push_back({choice.config.input_layout(i), devices.input(i).value_or(is)});
   }
   return places;
 }

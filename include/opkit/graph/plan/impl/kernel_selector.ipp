@@ -31,30 +31,36 @@ OPKIT_INLINE std::optional<Device> NodeDevices::input(size_t i) const {
 OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& types,
                                             const Options& options)
     : view_(view), types_(types), options_(options) {
-  if (options_.forced) CheckForced();
+  if (options_.forced) FindForced();
 }
 
 // A forced choice that no node would take is not passed over in silence.
-OPKIT_INLINE void KernelSelector::CheckForced() const {
-  std::vector<std::string> names;
-  for (const OperatorDef& def : view_.graph().nodes()) names.push_back(SelectionName(def));
+OPKIT_INLINE void KernelSelector::FindForced() {
+  forced_.assign(Index(view_.num_nodes()), nullptr);
+  std::map<std::string_view, int> numbers;
+  for (int node = 0; node < view_.num_nodes(); ++node)
+    numbers.emplace(SelectionName(view_.graph().node(node)), node);
   for (const SelectedKernel& one : options_.forced->nodes) {
-    const auto found = std::ranges::find(names, one.node);
-    if (found == names.end())
+    const auto found = numbers.find(one.node);
+    if (found == numbers.end()) {
+      std::vector<std::string> names;
+      for (const auto& [name, node] : numbers) names.emplace_back(name);
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
             "', which the graph does not have", SuggestName(one.node, names),
             "; nodes are known by their first output, after the passes");
-    const OperatorDef& def = view_.graph().node(static_cast<int>(found - names.begin()));
+    }
+    const OperatorDef& def = view_.graph().node(found->second);
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
+    if (!forced_[Index(found->second)]) forced_[Index(found->second)] = &one;
   }
 }
 
-OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(const OperatorDef& def) const {
-  const SelectedKernel* const forced =
-      options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
-  if (forced) return OperatorDef(def).Engine(forced->backend, kRequired);
+OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
+  const OperatorDef& def = view_.graph().node(node);
+  if (const SelectedKernel* forced = Forced(node))
+    return OperatorDef(def).Engine(forced->backend, kRequired);
   if (!options_.strict_backends) return {};
   CheckBackends(def);
   return OperatorDef(def).Engine(def.engine(), kRequired);
@@ -111,7 +117,7 @@ OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& 
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] < 0 || view_.IsConstant(inputs[i])) continue;  // converted when the plan is built
     const TensorInfo& info = types_[inputs[i]];
-    const Layout wanted = i < config.input_layouts.size() ? config.input_layouts[i] : Layout();
+    const Layout wanted = config.input_layout(i);
     if (info.layout != wanted)
       sum += FindLayoutPath(info.layout, wanted, info.shape.ToShape(), info.dtype).cost_ns;
     const std::optional<Device> device = devices.input(i);
@@ -140,7 +146,7 @@ OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
 OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
   NodeRating rating;
   const OperatorDef& def = view_.graph().node(node);
-  const std::optional<OperatorDef> restricted = Restricted(def);
+  const std::optional<OperatorDef> restricted = Restricted(node);
   const OperatorDef& asked = restricted ? *restricted : def;
   if (!options_.devices || options_.devices->empty() || def.device() != Device{}) {
     RateOn(def.device(), asked, node, rating);
@@ -161,8 +167,7 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
 
 OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, int node,
                                          NodeRating& rating) const {
-  const SelectedKernel* const forced =
-      options_.forced ? options_.forced->Find(SelectionName(def)) : nullptr;
+  const SelectedKernel* const forced = Forced(node);
   const NodeDevices devices(def);
   const std::string no_copy = WhyNoCopy(node, devices);
   for (KernelCandidate& candidate :
@@ -213,8 +218,7 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o] < 0) continue;
     types_[outputs[o]].device = devices.output(o);
-    types_[outputs[o]].layout =
-        o < choice.config.output_layouts.size() ? choice.config.output_layouts[o] : Layout();
+    types_[outputs[o]].layout = choice.config.output_layout(o);
   }
 }
 
