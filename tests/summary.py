@@ -66,7 +66,9 @@ class Tally:
                 print(f"skipped: {where}: {name}: {reason}")
             else:
                 self.fail(f"{where}: {name}: skipped ({reason}), but tests/skips.txt does not list it", 1)
-        if decorated:
+        if decorated and "test case CRASHED" in output:
+            self.fail(f"{where}: {decorated} cases did not run, after the crash of one", decorated)
+        elif decorated:
             self.fail(f"{where}: {decorated} cases skipped by a decorator; print a line "
                       "`skipped: <reason>` instead", decorated)
         if status != "run" and totals and not bad:

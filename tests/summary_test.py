@@ -75,6 +75,12 @@ class Summary(unittest.TestCase):
         self.check("0 passed, 1 failed", 1, ("base_test", "disabled", ""))
         self.check("0 passed, 1 failed", 1, ("base_test", "notrun", ""))
 
+    def test_cases_after_a_crash_fail_as_what_they_are(self):
+        crash = "ERROR: test case CRASHED: SIGSEGV\n" + totals(2, 1, skipped=4)
+        lines = self.check("2 passed, 5 failed", 1, ("base_test", "fail", crash))
+        self.assertIn("4 cases did not run, after the crash of one", lines)
+        self.assertNotIn("decorator", lines)
+
     def test_cases_outside_the_chosen_folder_do_not_count(self):
         self.check("2 passed, 0 failed", 0, ("base_test", "run", totals(2, 0, skipped=7)),
                    options=["--filtered"])
