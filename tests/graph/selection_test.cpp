@@ -56,6 +56,24 @@ OPKIT_REGISTER_BACKEND_RANK("heavy", 60);
 OPKIT_REGISTER_BACKEND_RANK("light", 50);
 OPKIT_REGISTER_BACKEND_RANK("picky", 55);
 
+// A fast kernel with scratch, and a slow one that runs in place.
+template <bool kFast>
+class TradeOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    KernelConfig config;
+    config.cost_ns = kFast ? 100 : 1000;
+    if (kFast) config.scratch_bytes = 1024;
+    if (!kFast) config.inplace = {{0, 0}};
+    return {config};
+  }
+  bool RunOnDevice() override { return Output(0, Input(0).shape(), Input(0).dtype()) != nullptr; }
+};
+OPERATOR_SCHEMA(Trades).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Trades, heavy, TradeOp<true>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Trades, light, TradeOp<false>);
+
 Plan CompileCosts(int slower) {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {4});
@@ -127,6 +145,21 @@ TEST_CASE("of kernels that estimate their time the shortest is taken, conversion
   CHECK(none_needed.choice(0).config_number == 1);
   CHECK(Contains(none_needed.choice(0).passed_over, "backend heavy: estimated at 5.000 us"));
   CHECK(Contains(none_needed.choice(0).passed_over, "backend picky: it refuses when it is made"));
+}
+
+TEST_CASE("where memory is the objective, what needs fewer bytes runs, though it takes longer") {
+  const auto chosen = [](SelectionObjective objective, int64_t elements) {
+    Graph graph;
+    graph.AddInput("X", DType::kFloat32, {elements});
+    graph.AddNode(OperatorDef("Trades", {"X"}, {"Y"}));
+    graph.AddOutput("Y");
+    return Compile(graph, {.objective = objective});
+  };
+  CHECK(chosen(SelectionObjective::kTime, 1024).choice(0).kernel->backend == "heavy");
+  const Plan lean = chosen(SelectionObjective::kMemory, 1024);
+  CHECK(lean.choice(0).kernel->backend == "light");
+  // Scratch of 1 KiB and an output of 4, against an output in place.
+  CHECK(Contains(lean.choice(0).passed_over, "backend heavy: needs 5120 bytes, against 0"));
 }
 
 TEST_CASE("an explanation has every candidate with what became of it, and the conversions") {

@@ -3,6 +3,7 @@
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,13 @@
 #include "opkit/config.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+// What selection makes small, node by node. Between candidates that do not differ in it, or do not
+// estimate it, the order of the backends decides.
+enum class SelectionObjective : uint8_t {
+  kTime,    // the times that kernels estimate (KernelConfig::cost_ns), with conversions and copies
+  kMemory,  // the bytes of a run: scratch, outputs that may not take an input's memory, conversions
+};
 
 struct SelectedKernel {
   std::string node;     // the name of its first output that is not left out

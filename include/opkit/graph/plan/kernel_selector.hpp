@@ -22,6 +22,7 @@ struct NodeRating {
     KernelCandidate candidate;
     Device device;
     double conversion_ns = 0;  // an estimate, of its inputs' conversions and copies
+    int64_t bytes = -1;        // of a run, where memory is the objective
   };
   std::vector<Rated> candidates;
   int best = -1;  // -1: none can be chosen
@@ -52,6 +53,7 @@ class KernelSelector {
     bool strict_backends = false;
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // of nodes that name none
+    SelectionObjective objective = SelectionObjective::kTime;
   };
 
   // `types` has what inference knows, and gets the layouts of the values that nodes make.
@@ -77,6 +79,8 @@ class KernelSelector {
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
+  // The memory of a run; -1 while a shape that decides it is unknown.
+  int64_t MemoryOf(int node, const KernelConfig& config) const;
   void FindForced();
   const SelectedKernel* Forced(int node) const {
     return forced_.empty() ? nullptr : forced_[Index(node)];

@@ -63,10 +63,14 @@ class PlanState final : public RefCounted {
   IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeIntrusive<Specialization>(
         view_, std::move(inputs),
-        Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                options_.verify_memory, options_.strict_backends,
-                                options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                &converted_constants_, &options_.devices});
+        Specialization::Options{IsWalked(),
+                                options_.deterministic,
+                                options_.memory,
+                                options_.verify_memory,
+                                &converted_constants_,
+                                {options_.strict_backends,
+                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
+                                 &options_.devices, options_.objective}});
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.

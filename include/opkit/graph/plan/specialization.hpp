@@ -53,18 +53,15 @@ class Specialization final : public RefCounted {
     bool in_order = false;
     MemoryPlanOptions memory;
     bool verify_memory = false;
-    bool strict_backends = false;
-    const Selection* selection = nullptr;               // forced; null for none
     ConvertedConstants* converted_constants = nullptr;  // of the plan
-    const std::vector<Device>* devices = nullptr;
+    KernelSelector::Options selection = {};
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
       : plan_view_(view),
         inputs_(std::move(input_infos)),
         plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_,
-                  {options.strict_backends, options.selection, options.devices}) {
+        selector_(plan_view_, plan_types_, options.selection) {
     SelectKernels(*options.converted_constants);
     SetSchedule(options);
     AssignStreams();

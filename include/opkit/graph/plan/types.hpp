@@ -26,6 +26,9 @@ struct PlanOptions {
   // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
   // is not there or does not take its node.
   Selection selection = {};
+  // What selection makes small where nothing is forced. The whole of a plan's memory is bounded by
+  // memory.capacity_bytes.
+  SelectionObjective objective = SelectionObjective::kTime;
   // Where nodes that name no device may run, in the order of preference: {cuda, cpu} takes CUDA
   // where that is there and has a kernel. Values are copied where neighbours differ. Empty: the
   // CPU.

@@ -128,6 +128,39 @@ OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& 
   return sum;
 }
 
+OPKIT_INLINE int64_t KernelSelector::MemoryOf(int node, const KernelConfig& config) const {
+  const auto bytes_of = [&](int value, const Layout& layout) {
+    const TensorInfo& info = types_[value];
+    return info.shape.is_known() && info.dtype != DType::kUndefined
+               ? LayoutBytes(layout, info.shape.ToShape(), info.dtype)
+               : int64_t{-1};
+  };
+  int64_t sum = config.scratch_bytes;
+  const auto add = [&](int64_t bytes) { sum = bytes < 0 || sum < 0 ? -1 : sum + bytes; };
+  const auto inputs = view_.inputs(node), outputs = view_.outputs(node);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i] >= 0 && types_[inputs[i]].layout != config.input_layout(i))
+      add(bytes_of(inputs[i], config.input_layout(i)));
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const auto takes_memory = [&](const std::pair<int, int>& pair) {
+      return Index(pair.second) == o;
+    };
+    if (outputs[o] >= 0 && std::ranges::none_of(config.inplace, takes_memory))
+      add(bytes_of(outputs[o], config.output_layout(o)));
+  }
+  return sum;
+}
+
+// Whether the second candidate is taken instead of the first, which comes before it in the order of
+// preference.
+inline bool IsBetter(const NodeRating::Rated& first, const NodeRating::Rated& second) {
+  if (first.bytes != second.bytes && first.bytes >= 0 && second.bytes >= 0)
+    return second.bytes < first.bytes;
+  const double first_ns = first.candidate.config.cost_ns;
+  const double second_ns = second.candidate.config.cost_ns;
+  return first_ns >= 0 && second_ns >= 0 &&
+         second_ns + second.conversion_ns < first_ns + first.conversion_ns;
+}
 OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
   const Rated& one = candidates[Index(i)];
   if (!one.candidate.dropped.empty() || best < 0) return one.candidate.dropped;
@@ -138,6 +171,8 @@ OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
            (rated.conversion_ns > 0 ? StrCat(" and ", us(rated.conversion_ns), " of conversions")
                                     : "");
   };
+  if (one.bytes != chosen.bytes && one.bytes >= 0 && chosen.bytes >= 0)
+    return StrCat("needs ", one.bytes, " bytes, against ", chosen.bytes);
   if (one.candidate.config.cost_ns >= 0 && chosen.candidate.config.cost_ns >= 0)
     return StrCat("estimated at ", estimate(one), ", against ", estimate(chosen));
   return i < best ? "" : "comes later in the order of backends";
@@ -179,19 +214,15 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
       candidate.dropped = StrCat("the selection asks for configuration ", forced->config, ", not ",
                                  candidate.number);
     const bool can_run = candidate.dropped.empty();
-    const double ns = can_run ? ConversionCost(node, devices, candidate.config) : 0;
-    rating.candidates.push_back({std::move(candidate), device, ns});
+    NodeRating::Rated& rated = rating.candidates.emplace_back();
+    rated.candidate = std::move(candidate);
+    rated.device = device;
     if (!can_run) continue;
-    // The order of preference stands, but for two that both estimate their time.
-    const int last = static_cast<int>(rating.candidates.size()) - 1;
-    if (rating.best < 0) {
-      rating.best = last;
-      continue;
-    }
-    const NodeRating::Rated& best = rating.candidates[Index(rating.best)];
-    const double first = best.candidate.config.cost_ns;
-    const double second = rating.candidates.back().candidate.config.cost_ns;
-    if (first >= 0 && second >= 0 && second + ns < first + best.conversion_ns) rating.best = last;
+    const KernelConfig& config = rated.candidate.config;
+    rated.conversion_ns = ConversionCost(node, devices, config);
+    if (options_.objective == SelectionObjective::kMemory) rated.bytes = MemoryOf(node, config);
+    if (rating.best < 0 || IsBetter(rating.candidates[Index(rating.best)], rated))
+      rating.best = static_cast<int>(rating.candidates.size()) - 1;
   }
 }
 
