@@ -116,6 +116,33 @@ OPKIT_PIN(opkit_cost, bytes_written, 32); OPKIT_PIN(opkit_cost, params_bytes, 40
 #if OPKIT_ABI_MINOR >= 2
 OPKIT_PIN(opkit_host, invoke_async, 160); OPKIT_PIN(opkit_host, wait, 168);
 #endif
+#if OPKIT_ABI_MINOR >= 3
+OPKIT_PIN(opkit_tensor, layout, 72); OPKIT_PIN(opkit_value, layout, 296);
+OPKIT_PIN(opkit_kernel, propose, 80); OPKIT_PIN(opkit_kernel, create_for, 88);
+OPKIT_PIN(opkit_config, size, 0); OPKIT_PIN(opkit_config, extension, 8);
+OPKIT_PIN(opkit_config, input_layouts, 16); OPKIT_PIN(opkit_config, output_layouts, 24);
+OPKIT_PIN(opkit_config, num_inplace, 32); OPKIT_PIN(opkit_config, inplace, 40);
+OPKIT_PIN(opkit_config, scratch_bytes, 48); OPKIT_PIN(opkit_config, cost_ns, 56);
+OPKIT_PIN(opkit_proposals, size, 0); OPKIT_PIN(opkit_proposals, extension, 8);
+OPKIT_PIN(opkit_proposals, context, 16); OPKIT_PIN(opkit_proposals, add, 24);
+OPKIT_PIN(opkit_layout, size, 0); OPKIT_PIN(opkit_layout, extension, 8);
+OPKIT_PIN(opkit_layout, name, 16); OPKIT_PIN(opkit_layout, bytes, 24);
+OPKIT_PIN(opkit_layout, to_standard, 32); OPKIT_PIN(opkit_layout, from_standard, 40);
+OPKIT_PIN(opkit_layout, ns_per_byte, 48); OPKIT_PIN(opkit_layout, author, 56);
+OPKIT_PIN(opkit_layout_converter, size, 0); OPKIT_PIN(opkit_layout_converter, extension, 8);
+OPKIT_PIN(opkit_layout_converter, from, 16); OPKIT_PIN(opkit_layout_converter, to, 24);
+OPKIT_PIN(opkit_layout_converter, convert, 32); OPKIT_PIN(opkit_layout_converter, ns_per_byte, 40);
+OPKIT_PIN(opkit_layout_converter, author, 48);
+OPKIT_PIN(opkit_device, size, 0); OPKIT_PIN(opkit_device, extension, 8);
+OPKIT_PIN(opkit_device, name, 16); OPKIT_PIN(opkit_device, type, 24);
+OPKIT_PIN(opkit_device, reserved, 28); OPKIT_PIN(opkit_device, available, 32);
+OPKIT_PIN(opkit_device, alloc, 40); OPKIT_PIN(opkit_device, free, 48);
+OPKIT_PIN(opkit_device, copy, 56); OPKIT_PIN(opkit_device, author, 64);
+OPKIT_PIN(opkit_library, num_layouts, 104); OPKIT_PIN(opkit_library, layouts, 112);
+OPKIT_PIN(opkit_library, num_layout_converters, 120);
+OPKIT_PIN(opkit_library, layout_converters, 128); OPKIT_PIN(opkit_library, num_devices, 136);
+OPKIT_PIN(opkit_library, devices, 144);
+#endif
 // clang-format on
 #undef OPKIT_PIN
 #undef OPKIT_PIN_SIZE

@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 2
+#define OPKIT_ABI_MINOR 3
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -106,6 +106,9 @@ typedef struct opkit_tensor {
   int32_t req;      /* of an output */
   int32_t reserved; /* 0 */
   const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
+  /* Since 1.3. The name of the layout that the elements are in, which then has no strides; null:
+   * they lie as the strides say. Only for kernels whose configuration asks for it. */
+  const char* layout;
 } opkit_tensor;
 
 /* The type of an attribute. A list's number is its element's plus five. */
@@ -187,6 +190,7 @@ typedef struct opkit_value {
   /* -1: unknown; less: a symbol, the same number for the same one */
   int64_t dims[OPKIT_MAX_RANK];
   const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
+  const char* layout; /* since 1.3: of an input, where a kernel proposes; null: the standard one */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
@@ -308,6 +312,28 @@ struct opkit_host {
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 };
 
+/* Since 1.3. One way in which a kernel can run a node. */
+typedef struct opkit_config {
+  uint64_t size;
+  const void* extension;
+  /* The name of the layout of each input and output of the node, null for the standard one; the
+   * array is null where all are. */
+  const char* const* input_layouts;
+  const char* const* output_layouts;
+  uint64_t num_inplace;
+  const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
+  int64_t scratch_bytes;  /* of a run */
+  double cost_ns;         /* an estimate of its time; negative: none */
+} opkit_config;
+/* What a kernel proposes is told to it: by `add`, which copies, the best first. */
+typedef struct opkit_proposals opkit_proposals;
+struct opkit_proposals {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
+};
+
 /* The implementation of an operator for a type of device. */
 typedef struct opkit_kernel opkit_kernel;
 struct opkit_kernel {
@@ -325,6 +351,15 @@ struct opkit_kernel {
   const void* author; /* the author's own */
   /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
   const char* backend;
+  /* Since 1.3. The ways in which it can run the node; none, or OPKIT_UNSUPPORTED with the reason,
+   * where it cannot. Without it there is one: standard layouts, in place and scratch as the
+   * operator says. */
+  opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
+                          const opkit_value* inputs, const opkit_value* outputs,
+                          const opkit_proposals* proposals);
+  /* In place of create, for the one of them that was chosen. */
+  opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
+                             const opkit_config* config, void** instance);
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -440,6 +475,59 @@ struct opkit_op {
 /* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
 
+/* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
+ * name: that of a library is passed over where it has one already. */
+typedef struct opkit_layout opkit_layout;
+struct opkit_layout {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  /* Bytes that a tensor takes; null: as many as its elements. */
+  opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
+                        const int64_t* shape, int64_t* bytes);
+  /* Both are required, and write all of `to`, which has memory for it. In the host's memory. */
+  opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
+                              const opkit_tensor* to);
+  opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
+                                const opkit_tensor* to);
+  double ns_per_byte; /* an estimate, for each byte read or written */
+  const void* author; /* the author's own */
+};
+/* Since 1.3. A direct conversion between two layouts other than the standard one. */
+typedef struct opkit_layout_converter opkit_layout_converter;
+struct opkit_layout_converter {
+  uint64_t size;
+  const void* extension;
+  const char* from;
+  const char* to;
+  opkit_status (*convert)(const opkit_layout_converter* converter, const opkit_tensor* from,
+                          const opkit_tensor* to);
+  double ns_per_byte;
+  const void* author;
+};
+
+/* Since 1.3. A type of device with memory of its own; kernels for it name it, and have done their
+ * work when forward returns. Functions may be called by several threads at once. */
+typedef struct opkit_device opkit_device;
+enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
+struct opkit_device {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  int32_t type; /* its number: from 80 to 127, one that no other device of the program has */
+  int32_t reserved;
+  /* A failure with the reason where the device of that index is not there. Null: any is. */
+  opkit_status (*available)(const opkit_device* device, int32_t index);
+  /* Memory aligned to 64 bytes, or OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
+  opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
+  void (*free)(const opkit_device* device, void* memory, int64_t bytes);
+  /* `bytes`, not 0, in one of the directions, done at the return; the two ranges do not overlap,
+   * and of two devices `index` is the target's. */
+  opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
+                       const void* from, int64_t bytes);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -458,6 +546,13 @@ typedef struct opkit_library {
   const void* const* partitioners;
   uint64_t num_passes;
   const void* const* passes;
+  /* Since 1.3. Registered before the operators. */
+  uint64_t num_layouts;
+  const opkit_layout* const* layouts;
+  uint64_t num_layout_converters;
+  const opkit_layout_converter* const* layout_converters;
+  uint64_t num_devices;
+  const opkit_device* const* devices;
 } opkit_library;
 
 /* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */

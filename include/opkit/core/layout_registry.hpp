@@ -17,9 +17,9 @@ struct LayoutDefinition {
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Bytes that the elements of this shape take. Null: as many as in the standard layout. Not asked
-  // of a layout with descriptors, which tell.
-  int64_t (*bytes)(const Shape& shape, DType dtype) = nullptr;
+  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
+  // of a layout with descriptors, which tell. Called by several threads at once.
+  UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
   bool has_descriptors = false;
   // An estimate of the time of a conversion, for each byte read or written.
@@ -55,6 +55,31 @@ struct LayoutPath {
   std::vector<Layout> steps;
   double cost_ns = 0;
 };
+
+// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
+namespace detail {
+// All layouts but the standard one, and the direct converters between two of them.
+struct RegisteredLayout {
+  LayoutId id;
+  std::string name;
+  bool has_descriptors;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
+struct LayoutPair {
+  LayoutId from, to;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
+// The name, which lasts until the layout is removed; null for the standard layout and for none.
+OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
+// Converts by the one direct converter. Error (kNotFound) where there is none.
+OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
+// Forgets a layout with its converters, of which none may run: the number is never given again, the
+// name may be.
+OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
+}  // namespace detail
+
 // The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
 // not registered.
 OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,

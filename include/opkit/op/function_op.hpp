@@ -26,7 +26,9 @@ struct FunctionDevice {
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
   bool shares_state = true;          // backward runs the object that forward has used
-  opkit_kernel abi{};                // the functions' form in opkit_abi.h, where the record crosses
+  // Of a library's kernel that proposes configurations; empty: one, as the record says.
+  UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
+  opkit_kernel abi{};  // the functions' form in opkit_abi.h, where the record crosses
 };
 
 // The description of an operator: REGISTER_OP fills it in, and so does a library for its classes

@@ -36,6 +36,8 @@ struct LoadedLibrary : RefCounted {
   std::vector<char> owns;              // the operator of records[i] is this library's
   std::vector<std::string> gradients;  // of the operators whose gradient is this library's
   bool overrides = false;              // its kernels come first
+  std::vector<LayoutId> layouts;       // that it registered
+  std::vector<DeviceType> devices;
   IntrusivePtr<FunctionUse> in_use{new FunctionUse};
   int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
 

@@ -2,7 +2,9 @@
 #ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 #define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "opkit/base/index.hpp"
 #include "opkit/base/platform.hpp"
@@ -21,7 +23,8 @@ class LayoutRegistry {
   };
 
   LayoutRegistry() {
-    layouts_.emplace_back().name = "standard";
+    layouts_.push_back(std::make_unique<LayoutDefinition>());
+    layouts_.front()->name = "standard";
     g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
                         std::memory_order_relaxed);
   }
@@ -39,8 +42,8 @@ class LayoutRegistry {
               "' needs both to_standard and from_standard, or no other backend could read what is "
               "in it");
     MutexLock lock(mutex_);
-    for (const LayoutDefinition& known : layouts_)
-      if (known.name == definition.name)
+    for (const auto& known : layouts_)
+      if (known && known->name == definition.name)
         Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
               "' already");
     if (layouts_.size() > LayoutId{0xffff})
@@ -49,7 +52,7 @@ class LayoutRegistry {
     const double cost = definition.ns_per_byte;
     AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
     AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
-    layouts_.push_back(std::move(definition));
+    layouts_.push_back(std::make_unique<LayoutDefinition>(std::move(definition)));
     return id;
   }
   void Add(Converter converter) {
@@ -64,14 +67,15 @@ class LayoutRegistry {
 
   bool Has(LayoutId id) const {
     MutexLock lock(mutex_);
-    return id < layouts_.size();
+    return IsHere(id);
   }
   LayoutId Find(std::string_view name) const {
     MutexLock lock(mutex_);
     std::vector<std::string> names;
-    for (const LayoutDefinition& known : layouts_) {
-      if (known.name == name) return static_cast<LayoutId>(names.size());
-      names.push_back(known.name);
+    for (size_t id = 0; id < layouts_.size(); ++id) {
+      if (!layouts_[id]) continue;
+      if (layouts_[id]->name == name) return static_cast<LayoutId>(id);
+      names.push_back(layouts_[id]->name);
     }
     Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
   }
@@ -79,10 +83,33 @@ class LayoutRegistry {
     MutexLock lock(mutex_);
     return Name(id);
   }
-  // How many bytes the layout itself tells; null: as many as the elements take.
-  int64_t (*BytesOf(LayoutId id) const)(const Shape&, DType) {
+  // Lasts until the layout is removed.
+  LayoutDefinition& DefinitionOf(LayoutId id) const {
     MutexLock lock(mutex_);
-    return Get(id).bytes;
+    return Get(id);
+  }
+  std::vector<RegisteredLayout> All() const {
+    MutexLock lock(mutex_);
+    std::vector<RegisteredLayout> all;
+    for (size_t id = 1; id < layouts_.size(); ++id)
+      if (const LayoutDefinition* one = layouts_[id].get())
+        all.push_back(
+            {static_cast<LayoutId>(id), one->name, one->has_descriptors, one->ns_per_byte});
+    return all;
+  }
+  std::vector<LayoutPair> Pairs() const {
+    MutexLock lock(mutex_);
+    std::vector<LayoutPair> pairs;
+    for (const auto& one : converters_)
+      if (one->from != kStandardLayout && one->to != kStandardLayout)
+        pairs.push_back({one->from, one->to, one->ns_per_byte});
+    return pairs;
+  }
+  void Remove(LayoutId id) {
+    MutexLock lock(mutex_);
+    Get(id);
+    std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
+    layouts_[id] = nullptr;
   }
   // Throws where there is no direct converter.
   Converter& ConverterOf(const Layout& from, const Layout& to) const {
@@ -112,7 +139,7 @@ class LayoutRegistry {
     const auto bytes_at = [&](size_t at) {
       if (at == target) return to_bytes;
       if (at == from.id) return from_bytes;
-      return layouts_[at].bytes ? layouts_[at].bytes(shape, dtype) : dense;
+      return layouts_[at]->bytes ? layouts_[at]->bytes(shape, dtype) : dense;
     };
     places[from.id].cost = 0;
     const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
@@ -125,10 +152,10 @@ class LayoutRegistry {
     };
     for (bool changes = true; changes;) {
       changes = false;
-      for (const Converter* one : converters_) {
-        if (one->from != from.id && layouts_[one->from].has_descriptors) continue;
+      for (const auto& one : converters_) {
+        if (one->from != from.id && layouts_[one->from]->has_descriptors) continue;
         if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
-        if (one->to != from.id && !layouts_[one->to].has_descriptors)
+        if (one->to != from.id && !layouts_[one->to]->has_descriptors)
           changes |= relax(one->from, one->to, one->ns_per_byte);
       }
     }
@@ -139,25 +166,26 @@ class LayoutRegistry {
   }
 
  private:
+  bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
   std::string Name(LayoutId id) const {
-    return id < layouts_.size() ? layouts_[id].name : StrCat("layout ", id);
+    return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
   }
-  const LayoutDefinition& Get(LayoutId id) const {
-    if (id < layouts_.size()) return layouts_[id];
+  LayoutDefinition& Get(LayoutId id) const {
+    if (IsHere(id)) return *layouts_[id];
     Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
   }
   Converter* Find(LayoutId from, LayoutId to) const {
-    for (Converter* one : converters_)
-      if (one->from == from && one->to == to) return one;
+    for (const auto& one : converters_)
+      if (one->from == from && one->to == to) return one.get();
     return nullptr;
   }
   void AddConverter(Converter converter) {
-    converters_.push_back(new Converter(std::move(converter)));
+    converters_.push_back(std::make_unique<Converter>(std::move(converter)));
   }
 
   mutable Mutex mutex_;
-  std::vector<LayoutDefinition> layouts_;  // by id
-  std::vector<Converter*> converters_;     // as long as the process
+  std::vector<std::unique_ptr<LayoutDefinition>> layouts_;  // by id; null: removed
+  std::vector<std::unique_ptr<Converter>> converters_;
 };
 
 }  // namespace detail
@@ -183,7 +211,7 @@ OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType
     const int64_t described = layout.descriptor->Bytes(shape, dtype);
     return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
   }
-  const auto bytes = detail::LayoutRegistry::Global().BytesOf(layout.id);
+  auto& bytes = detail::LayoutRegistry::Global().DefinitionOf(layout.id).bytes;
   return bytes ? bytes(shape, dtype) : Tensor::CheckedBytes(shape, dtype);
 }
 OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
@@ -205,8 +233,17 @@ inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
     Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
           ", which the host cannot reach");
 }
+OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
+  return LayoutRegistry::Global().All();
+}
+OPKIT_INLINE std::vector<LayoutPair> DirectConverters() { return LayoutRegistry::Global().Pairs(); }
+OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
+  if (id == kStandardLayout || !LayoutRegistry::Global().Has(id)) return nullptr;
+  return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
+}
+OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
 // The function takes one step of a path.
-inline void ConvertDirectly(const Tensor& from, Tensor& to) {
+OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
   LayoutRegistry::Global()
       .ConverterOf(from.layout(), to.layout())
       .convert(from.is_dense() ? from : from.Contiguous(), to);

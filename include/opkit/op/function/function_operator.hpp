@@ -15,9 +15,9 @@ template <class Context>
 class FunctionOperator final : public Operator<Context>, public detail::FunctionRequests {
  public:
   // `device` is the place of its functions among the record's.
-  FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-                   FunctionPass pass, size_t device)
-      : Operator<Context>(def, ws),
+  FunctionOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config,
+                   detail::FunctionRecord record, FunctionPass pass, size_t device)
+      : Operator<Context>(def, ws, config),
         body_(detail::FunctionBody::Make(*this, std::move(record), pass, device)) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
     if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
@@ -60,6 +60,7 @@ namespace detail {
 
 // Makes the operators of a device type; null where no header of its backend was included.
 using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
+                                                                  const KernelConfig*,
                                                                   FunctionRecord, FunctionPass,
                                                                   size_t device);
 std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
@@ -68,16 +69,17 @@ std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 
 // Lets function operators run with Context: one line in the header of a device.
 //   [[maybe_unused]] inline const bool kNpuFunctions = EnableFunctionOperators<NpuContext>();
+// `type`: another type of devices that it serves.
 template <DeviceContext Context>
-bool EnableFunctionOperators() {
-  detail::FunctionFactory(Context::kDeviceType)
-      .store(
-          [](const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-             FunctionPass pass, size_t device) -> std::unique_ptr<OperatorBase> {
-            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass,
-                                                               device);
-          },
-          std::memory_order_release);
+bool EnableFunctionOperators(DeviceType type = Context::kDeviceType) {
+  detail::FunctionFactory(type).store(
+      [](const OperatorDef& def, Workspace* ws, const KernelConfig* config,
+         detail::FunctionRecord record, FunctionPass pass,
+         size_t device) -> std::unique_ptr<OperatorBase> {
+        return std::make_unique<FunctionOperator<Context>>(def, ws, config, std::move(record), pass,
+                                                           device);
+      },
+      std::memory_order_release);
   return true;
 }
 

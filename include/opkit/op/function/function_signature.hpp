@@ -10,12 +10,15 @@
 namespace opkit::inline OPKIT_ABI {
 
 class OperatorDef;
+struct KernelConfig;
+struct KernelQuery;
 
 // The device and the node that a state is made for.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;  // the node: in the program that runs it
-  const opkit_node* node = nullptr;  // the same, in a library
+  const OperatorDef* def = nullptr;      // the node: in the program that runs it
+  const opkit_node* node = nullptr;      // the same, in a library
+  const KernelConfig* config = nullptr;  // what selection chose of the kernel's proposals
 };
 
 // Whether an operator runs the forward or the backward functions of its record.

@@ -25,13 +25,19 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
+// Adds the layouts that are registered by now, their direct converters, and the device types of the
+// author's own. What the library points to is kept by `owners`.
+OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners);
+
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_registered = &AddRegisteredOperators, true);
+    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
+     ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
+#include "opkit/plugin/export/impl/export_layouts.ipp"
 #include "opkit/plugin/export/impl/export_operators.ipp"
 #endif
 

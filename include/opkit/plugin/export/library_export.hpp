@@ -14,6 +14,8 @@ struct LibraryContents {
   void (*finalize)() = nullptr;
   // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
+  // Likewise the layouts and devices.
+  void (*add_layouts)(opkit_library& library, RefCountedList& owners) = nullptr;
 
   RefCountedList owners;  // keep what `ops` points to
   std::vector<const opkit_op*> ops;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "opkit/plugin/library.hpp"
+#include "opkit/plugin/load/library_layouts.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -41,11 +42,8 @@ class Faults {
   std::string text_;
 };
 
-// The operators of a library's description. Their faults are an Error that names them; nothing is
-// registered yet.
-inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
-                                               const std::string& name) {
-  constexpr uint64_t kMostOps = 1'000'000;
+// Refuses a description that this program cannot read.
+inline void CheckLibrary(const opkit_library& library, const std::string& name) {
   const auto refuse = [&](const Text& what, const Text& mend = {},
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
@@ -65,6 +63,16 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                   " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
                   " of the ABI does not have"),
            "load it in a newer program", ErrorCode::kUnsupported);
+}
+// The operators of a library's description. Their faults are an Error that names them; nothing is
+// registered yet.
+inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
+                                               const std::string& name) {
+  constexpr uint64_t kMostOps = 1'000'000;
+  const auto refuse = [&](const Text& what, const Text& mend = {},
+                          ErrorCode code = ErrorCode::kInvalidArgument) {
+    RefuseDescription(name, what, mend, code);
+  };
   if (library.num_ops > 0 && !library.ops) refuse("has operators, but opkit_library.ops is null");
   if (library.num_ops > kMostOps)
     refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
@@ -148,20 +156,23 @@ class LibraryLoader {
       if (!image.library && why.empty()) why = "its entry returned null and does not say why";
       return image.library ? OPKIT_OK : OPKIT_FAILED;
     });
-    loaded->records = ReadLibrary(*image.library, image.name);
+    CheckLibrary(*image.library, image.name);
     if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
-    loaded->overrides = options.allow_override;
-    loaded->backend =
-        UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, loaded->records);
-    if (image.library->initialize)
-      Ask(image, "failed to initialize: ", [&] {
-        return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
-      });
-    Finalizers::Add(image);
+    LibraryLayouts::Register(*loaded);
     try {
+      loaded->records = ReadLibrary(*image.library, image.name);
+      loaded->overrides = options.allow_override;
+      loaded->backend = UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend,
+                                      loaded->records);
+      if (image.library->initialize)
+        Ask(image, "failed to initialize: ", [&] {
+          return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
+        });
+      Finalizers::Add(image);
       Register(*loaded, options);
     } catch (...) {
       Finalizers::Call(image);
+      LibraryLayouts::Remove(*loaded);
       throw;
     }
     table_.all().push_back(loaded);
@@ -184,7 +195,10 @@ class LibraryLoader {
       const RegistryRemoval removal;
       if (loaded.in_use.use_count() > loaded.idle_count)
         refuse(StrCat(" cannot be unloaded: ", WhatHolds(*loaded.in_use)));
+      if (const std::string held = LibraryLayouts::WhatHolds(loaded); !held.empty())
+        refuse(StrCat(" cannot be unloaded: ", held));
       Unregister(loaded);
+      LibraryLayouts::Remove(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
     }

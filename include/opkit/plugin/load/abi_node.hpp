@@ -3,6 +3,7 @@
 #ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 #define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
@@ -109,6 +110,7 @@ class AbiValues {
       value.present = 1;
       value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
       value.rank = -1;
+      if (!info.layout.descriptor) value.layout = LayoutNamePointer(info.layout.id);
       if (!info.shape.has_rank()) continue;
       if (info.shape.rank() > OPKIT_MAX_RANK)
         Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <list>
 
+#include "opkit/op/abi/abi_config.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
@@ -16,16 +17,20 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Calls a function of a library; a failure that it reports becomes an Error.
-template <class Call>
-void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
+// Calls a function of a library; a failure that it reports becomes an Error that says `what`.
+template <class Call, class... What>
+void AskLibrary(const std::string& library, Call call, const What&... what) {
   const RegistryUse use;
   HostErrorScope message;
   const opkit_status status = CallGuarded(call);
   if (status == OPKIT_OK) [[likely]]
     return;
-  Throw(CodeOfStatus(status), what, " of operator ", op, " of library ", library,
+  Throw(CodeOfStatus(status), StrCat(what...), " of library ", library,
         " failed: ", ReasonOf(status));
+}
+template <class Call>
+void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
+  AskLibrary(library, call, what, " of operator ", op);
 }
 
 // Asks the functions of a library's operator.
@@ -170,6 +175,66 @@ class LibraryHooks final : public FunctionHooks {
   const std::string name_;
 };
 
+// What a kernel of a library proposes for a node.
+class LibraryProposals {
+ public:
+  LibraryProposals(const LibraryImage& image, const KernelQuery& query)
+      : image_(image),
+        op_(query.def.type()),
+        inputs_(query.inputs.size()),
+        outputs_(query.outputs.size()) {
+    view_.size = sizeof view_;
+    view_.context = this;
+    view_.add = &Add;
+  }
+  LibraryProposals(const LibraryProposals&) = delete;
+
+  // UnsupportedOperatorFeature with the reason where the kernel refuses the node.
+  std::vector<KernelConfig> Ask(const opkit_kernel* original, const opkit_kernel& kernel,
+                                const KernelQuery& query) {
+    const AbiNode node(query.def);
+    std::vector<std::string> symbols;
+    AbiValues inputs(query.inputs, symbols), outputs(query.outputs, symbols);
+    for (size_t i = 0; i < query.inputs.size(); ++i) {
+      if (query.def.inputs()[i].empty()) inputs[i].present = 0;
+      if (query.inputs[i].constant) inputs.SetConstant(i, *query.inputs[i].constant);
+    }
+    try {
+      CallLibrary("propose", op_, image_.name, [&] {
+        return kernel.propose(original, &node.node(), inputs.data(), outputs.data(), &view_);
+      });
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kUnsupported)
+        throw UnsupportedOperatorFeature(error.message());
+      throw;
+    }
+    return std::move(configs_);
+  }
+
+ private:
+  static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
+    return AnswerCaller([&] {
+      auto& self = *static_cast<LibraryProposals*>(proposals->context);
+      if (!config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
+      try {
+        self.configs_.push_back(ConfigOfAbi(*config, self.inputs_, self.outputs_));
+      } catch (Error& error) {
+        if (error.code() == ErrorCode::kNotFound)
+          error.AddContext(StrCat("in what operator ", self.op_, " of library ", self.image_.name,
+                                  " proposes; a library registers its layouts when it is loaded, "
+                                  "by a variable: const LayoutId kMine = RegisterLayout({...})"));
+        throw;
+      }
+    });
+  }
+
+  const LibraryImage& image_;
+  const std::string op_;
+  const size_t inputs_, outputs_;
+  std::vector<KernelConfig> configs_;
+  opkit_proposals view_{};
+};
+
 // One operator of a library's kernel, `original`, of which `kernel` is a copy.
 class LibraryInstance final : public DirectState {
  public:
@@ -177,11 +242,16 @@ class LibraryInstance final : public DirectState {
                   const OpContext& context, IntrusivePtr<KernelCalls> calls)
       : image_(std::move(image)), kernel_(kernel), node_(*context.def), calls_(std::move(calls)) {
     instance = const_cast<void*>(kernel.author);
-    if (!kernel.create) return;
+    const bool configured = kernel.create_for && context.config;
+    if (!kernel.create && !configured) return;
     instance = nullptr;
     try {
-      CallLibrary("createOpState", context.def->type(), image_->name,
-                  [&] { return kernel.create(original, &node_.node(), &instance); });
+      CallLibrary("createOpState", context.def->type(), image_->name, [&] {
+        if (!configured) return kernel.create(original, &node_.node(), &instance);
+        const OperatorDef& def = *context.def;
+        const AbiConfig config(*context.config, def.inputs().size(), def.outputs().size());
+        return kernel.create_for(original, &node_.node(), &config.config(), &instance);
+      });
     } catch (const Error& error) {  // so that another kernel may take the node
       if (error.code() == ErrorCode::kUnsupported)
         throw UnsupportedOperatorFeature(error.message());
@@ -195,7 +265,7 @@ class LibraryInstance final : public DirectState {
       left->push_back(instance);
       return;
     }
-    if (!kernel_.create || !kernel_.destroy) return;
+    if ((!kernel_.create && !kernel_.create_for) || !kernel_.destroy) return;
     HostErrorScope message;
     CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
@@ -227,14 +297,21 @@ class LibraryInstance final : public DirectState {
 inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op) {
   record.library = image->name;
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
-  for (size_t k = 0; k < record.devices.size(); ++k)
-    record.devices[k].create_state =
-        [image, original = op.kernels[k], kernel = record.devices[k].abi,
-         calls = MakeIntrusive<KernelCalls>()](const AttrMap&, const OpContext& context,
-                                               IntrusivePtr<StatefulOp>& state) -> OpStatus {
+  for (size_t k = 0; k < record.devices.size(); ++k) {
+    FunctionDevice& device = record.devices[k];
+    device.create_state = [image, original = op.kernels[k], kernel = device.abi,
+                           calls = MakeIntrusive<KernelCalls>()](
+                              const AttrMap&, const OpContext& context,
+                              IntrusivePtr<StatefulOp>& state) -> OpStatus {
       state = MakeIntrusive<LibraryInstance>(image, original, kernel, context, calls);
       return {};
     };
+    if (device.abi.propose)
+      device.propose = [image, original = op.kernels[k],
+                        kernel = device.abi](const KernelQuery& query) {
+        return LibraryProposals(*image, query).Ask(original, kernel, query);
+      };
+  }
 }
 
 // One question to a library, and its answer.

@@ -110,7 +110,7 @@ class FunctionStateHandle {
     shareable_ = state_.get();
   }
   static IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
-    const OpContext context{node.op.device(), &node.op.def()};
+    const OpContext context{node.op.device(), &node.op.def(), nullptr, node.op.config()};
     IntrusivePtr<StatefulOp> made;
     CallFunction(*node.record, "createOpState",
                  [&] { return node.functions.create_state(node.attrs, context, made); });
@@ -287,7 +287,9 @@ class FunctionViews {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!op_.HasInput(static_cast<int>(i))) continue;
       const Tensor& tensor = op_.Input(static_cast<int>(i));
-      if (!tensor.initialized() || !tensor.layout().is_standard()) [[unlikely]]
+      if (!tensor.initialized() || (!tensor.layout().is_standard() &&
+                                    tensor.layout() != op_.InputLayout(static_cast<int>(i))))
+          [[unlikely]]
         Unreadable(i, tensor);
       const Tensor* readable = &tensor;
       if (!tensor.is_dense() && !node_.record->Has(OPKIT_OP_ACCEPTS_STRIDES)) [[unlikely]] {
@@ -308,7 +310,7 @@ class FunctionViews {
                   &tensor);
     throw Error(ErrorCode::kUnsupported,
                 StrCat("input ", i, " of operator ", name(), " is in layout ", tensor.layout(),
-                       ", but functions take the standard one"),
+                       ", but it takes ", op_.InputLayout(static_cast<int>(i))),
                 &tensor);
   }
   OPKIT_COLD void CheckCopyable(size_t i, const Tensor& tensor, bool asynchronous) const {
@@ -354,9 +356,13 @@ class FunctionViews {
     std::vector<TensorInfo> infos;
     for (const Tensor* input : inputs_)
       infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
-    run.call.scratch_bytes = FunctionScratch(*node_.record, node_.pass, op_.def(), infos);
     const FunctionOpRecord& record = *node_.record;
-    run.call.scratch = record.scratch || record.abi.scratch_bytes ? OPKIT_NO_BYTES : nullptr;
+    const bool proposes = node_.functions.propose && op_.config();
+    run.call.scratch_bytes = proposes
+                                 ? op_.config()->scratch_bytes
+                                 : FunctionScratch(*node_.record, node_.pass, op_.def(), infos);
+    run.call.scratch =
+        proposes || record.scratch || record.abi.scratch_bytes ? OPKIT_NO_BYTES : nullptr;
     inferred_ = op_.inference().version();
   }
 
@@ -432,6 +438,9 @@ class FunctionViews {
     return {dtype, info.known ? &info.shape : &present.shape()};
   }
   void CheckAddable(int output, const Wanted& wanted) {
+    if (!op_.OutputLayout(output).is_standard())
+      Throw(ErrorCode::kUnsupported, "output ", output, " of operator ", name(), " is in layout ",
+            op_.OutputLayout(output), ", in which results cannot be added up");
     const Tensor& present = *op_.Output(output);
     if (!present.initialized() || present.dtype() != wanted.dtype ||
         present.shape() != *wanted.shape)

@@ -26,7 +26,8 @@ struct FunctionOperatorCreator {
   FunctionPass pass;
   size_t device;
 
-  std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws) const {
+  std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws,
+                                           const KernelConfig* config) const {
     const FunctionOperatorFactory factory =
         FunctionFactory(def.device().type).load(std::memory_order_acquire);
     if (!factory)
@@ -35,7 +36,7 @@ struct FunctionOperatorCreator {
                  " in this program: include the header of its backend "
                  "(opkit/backends/<its name>/function_operator.hpp), or call "
                  "opkit::EnableFunctionOperators<Context>() for a device of your own"));
-    return factory(def, ws, record, pass, device);
+    return factory(def, ws, config, record, pass, device);
   }
 };
 
@@ -135,8 +136,11 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   kernel.file = record->file;
   kernel.line = record->line;
   kernel.origin = record->library;
-  kernel.create = FunctionOperatorCreator{record, pass, Index(&device - record->devices.data())};
-  kernel.propose = [record, pass](const KernelQuery& query) {
+  const size_t place = Index(&device - record->devices.data());
+  kernel.create = FunctionOperatorCreator{record, pass, place};
+  kernel.propose = [record, pass, place](const KernelQuery& query) {
+    if (auto& propose = record->devices[place].propose; propose && pass == FunctionPass::kForward)
+      return propose(query);
     KernelConfig config;
     const auto inputs = static_cast<int>(query.def.inputs().size());
     const auto outputs = static_cast<int>(query.def.outputs().size());

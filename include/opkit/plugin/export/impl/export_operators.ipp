@@ -6,11 +6,13 @@
 #include <list>
 #include <map>
 
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/device/native_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/op/abi/abi_config.hpp"
 #include "opkit/op/abi/host_table.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/create_operator.hpp"
@@ -86,7 +88,8 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
 // The library's operator behind one operator of the host's, and the blobs that it is bound to.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  ExportedInstance(const Kernel& kernel, const opkit_node& node)
+  // `config`: null where the host has chosen none.
+  ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
       : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     OperatorDef def = DefinitionOfAbi(node);
@@ -101,9 +104,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
     const PoolScope threads(LibraryPool());
     const CPUStreamScope in_stream(here_);
-    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel});
+    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel, .config = config});
     // The host's event tells when work on its native streams has run.
-    if (!IsHostAccessible(def.device().type)) op_->DisableEvent();
+    if (FindNativeStreams(def.device().type)) op_->DisableEvent();
     for (size_t o = 0; o < outputs_.size(); ++o)
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
@@ -151,15 +154,23 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   // Whether `tensor` is the view already, so that nothing has to be made.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
+    if (const char* layout = LayoutIn(view)) [[unlikely]]
+      return tensor.raw_data() == view.data && tensor.storage() &&
+             tensor.dtype() == static_cast<DType>(view.dtype) &&
+             tensor.layout() == LayoutOfAbi(layout) &&
+             tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
     return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
+  }
+  static const char* LayoutIn(const opkit_tensor& view) {
+    return OPKIT_ABI_HAS(&view, layout) ? view.layout : nullptr;
   }
   static void Bind(const Value& value, const opkit_tensor& view) {
     if (!value.blob) return;
     Tensor* tensor = value.blob->GetMutable<Tensor>();
     if (IsView(*tensor, view)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorOfView(view);
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view);
   }
   void BindOutput(const opkit_call* call, size_t o) {
     const Value& output = outputs_[o];
@@ -208,7 +219,12 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                                   result.dtype())
                  .view();
     CheckResult(o, result, view, "is");
-    CopyElements(result, TensorOfView(view), call->stream);
+    if (LayoutIn(view)) {
+      Tensor target = TensorInLayout(view);
+      ConvertLayoutTo(result, target);
+    } else {
+      CopyElements(result, TensorOfView(view), call->stream);
+    }
   }
   OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
                               const char* how) const {
@@ -279,6 +295,10 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   static void FillIn(opkit_kernel& to, const Kernel& kernel) {
     to.create = &Create;
+    if (kernel.propose) {
+      to.propose = &Propose;
+      to.create_for = &CreateFor;
+    }
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
@@ -336,7 +356,29 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node));
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
+    });
+  }
+  static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
+                                const opkit_config* config, void** instance) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
+    });
+  }
+  static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
+                              const opkit_value* inputs, const opkit_value* outputs,
+                              const opkit_proposals* proposals) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
+        const AbiConfig abi(config, node->num_inputs, node->num_outputs);
+        const opkit_status status = proposals->add(proposals, &abi.config());
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
     });
   }
   static void Destroy(void* instance) {
@@ -373,6 +415,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
           info.dtype = static_cast<DType>(value.dtype);
         if (!with_shapes) continue;
         if (value.rank >= 0) info.shape = ShapeOf(value);
+        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
         if (!value.constant) continue;
         info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
       }
@@ -380,6 +423,12 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     const std::vector<TensorInfo>& infos() const { return infos_; }
 
    private:
+    // The standard one for a layout that only the host knows.
+    static Layout KnownLayout(const char* name) {
+      for (const RegisteredLayout& known : RegisteredLayouts())
+        if (known.name == name) return Layout{known.id, {}};
+      return {};
+    }
     static SymbolicShape ShapeOf(const opkit_value& value) {
       std::vector<Dim> dims;
       for (int axis = 0; axis < value.rank; ++axis) {
@@ -522,7 +571,8 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 }
 OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
-    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device))
+    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
+        kernel->device < DeviceType::kFirstUserDevice)
       Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel for ",
             kernel->device,
             " that cannot issue work on its host's streams: include the header of the backend in "

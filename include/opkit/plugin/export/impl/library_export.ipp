@@ -252,6 +252,8 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
       records.push_back(record);
     }
     if (!problems.empty()) return OpStatus::Failure(problems);
+    contents.library = {};
+    if (contents.add_layouts) contents.add_layouts(contents.library, contents.owners);
     if (contents.add_registered) contents.add_registered(records);
     for (FunctionRecord& record : records)
       contents.ops.push_back(ExportOp(std::move(record), contents.owners));
@@ -259,7 +261,6 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
   });
   if (status != OPKIT_OK) return nullptr;
   opkit_library& library = contents.library;
-  library = {};
   library.size = sizeof library;
   library.abi_major = OPKIT_ABI_MAJOR;
   library.abi_minor = OPKIT_ABI_MINOR;

@@ -1,0 +1,42 @@
+// Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
+// which each image has numbers of its own.
+#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+
+#include "opkit/abi/opkit_abi.h"
+#include "opkit/op/kernel.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An opkit_config with the arrays that it points to. Error (kUnsupported) for a layout with a
+// descriptor, which is known to its own image alone.
+class OPKIT_IMAGE_LOCAL AbiConfig {
+ public:
+  AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
+  AbiConfig(const AbiConfig&) = delete;
+  const opkit_config& config() const { return config_; }
+
+ private:
+  opkit_config config_{};
+  std::vector<const char*> inputs_, outputs_;
+  std::vector<int32_t> inplace_;
+};
+
+// Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
+// image does not know.
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                           size_t num_outputs);
+// Null: the standard layout.
+OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
+// As TensorOfView, in the layout that the view names.
+OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view);
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/abi/impl/abi_config.ipp"
+#endif
+
+#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_

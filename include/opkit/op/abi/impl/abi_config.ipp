@@ -1,0 +1,86 @@
+// opkit_config, once in each direction.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+
+#include <algorithm>
+
+#include "opkit/core/layout_registry.hpp"
+#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/abi/abi_config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
+                        std::vector<const char*>& names) {
+  if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
+  if (layouts.size() != count)
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
+          " layouts, expected ", count);
+  for (const Layout& layout : layouts) {
+    if (layout.descriptor)
+      Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
+            " has a descriptor, and layouts go to another image by their names alone; register one "
+            "layout for each blocking");
+    names.push_back(LayoutNamePointer(layout.id));
+  }
+}
+
+OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
+                                  size_t num_outputs) {
+  NameLayouts(config.input_layouts, num_inputs, inputs_);
+  NameLayouts(config.output_layouts, num_outputs, outputs_);
+  for (const auto& [input, output] : config.inplace) {
+    inplace_.push_back(input);
+    inplace_.push_back(output);
+  }
+  config_.size = sizeof config_;
+  config_.input_layouts = inputs_.empty() ? nullptr : inputs_.data();
+  config_.output_layouts = outputs_.empty() ? nullptr : outputs_.data();
+  config_.num_inplace = config.inplace.size();
+  config_.inplace = inplace_.data();
+  config_.scratch_bytes = config.scratch_bytes;
+  config_.cost_ns = config.cost_ns;
+}
+
+OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
+  return name ? Layout{FindLayout(name), {}} : Layout();
+}
+OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view) {
+  if (!OPKIT_ABI_HAS(&view, layout) || !view.layout) return TensorOfView(view);
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Layout layout = LayoutOfAbi(view.layout);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
+  const int64_t bytes = LayoutBytes(layout, shape, dtype);
+  return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
+                            dtype, layout);
+}
+OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                      size_t num_outputs) {
+  if (!OPKIT_ABI_HAS(&config, cost_ns))
+    Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
+          " bytes, where version 1.3 has ", sizeof config,
+          "; fill in opkit_config.size with sizeof(opkit_config)");
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
+          " pairs in place", config.inplace ? "" : ", which are null");
+  KernelConfig read;
+  const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
+    for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
+  };
+  add(config.input_layouts, num_inputs, read.input_layouts);
+  add(config.output_layouts, num_outputs, read.output_layouts);
+  for (uint64_t i = 0; i < config.num_inplace; ++i)
+    read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
+  read.scratch_bytes = config.scratch_bytes;
+  read.cost_ns = config.cost_ns;
+  return read;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_

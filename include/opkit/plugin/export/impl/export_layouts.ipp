@@ -1,0 +1,156 @@
+// Serves the layouts and devices of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+
+#include <algorithm>
+
+#include "opkit/core/layout_registry.hpp"
+#include "opkit/device/copy.hpp"
+#include "opkit/op/abi/abi_config.hpp"
+#include "opkit/op/abi/host_table.hpp"
+#include "opkit/plugin/export/export_operators.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void ConvertView(const opkit_tensor* from, const opkit_tensor* to) {
+  Tensor target = TensorInLayout(*to);
+  ConvertDirectly(TensorInLayout(*from), target);
+}
+
+struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
+  explicit ExportedLayout(RegisteredLayout from) : layout(std::move(from)) {
+    abi.size = sizeof abi;
+    abi.name = layout.name.c_str();
+    abi.bytes = &Bytes;
+    abi.to_standard = abi.from_standard = &Convert;
+    abi.ns_per_byte = layout.ns_per_byte;
+    abi.author = this;
+  }
+  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
+                            const int64_t* shape, int64_t* bytes) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedLayout*>(self->author);
+      *bytes = LayoutBytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                           static_cast<DType>(dtype));
+    });
+  }
+  static opkit_status Convert(const opkit_layout*, const opkit_tensor* from,
+                              const opkit_tensor* to) {
+    return GuardedCall([&] { ConvertView(from, to); });
+  }
+
+  const RegisteredLayout layout;
+  opkit_layout abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
+  explicit ExportedConverter(const LayoutPair& pair) {
+    abi.size = sizeof abi;
+    abi.from = LayoutNamePointer(pair.from);
+    abi.to = LayoutNamePointer(pair.to);
+    abi.convert = [](const opkit_layout_converter*, const opkit_tensor* from,
+                     const opkit_tensor* to) {
+      return GuardedCall([&] { ConvertView(from, to); });
+    };
+    abi.ns_per_byte = pair.ns_per_byte;
+  }
+  opkit_layout_converter abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
+  ExportedDevice(DeviceType number, std::string its_name)
+      : type(number), name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.type = static_cast<int32_t>(type);
+    abi.available = &Available;
+    abi.alloc = &Alloc;
+    abi.free = &Free;
+    abi.copy = &Copy;
+    abi.author = this;
+  }
+  static const ExportedDevice& Of(const opkit_device* device) {
+    return *static_cast<const ExportedDevice*>(device->author);
+  }
+  static opkit_status Available(const opkit_device* self, int32_t index) {
+    return GuardedCall([&] {
+      const std::string why = WhyNoDevice({Of(self).type, index});
+      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
+    });
+  }
+  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
+    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
+  }
+  static void Free(const opkit_device* self, void* memory, int64_t bytes) {
+    if (Allocator* allocator = Allocators()[Of(self).type].load())
+      allocator->Deallocate(memory, bytes);
+  }
+  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
+                           const void* from, int64_t bytes) {
+    return GuardedCall([&] {
+      const Device here{Of(self).type, index}, host{};
+      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
+      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
+      const CopyFunction copy = FindCopy(source.type, target.type);
+      if (!copy)
+        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
+              " is registered in the library; call RegisterCopy");
+      copy(to, target, from, source, bytes, nullptr);
+    });
+  }
+
+  const DeviceType type;
+  const std::string name;
+  opkit_device abi{};
+};
+
+// Pointers to the `abi` of each, in an array that lasts as long.
+template <class Struct>
+struct OPKIT_IMAGE_LOCAL ExportedList : RefCounted {
+  std::vector<const Struct*> pointers;
+};
+// Adds an object to a list and to what keeps it.
+template <class Exported, class Struct, class... From>
+void AddExported(ExportedList<Struct>& list, RefCountedList& owners, From&&... from) {
+  auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
+  list.pointers.push_back(&made->abi);
+  owners.push_back(std::move(made));
+}
+
+OPKIT_INLINE void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners) {
+  if (IsProgramHost(g_host)) return;
+  auto layouts = MakeIntrusive<ExportedList<opkit_layout>>();
+  auto converters = MakeIntrusive<ExportedList<opkit_layout_converter>>();
+  auto devices = MakeIntrusive<ExportedList<opkit_device>>();
+  std::vector<LayoutId> exported;
+  for (RegisteredLayout& one : RegisteredLayouts()) {
+    if (one.has_descriptors) continue;
+    exported.push_back(one.id);
+    AddExported<ExportedLayout>(*layouts, owners, std::move(one));
+  }
+  for (const LayoutPair& one : DirectConverters())
+    if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
+      AddExported<ExportedConverter>(*converters, owners, one);
+  {
+    DeviceTypeRegistry& types = DeviceTypes();
+    MutexLock lock(types.mutex);
+    for (const auto& one : types.entries)
+      if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
+        AddExported<ExportedDevice>(*devices, owners, one.type, one.info.name);
+  }
+  library.num_layouts = layouts->pointers.size();
+  library.layouts = layouts->pointers.data();
+  library.num_layout_converters = converters->pointers.size();
+  library.layout_converters = converters->pointers.data();
+  library.num_devices = devices->pointers.size();
+  library.devices = devices->pointers.data();
+  owners.push_back(std::move(layouts));
+  owners.push_back(std::move(converters));
+  owners.push_back(std::move(devices));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_

@@ -1,0 +1,252 @@
+// The host's side of a library's layouts and devices. For the definitions of library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
+
+#include "opkit/core/channels_last.hpp"
+#include "opkit/core/layout_registry.hpp"
+#include "opkit/device/copy.hpp"
+#include "opkit/op/abi/resource_state.hpp"
+#include "opkit/op/function/function_operator.hpp"
+#include "opkit/plugin/load/library_ops.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Calls a converter of a library with views of two tensors.
+template <class Convert>
+void ConvertByLibrary(const std::string& library, const std::string& what, const Tensor& from,
+                      const Tensor& to, Convert convert) {
+  TensorSlot source, target;
+  source.Bind(from, OpReq::kWrite);
+  target.Bind(to, OpReq::kWrite);
+  AskLibrary(
+      library, [&] { return convert(&source.view.view(), &target.view.view()); }, "the conversion ",
+      what);
+}
+
+// The memory of a library's device, and what the program asks it.
+class LibraryDevice final : public Allocator {
+ public:
+  LibraryDevice(const opkit_device& device, std::string library)
+      : device_(device), name_(device.name), library_(std::move(library)) {}
+  const char* name() const override { return name_.c_str(); }
+
+  // Null where no library brings the type now.
+  static std::atomic<LibraryDevice*>& Of(DeviceType type) {
+    static constinit std::atomic<LibraryDevice*> devices[AllocatorTable::kSlots] = {};
+    return devices[Index(static_cast<int>(type))];
+  }
+  static std::string WhyNot(Device device) {
+    const LibraryDevice* self = Of(device.type).load(std::memory_order_acquire);
+    if (!self) return "the library that brings it is unloaded";
+    if (!self->device_.available) return {};
+    const HostErrorScope message;
+    const opkit_status status =
+        CallGuarded([&] { return self->device_.available(&self->device_, device.index); });
+    return status == OPKIT_OK ? std::string() : ReasonOf(status);
+  }
+  template <int kDirection>
+  static void Copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes,
+                   void*) {
+    const Device here = kDirection == OPKIT_DEVICE_TO_HOST ? from_device : to_device;
+    const LibraryDevice* self = Of(here.type).load(std::memory_order_acquire);
+    if (!self) Throw(ErrorCode::kUnsupported, here, ": the library that brings it is unloaded");
+    AskLibrary(
+        self->library_,
+        [&] { return self->device_.copy(&self->device_, here.index, kDirection, to, from, bytes); },
+        "a copy of ", bytes, " bytes from ", from_device, " to ", to_device);
+  }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    void* memory = nullptr;
+    const HostErrorScope message;
+    const opkit_status status =
+        CallGuarded([&] { return device_.alloc(&device_, index, bytes, &memory); });
+    if (status != OPKIT_OK && CodeOfStatus(status) != ErrorCode::kOutOfMemory)
+      Throw(CodeOfStatus(status), "device ", name_, ":", index, " of library ", library_,
+            " gives no memory: ", ReasonOf(status));
+    return status == OPKIT_OK ? memory : nullptr;
+  }
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
+    const HostErrorScope message;
+    CallGuarded([&] { return device_.free(&device_, data, bytes), OPKIT_OK; });
+  }
+
+ private:
+  const opkit_device& device_;
+  const std::string name_, library_;
+};
+
+// Operators of a library's device have done their work when they return.
+class LibraryDeviceContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kFirstUserDevice;
+  static constexpr bool kAsynchronous = false;
+
+  explicit LibraryDeviceContext(Device device) : device_(device) {}
+  Device device() const { return device_; }
+  void SwitchToDevice(int = 0) {}
+  void Record(Event& event) { event.SetScheduled(); }
+  void WaitEvent(const Event& event) { event.Finish(); }
+  void FinishDeviceComputation() {}
+  static bool IsStreamFree(Device, int) { return true; }
+
+ private:
+  Device device_;
+};
+static_assert(DeviceContext<LibraryDeviceContext>);
+
+// Registers what a library brings beside its operators, all or nothing, and removes it.
+class LibraryLayouts {
+ public:
+  static void Register(LoadedLibrary& loaded) {
+    const opkit_library& library = *loaded.image->library;
+    if (!OPKIT_ABI_HAS(&library, devices)) return;
+    try {
+      Each(loaded, library.num_layouts, library.layouts, "layout", &AddLayout);
+      Each(loaded, library.num_layout_converters, library.layout_converters, "layout converter",
+           &AddConverter);
+      Each(loaded, library.num_devices, library.devices, "device", &AddDevice);
+    } catch (...) {
+      Remove(loaded);
+      throw;
+    }
+  }
+  // Why the library must stay; empty where it may go.
+  static std::string WhatHolds(const LoadedLibrary& loaded) {
+    for (const DeviceType type : loaded.devices)
+      if (const int64_t live = GetAllocator(type).live_bytes(); live > 0)
+        return StrCat(live, " bytes of memory of its device ", type,
+                      " are in use; destroy the tensors that are there first");
+    return {};
+  }
+  static void Remove(LoadedLibrary& loaded) {
+    for (const LayoutId id : loaded.layouts) RemoveLayout(id);
+    loaded.layouts.clear();
+    for (const DeviceType type : loaded.devices) {
+      RegisterCopy(DeviceType::kCPU, type, nullptr);
+      RegisterCopy(type, DeviceType::kCPU, nullptr);
+      RegisterCopy(type, type, nullptr);
+      FunctionFactory(type).store(nullptr, std::memory_order_release);
+      SetAllocator(type, nullptr);
+      delete LibraryDevice::Of(type).exchange(nullptr);
+    }
+    loaded.devices.clear();
+  }
+
+ private:
+  template <class Struct>
+  static void Each(LoadedLibrary& loaded, uint64_t count, const Struct* const* all,
+                   const char* what, void (*add)(LoadedLibrary&, const Struct&)) {
+    const std::string& name = loaded.image->name;
+    if (count > kMostParts || (count > 0 && !all))
+      RefuseDescription(name, StrCat("has ", count, " ", what, "s", all ? "" : ", which are null"));
+    for (uint64_t i = 0; i < count; ++i) {
+      if (!all[i] || !OPKIT_ABI_HAS(all[i], author))
+        RefuseDescription(
+            name, StrCat("has a ", what, " at ", i, " that is null or shorter than version 1.3's"));
+      add(loaded, *all[i]);
+    }
+  }
+  // The name of a part, checked.
+  static std::string NameOf(const LoadedLibrary& loaded, const char* name, const char* what) {
+    if (!name || !*name)
+      RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
+    CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
+    return name;
+  }
+
+  static void AddLayout(LoadedLibrary& loaded, const opkit_layout& layout) {
+    std::string name = NameOf(loaded, layout.name, "layout");
+    if (!layout.to_standard || !layout.from_standard)
+      RefuseDescription(loaded.image->name,
+                        StrCat("has layout '", name, "' without to_standard or from_standard"),
+                        "both are required, or no other backend could read what is in it");
+    ChannelsLast();  // the program's, registered when it is first asked for
+    for (const RegisteredLayout& known : RegisteredLayouts())
+      if (known.name == name) return;
+    const std::string library = loaded.image->name;
+    LayoutDefinition definition;
+    definition.name = name;
+    definition.to_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
+      ConvertByLibrary(library, name + " to standard", from, to, [&](auto* source, auto* target) {
+        return layout.to_standard(&layout, source, target);
+      });
+    };
+    definition.from_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
+      ConvertByLibrary(library, "standard to " + name, from, to, [&](auto* source, auto* target) {
+        return layout.from_standard(&layout, source, target);
+      });
+    };
+    if (layout.bytes)
+      definition.bytes = [&layout, library, name](const Shape& shape, DType dtype) {
+        int64_t bytes = -1;
+        AskLibrary(
+            library,
+            [&] {
+              return layout.bytes(&layout, static_cast<int32_t>(dtype), shape.rank(), shape.data(),
+                                  &bytes);
+            },
+            "the size of layout ", name);
+        if (bytes < 0)
+          Throw(ErrorCode::kOutOfRange, "layout ", name, " of library ", library, " says ", bytes,
+                " bytes for ", dtype, shape);
+        return bytes;
+      };
+    if (layout.ns_per_byte > 0) definition.ns_per_byte = layout.ns_per_byte;
+    loaded.layouts.push_back(RegisterLayout(std::move(definition)));
+  }
+  static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter) {
+    const LayoutId from = FindLayout(NameOf(loaded, converter.from, "layout converter"));
+    const LayoutId to = FindLayout(NameOf(loaded, converter.to, "layout converter"));
+    if (!converter.convert)
+      RefuseDescription(loaded.image->name, StrCat("has a converter from ", converter.from, " to ",
+                                                   converter.to, " without a function"));
+    // Between layouts of the program alone a converter would stay when the library goes.
+    if (!std::ranges::count(loaded.layouts, from) && !std::ranges::count(loaded.layouts, to))
+      return;
+    RegisterLayoutConverter(
+        from, to,
+        [&converter, library = loaded.image->name](const Tensor& source, Tensor& target) {
+          ConvertByLibrary(
+              library, StrCat(converter.from, " to ", converter.to), source, target,
+              [&](auto* in, auto* out) { return converter.convert(&converter, in, out); });
+        },
+        converter.ns_per_byte > 0 ? converter.ns_per_byte : 0.25);
+  }
+
+  static void AddDevice(LoadedLibrary& loaded, const opkit_device& device) {
+    const std::string& library = loaded.image->name;
+    const std::string name = NameOf(loaded, device.name, "device");
+    if (!device.alloc || !device.free || !device.copy)
+      RefuseDescription(library, StrCat("has device '", name, "' without alloc, free or copy"));
+    const auto type = static_cast<DeviceType>(device.type);
+    if (type < DeviceType::kFirstUserDevice || device.type >= AllocatorTable::kSlots)
+      RefuseDescription(
+          library, StrCat("gives device '", name, "' the number ", device.type),
+          StrCat("devices of one's own have ", static_cast<int>(DeviceType::kFirstUserDevice),
+                 " to ", AllocatorTable::kSlots - 1));
+    if (Allocators()[type].load())
+      RefuseDescription(library,
+                        StrCat("brings device '", name, "', number ", device.type,
+                               ", which this program has already"),
+                        {}, ErrorCode::kAlreadyExists);
+    RegisterDeviceType(type, {name, type, false});
+    loaded.devices.push_back(type);
+    auto* const made = new LibraryDevice(device, library);
+    LibraryDevice::Of(type).store(made, std::memory_order_release);
+    SetAllocator(type, made);
+    SetDeviceAvailability(type, &LibraryDevice::WhyNot);
+    RegisterCopy(DeviceType::kCPU, type, &LibraryDevice::Copy<OPKIT_HOST_TO_DEVICE>);
+    RegisterCopy(type, DeviceType::kCPU, &LibraryDevice::Copy<OPKIT_DEVICE_TO_HOST>);
+    RegisterCopy(type, type, &LibraryDevice::Copy<OPKIT_DEVICE_TO_DEVICE>);
+    EnableFunctionOperators<LibraryDeviceContext>(type);
+  }
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
