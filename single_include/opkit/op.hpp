@@ -653,7 +653,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 2
+#define OPKIT_ABI_MINOR 3
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -724,6 +724,9 @@ typedef struct opkit_tensor {
   int32_t req;      /* of an output */
   int32_t reserved; /* 0 */
   const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
+  /* Since 1.3. The name of the layout that the elements are in, which then has no strides; null:
+   * they lie as the strides say. Only for kernels whose configuration asks for it. */
+  const char* layout;
 } opkit_tensor;
 
 /* The type of an attribute. A list's number is its element's plus five. */
@@ -805,6 +808,7 @@ typedef struct opkit_value {
   /* -1: unknown; less: a symbol, the same number for the same one */
   int64_t dims[OPKIT_MAX_RANK];
   const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
+  const char* layout; /* since 1.3: of an input, where a kernel proposes; null: the standard one */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
@@ -926,6 +930,28 @@ struct opkit_host {
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 };
 
+/* Since 1.3. One way in which a kernel can run a node. */
+typedef struct opkit_config {
+  uint64_t size;
+  const void* extension;
+  /* The name of the layout of each input and output of the node, null for the standard one; the
+   * array is null where all are. */
+  const char* const* input_layouts;
+  const char* const* output_layouts;
+  uint64_t num_inplace;
+  const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
+  int64_t scratch_bytes;  /* of a run */
+  double cost_ns;         /* an estimate of its time; negative: none */
+} opkit_config;
+/* What a kernel proposes is told to it: by `add`, which copies, the best first. */
+typedef struct opkit_proposals opkit_proposals;
+struct opkit_proposals {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
+};
+
 /* The implementation of an operator for a type of device. */
 typedef struct opkit_kernel opkit_kernel;
 struct opkit_kernel {
@@ -943,6 +969,15 @@ struct opkit_kernel {
   const void* author; /* the author's own */
   /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
   const char* backend;
+  /* Since 1.3. The ways in which it can run the node; none, or OPKIT_UNSUPPORTED with the reason,
+   * where it cannot. Without it there is one: standard layouts, in place and scratch as the
+   * operator says. */
+  opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
+                          const opkit_value* inputs, const opkit_value* outputs,
+                          const opkit_proposals* proposals);
+  /* In place of create, for the one of them that was chosen. */
+  opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
+                             const opkit_config* config, void** instance);
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -1058,6 +1093,59 @@ struct opkit_op {
 /* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
 
+/* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
+ * name: that of a library is passed over where it has one already. */
+typedef struct opkit_layout opkit_layout;
+struct opkit_layout {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  /* Bytes that a tensor takes; null: as many as its elements. */
+  opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
+                        const int64_t* shape, int64_t* bytes);
+  /* Both are required, and write all of `to`, which has memory for it. In the host's memory. */
+  opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
+                              const opkit_tensor* to);
+  opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
+                                const opkit_tensor* to);
+  double ns_per_byte; /* an estimate, for each byte read or written */
+  const void* author; /* the author's own */
+};
+/* Since 1.3. A direct conversion between two layouts other than the standard one. */
+typedef struct opkit_layout_converter opkit_layout_converter;
+struct opkit_layout_converter {
+  uint64_t size;
+  const void* extension;
+  const char* from;
+  const char* to;
+  opkit_status (*convert)(const opkit_layout_converter* converter, const opkit_tensor* from,
+                          const opkit_tensor* to);
+  double ns_per_byte;
+  const void* author;
+};
+
+/* Since 1.3. A type of device with memory of its own; kernels for it name it, and have done their
+ * work when forward returns. Functions may be called by several threads at once. */
+typedef struct opkit_device opkit_device;
+enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
+struct opkit_device {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  int32_t type; /* its number: from 80 to 127, one that no other device of the program has */
+  int32_t reserved;
+  /* A failure with the reason where the device of that index is not there. Null: any is. */
+  opkit_status (*available)(const opkit_device* device, int32_t index);
+  /* Memory aligned to 64 bytes, or OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
+  opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
+  void (*free)(const opkit_device* device, void* memory, int64_t bytes);
+  /* `bytes`, not 0, in one of the directions, done at the return; the two ranges do not overlap,
+   * and of two devices `index` is the target's. */
+  opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
+                       const void* from, int64_t bytes);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -1076,6 +1164,13 @@ typedef struct opkit_library {
   const void* const* partitioners;
   uint64_t num_passes;
   const void* const* passes;
+  /* Since 1.3. Registered before the operators. */
+  uint64_t num_layouts;
+  const opkit_layout* const* layouts;
+  uint64_t num_layout_converters;
+  const opkit_layout_converter* const* layout_converters;
+  uint64_t num_devices;
+  const opkit_device* const* devices;
 } opkit_library;
 
 /* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
@@ -2852,7 +2947,7 @@ struct SpanNames {
   uint32_t node = 0;
 };
 
-// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
+// The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
 // interned backend of its kernel, and the cost that its schema tells.
 struct SpanWork {
   uint32_t shapes = 0;
@@ -3169,6 +3264,7 @@ class OpTensor {
               device.index,
               static_cast<int32_t>(req),
               0,
+              nullptr,
               nullptr} {}
   // Copies as many members as the version of the ABI has that `view` was made with.
   explicit OpTensor(const opkit_tensor& view) {
@@ -3213,6 +3309,9 @@ class OpTensor {
   DType dtype() const { return static_cast<DType>(view_.dtype); }
   Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
   OpReq req() const { return static_cast<OpReq>(view_.req); }
+  // The name of the layout that its elements are in, without strides; "" for those that strides
+  // describe, which is what functions get but where their configuration asks for another.
+  std::string_view layout() const { return view_.layout ? view_.layout : ""; }
 
   friend std::string ToString(const OpTensor& tensor) {
     if (!tensor.has_value()) return "(none)";
@@ -3223,7 +3322,10 @@ class OpTensor {
 
   // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
-  void Bind(const Tensor* tensor) { view_.host = tensor; }
+  void Bind(const Tensor* tensor, const char* layout = nullptr) {
+    view_.host = tensor;
+    view_.layout = layout;
+  }
   const opkit_tensor& view() const { return view_; }
 
  private:
@@ -3238,7 +3340,7 @@ class OpTensor {
   }
 
   opkit_tensor view_{
-      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
@@ -3793,12 +3895,15 @@ class OpResource {
 namespace opkit::inline OPKIT_ABI {
 
 class OperatorDef;
+struct KernelConfig;
+struct KernelQuery;
 
 // The device and the node that a state is made for.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;  // the node: in the program that runs it
-  const opkit_node* node = nullptr;  // the same, in a library
+  const OperatorDef* def = nullptr;      // the node: in the program that runs it
+  const opkit_node* node = nullptr;      // the same, in a library
+  const KernelConfig* config = nullptr;  // what selection chose of the kernel's proposals
 };
 
 // Whether an operator runs the forward or the backward functions of its record.
@@ -4276,7 +4381,9 @@ struct FunctionDevice {
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
   bool shares_state = true;          // backward runs the object that forward has used
-  opkit_kernel abi{};                // the functions' form in opkit_abi.h, where the record crosses
+  // Of a library's kernel that proposes configurations; empty: one, as the record says.
+  UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
+  opkit_kernel abi{};  // the functions' form in opkit_abi.h, where the record crosses
 };
 
 // The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
@@ -4632,6 +4739,8 @@ struct LibraryContents {
   void (*finalize)() = nullptr;
   // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
+  // Likewise the layouts and devices.
+  void (*add_layouts)(opkit_library& library, RefCountedList& owners) = nullptr;
 
   RefCountedList owners;  // keep what `ops` points to
   std::vector<const opkit_op*> ops;
@@ -4761,8 +4870,13 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
+// Adds the layouts that are registered by now, their direct converters, and the device types of the
+// author's own. What the library points to is kept by `owners`.
+OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners);
+
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_registered = &AddRegisteredOperators, true);
+    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
+     ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
@@ -6293,6 +6407,8 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
       records.push_back(record);
     }
     if (!problems.empty()) return OpStatus::Failure(problems);
+    contents.library = {};
+    if (contents.add_layouts) contents.add_layouts(contents.library, contents.owners);
     if (contents.add_registered) contents.add_registered(records);
     for (FunctionRecord& record : records)
       contents.ops.push_back(ExportOp(std::move(record), contents.owners));
@@ -6300,7 +6416,6 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
   });
   if (status != OPKIT_OK) return nullptr;
   opkit_library& library = contents.library;
-  library = {};
   library.size = sizeof library;
   library.abi_major = OPKIT_ABI_MAJOR;
   library.abi_minor = OPKIT_ABI_MINOR;
@@ -6321,6 +6436,105 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
+
+// ---- opkit/core/layout_registry.hpp
+// The layouts of the program besides the standard one: their names, what a tensor takes in them,
+// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
+#ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+#define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
+// neither strided. Both are on the host. Called by several threads at once.
+using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
+
+struct LayoutDefinition {
+  std::string name;  // "NHWC"
+  // The conversions to and from the standard layout. Both are required.
+  LayoutConverter to_standard;
+  LayoutConverter from_standard;
+  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
+  // of a layout with descriptors, which tell. Called by several threads at once.
+  UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
+  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
+  bool has_descriptors = false;
+  // An estimate of the time of a conversion, for each byte read or written.
+  double ns_per_byte = 0.25;
+};
+
+// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
+// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
+//
+//   LayoutId Nhwc() {
+//     static const LayoutId id = RegisterLayout(
+//         {.name = "NHWC", .to_standard = &FromNhwc, .from_standard = &ToNhwc});
+//     return id;
+//   }
+OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
+// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
+// for a layout that is not registered; kAlreadyExists.
+OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                               double ns_per_byte = 0.25);
+
+// The standard layout is registered, as "standard".
+OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
+// The id of a name. Error (kNotFound) that names the nearest.
+OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
+// The name of an id; "layout 7" where it is not registered.
+OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
+// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
+OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
+
+// The layouts that a conversion leads through, the last of them its target, and an estimate of its
+// time; no steps and 0 where there is nothing to convert.
+struct LayoutPath {
+  std::vector<Layout> steps;
+  double cost_ns = 0;
+};
+
+// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
+namespace detail {
+// All layouts but the standard one, and the direct converters between two of them.
+struct RegisteredLayout {
+  LayoutId id;
+  std::string name;
+  bool has_descriptors;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
+struct LayoutPair {
+  LayoutId from, to;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
+// The name, which lasts until the layout is removed; null for the standard layout and for none.
+OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
+// Converts by the one direct converter. Error (kNotFound) where there is none.
+OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
+// Forgets a layout with its converters, of which none may run: the number is never given again, the
+// name may be.
+OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
+}  // namespace detail
+
+// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
+// not registered.
+OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
+                                            const Shape& shape, DType dtype);
+
+// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
+OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                                    Device device = {});
+// The tensor in the other layout, by the cheapest path; the same tensor where it has that layout.
+// Errors: kUninitialized; kNotFound; kUnsupported where the host cannot reach it.
+OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
+// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
+// also kInvalidArgument where the two differ in dtype or shape.
+OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
 // ---- opkit/base/timeout.hpp
 // Timeout: how long to wait. Takes any std::chrono duration without including <chrono>.
@@ -6721,6 +6935,807 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
+
+// ---- opkit/op/fwd.hpp
+// Forward declarations of the classes that define, register, make, call and watch operators, for
+// headers that only name them.
+#ifndef OPKIT_OP_FWD_HPP_
+#define OPKIT_OP_FWD_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorDef;
+struct TensorInfo;
+class InferenceContext;
+struct AttributeSchema;
+class OpSchema;
+
+struct KernelQuery;
+struct KernelConfig;
+struct Kernel;
+class OpRegistry;
+
+class Blob;
+class Workspace;
+class OperatorBase;
+template <class Context>
+class Operator;
+struct CreateOptions;
+struct KernelCandidate;
+class ResolvedOperator;
+
+template <class T>
+class ObserverBase;
+template <class T>
+class Observable;
+
+struct GradientValue;
+struct GradientOpsMeta;
+class GradientNames;
+class GradientMakerBase;
+class GradientRegistry;
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FWD_HPP_
+
+// ---- opkit/core/symbolic_shape.hpp
+// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
+// the rank itself may be unknown. What shape inference reads and writes.
+#ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+#define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
+// that there is nothing to infer yet, and is no Error of Compile.
+class OPKIT_EXPORT NotKnownYet : public Error {
+ public:
+  explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
+};
+
+// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
+class Dim {
+ public:
+  Dim() = default;  // unknown
+  Dim(int64_t value) : value_(value) {
+    if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
+  }
+  static Dim Symbol(std::string name);
+
+  bool is_known() const { return value_ >= 0; }
+  bool is_symbol() const { return !symbol_.empty(); }
+  bool is_unknown() const { return !is_known() && !is_symbol(); }
+  // Error (kFailedPrecondition) unless known.
+  int64_t value() const;
+  const std::string& symbol() const { return symbol_; }
+
+  friend bool operator==(const Dim&, const Dim&) = default;
+  friend std::string ToString(const Dim& dim) {
+    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
+  }
+  // True unless the two are known to differ.
+  static bool Compatible(const Dim& a, const Dim& b) {
+    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
+  }
+  // The extent that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
+  static std::optional<Dim> Merge(const Dim& a, const Dim& b);
+
+ private:
+  int64_t value_ = -1;
+  std::string symbol_;
+};
+
+inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
+
+// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
+// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
+// one.
+class DimExpr {
+ public:
+  DimExpr(int64_t value) : value_(value) {}
+  DimExpr(const Dim& dim) {
+    if (dim.is_known()) value_ = dim.value();
+  }
+  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
+
+  // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
+  // 0.
+  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
+  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
+  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
+  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
+
+ private:
+  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
+  std::optional<int64_t> value_;
+};
+DimExpr operator+(const DimExpr& a, const DimExpr& b);
+DimExpr operator-(const DimExpr& a, const DimExpr& b);
+DimExpr operator*(const DimExpr& a, const DimExpr& b);
+DimExpr operator/(const DimExpr& a, const DimExpr& b);
+
+// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
+class SymbolicShape {
+ public:
+  SymbolicShape() = default;
+  SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
+  explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
+  SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
+  // A shape of `rank` unknown extents.
+  static SymbolicShape OfRank(int rank) {
+    return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
+  }
+
+  bool has_rank() const { return has_rank_; }
+  int rank() const {
+    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
+    return static_cast<int>(dims_.size());
+  }
+  bool is_known() const {
+    for (const Dim& dim : dims_)
+      if (!dim.is_known()) return false;
+    return has_rank_;
+  }
+  const std::vector<Dim>& dims() const { return dims_; }
+  // Negative axes count from the end. Errors: kOutOfRange for an axis that is not there,
+  // kFailedPrecondition while the rank is not known.
+  const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
+  Dim& operator[](int axis) { return dims_[Axis(axis)]; }
+  const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
+  int size() const { return rank(); }
+  // Error (kFailedPrecondition) unless every extent is known.
+  Shape ToShape() const;
+
+  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
+  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
+
+  friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
+  OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
+    return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
+  }
+  std::string ToString() const { return StrCat(*this); }  // the same
+
+ private:
+  size_t Axis(int axis) const;
+  std::vector<Dim> dims_;
+  bool has_rank_ = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+
+// ---- opkit/op/operator_def.hpp
+// OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
+// attributes, the device and the backend asked for. Everything else is derived from it.
+#ifndef OPKIT_OP_OPERATOR_DEF_HPP_
+#define OPKIT_OP_OPERATOR_DEF_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
+// The folder graph/ says what a graph is; here it is only carried and compared.
+class SubgraphBase : public detail::RefCounted {
+ public:
+  virtual bool Equals(const SubgraphBase& other) const = 0;
+  virtual std::string Describe() const = 0;
+};
+
+// Whether a node may run on other backends than those that it names.
+enum BackendNeed : uint8_t { kPreferred, kRequired };
+
+// One named subgraph of a node. Copies share the graph.
+struct NamedSubgraph {
+  std::string name;
+  detail::IntrusivePtr<const SubgraphBase> graph;
+  friend bool operator==(const NamedSubgraph& a, const NamedSubgraph& b) {
+    return a.name == b.name && (a.graph == b.graph || a.graph->Equals(*b.graph));
+  }
+};
+
+// A regular value with a fluent builder; an overload with an argument sets or adds, one without
+// reads. Copies share their fields until one of them is changed, so that the copies of a graph and
+// the operators made of its nodes hold one set. A reference that a mutable_…() returned may not be
+// used once the definition has been copied.
+//
+//   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
+class OperatorDef {
+ public:
+  OperatorDef() = default;
+  explicit OperatorDef(std::string type) { Type(std::move(type)); }
+  OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
+              Arguments args = {});
+
+  OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
+  // Adds one; an empty name leaves an optional input or output out.
+  OperatorDef& Input(std::string name);
+  OperatorDef& Output(std::string name);
+  OperatorDef& Inputs(const std::vector<std::string>& names);
+  OperatorDef& Outputs(const std::vector<std::string>& names);
+  // Adds the name of a node that must run before this one though this one reads none of its
+  // outputs.
+  OperatorDef& ControlInput(std::string name);
+  OperatorDef& Arg(std::string name, Attribute value);
+  // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
+  // Error (kInvalidArgument) for null.
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
+  OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
+  OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
+  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
+  // that are not in the program, or refuse the node, are passed over, so that one net serves
+  // machines with and without them; of required ones one must take the node.
+  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
+    mutable_fields().engine = std::move(engine);
+    mutable_fields().engine_need = need;
+    return *this;
+  }
+  OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
+
+  const std::string& type() const { return fields().type; }
+  const std::string& name() const { return fields().name; }
+  const std::vector<std::string>& inputs() const { return fields().inputs; }
+  const std::vector<std::string>& outputs() const { return fields().outputs; }
+  const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
+  const Arguments& args() const { return fields().args; }
+  const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
+  // Null when there is none of that name.
+  const SubgraphBase* FindSubgraph(std::string_view name) const;
+  ::opkit::Device device() const { return fields().device; }
+  const std::string& engine() const { return fields().engine; }
+  bool requires_engine() const {
+    return fields().engine_need == kRequired && !fields().engine.empty();
+  }
+  bool is_gradient_op() const { return fields().is_gradient_op; }
+  Arguments& mutable_args() { return mutable_fields().args; }
+  std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
+  std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
+
+  // "Scale 'name' (X) -> (Y)": how messages name a node.
+  OPKIT_COLD friend std::string ToString(const OperatorDef& def);
+  std::string ToString() const { return StrCat(*this); }  // the same
+  friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
+    return a.shared_ == b.shared_ || a.fields() == b.fields();
+  }
+
+ private:
+  struct Fields {
+    std::string type;
+    std::string name;
+    std::vector<std::string> inputs;
+    std::vector<std::string> outputs;
+    std::vector<std::string> control_inputs;
+    Arguments args;
+    std::vector<NamedSubgraph> subgraphs;
+    ::opkit::Device device;
+    std::string engine;
+    BackendNeed engine_need = kPreferred;
+    bool is_gradient_op = false;
+    friend bool operator==(const Fields&, const Fields&) = default;
+  };
+  OPKIT_INLINE static const Fields& NoFields();
+  const Fields& fields() const { return shared_ ? shared_->value : NoFields(); }
+  // The fields of this definition alone.
+  OPKIT_INLINE Fields& mutable_fields();
+
+  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: as a definition begins
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OPERATOR_DEF_HPP_
+
+// ---- opkit/op/inference.hpp
+// TensorInfo and InferenceContext: what shape and type inference knows of a node's inputs and
+// outputs, where an extent may be a symbol or unknown, and the data of constant inputs.
+#ifndef OPKIT_OP_INFERENCE_HPP_
+#define OPKIT_OP_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The knowledge of a value before it is computed.
+struct TensorInfo {
+  DType dtype = DType::kUndefined;
+  SymbolicShape shape;
+  Device device;
+  Layout layout;
+  const Tensor* constant = nullptr;  // its data where that is known already; not owned
+
+  TensorInfo() = default;
+  TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
+  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data.
+  static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
+  friend std::string ToString(const TensorInfo& info);
+  std::string ToString() const { return StrCat(*this); }  // the same
+};
+
+// Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
+// may hold what is known of them already, and inputs may be refined from them.
+class InferenceContext {
+ public:
+  InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
+                   std::vector<TensorInfo> outputs = {});
+
+  const OperatorDef& def() const { return def_; }
+  const Arguments& args() const { return def_.args(); }
+  template <class T>
+  T Arg(std::string_view name, T fallback) const {
+    return args().Get<T>(name, std::move(fallback));
+  }
+  // Error (kNotFound) where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name) const {
+    return args().Get<T>(name);
+  }
+
+  int num_inputs() const { return static_cast<int>(inputs_.size()); }
+  int num_outputs() const { return static_cast<int>(outputs_.size()); }
+  int InputSize() const { return num_inputs(); }  // as an operator's class says it
+  int OutputSize() const { return num_outputs(); }
+  // False for an optional input that the node leaves out.
+  bool HasInput(int i) const {
+    return i >= 0 && i < num_inputs() && !def_.inputs()[detail::Index(i)].empty();
+  }
+  // Error (kOutOfRange) for an index the node does not have.
+  const TensorInfo& input(int i) const { return inputs_[Check(i, inputs_.size(), "input")]; }
+  DType input_dtype(int i) const { return input(i).dtype; }
+  const SymbolicShape& input_shape(int i) const { return input(i).shape; }
+  // The data of a constant input; null where it is not known yet.
+  const Tensor* input_constant(int i) const;
+  // True once input_constant was asked for data that is not known yet: what was found may be less
+  // than the data decides, and the data may contradict it.
+  bool lacks_data() const { return lacks_data_; }
+  // Makes input_constant call `find` for inputs whose info has no data, so that data is fetched
+  // only where an operator asks for it. `find` outlives the inference.
+  void ReadConstantsFrom(FunctionRef<const Tensor*(int)> find) { find_constant_ = find; }
+  const TensorInfo& output(int i) const { return outputs_[Check(i, outputs_.size(), "output")]; }
+
+  // Adds to what is known of a value: an undefined dtype or unknown extent adds nothing. Error
+  // (kTypeMismatch, kInvalidArgument), showing both sides, when the two contradict each other.
+  void SetOutput(int i, DType dtype, const SymbolicShape& shape);
+  void SetInput(int i, DType dtype, const SymbolicShape& shape);
+  // Sets dtype, shape and elements of an output that shapes and attributes alone decide (Shape), so
+  // that the shapes of its consumers can be inferred too.
+  void SetOutputData(int i, const Tensor& data);
+  // Null where SetOutputData was not called.
+  const Tensor* output_data(int i) const;
+
+  std::vector<TensorInfo>& inputs() { return inputs_; }
+  std::vector<TensorInfo>& outputs() { return outputs_; }
+
+ private:
+  static size_t Check(int i, size_t count, const char* what);
+
+  const OperatorDef& def_;
+  std::vector<TensorInfo> inputs_, outputs_;
+  std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
+  mutable bool lacks_data_ = false;
+  std::vector<Tensor> output_data_;  // by output, or empty; undefined dtype: not set
+};
+
+namespace detail {
+
+// A node's inputs, null where it leaves one out.
+using InputPointers = std::span<const Tensor* const>;
+
+// The types that were inferred for a node that is run again and again: inference is repeated only
+// when an input's dtype or shape has changed, or when the result came from its data. Each operator
+// has one, which the operator itself, an eager call or a plan fills.
+class InferenceCache {
+ public:
+  struct Output {
+    DType dtype = DType::kUndefined;
+    bool known = false;
+    Shape shape;  // where known
+    bool Allows(const Tensor& made) const {
+      return (dtype == DType::kUndefined || dtype == made.dtype()) &&
+             (!known || shape == made.shape());
+    }
+    TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
+  };
+
+  // Whether these inputs have the dtypes and shapes recorded.
+  static bool Match(const std::vector<Output>& recorded, InputPointers inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] &&
+          (inputs[i]->dtype() != recorded[i].dtype || inputs[i]->shape() != recorded[i].shape))
+        return false;
+    return true;
+  }
+  // True when outputs() holds for these inputs.
+  bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
+  // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
+  bool fresh() const { return fresh_; }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  // Incremented whenever outputs are recomputed; 0 before.
+  uint64_t version() const { return version_; }
+
+  // Runs `infer` and records the outputs. `before_data` is called before the first read of an
+  // input's elements, which the device may still be computing. Nothing is fresh until Keep is
+  // called.
+  void Infer(const OperatorDef& def, InputPointers inputs,
+             FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
+  // The caller accepts the result: it holds until an input changes, or for this run alone where it
+  // came from an input's data.
+  void Keep() { fresh_ = !data_read_; }
+
+  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known. Where
+  // the plan lacked an input's data each run infers again, and what contradicts the plan is an
+  // Error (kInvalidArgument).
+  void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+           std::span<const TensorInfo> outputs, bool lacks_data);
+
+ private:
+  std::vector<Output> inputs_, outputs_;
+  uint64_t version_ = 0;
+  bool data_read_ = false;
+  bool fresh_ = false;
+  std::vector<TensorInfo> planned_;  // what every run must agree with; empty: nothing
+};
+
+// An operator made something else than was inferred of it.
+[[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const TensorInfo& inferred);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INFERENCE_HPP_
+
+// ---- opkit/op/kernel.hpp
+// Kernel: one implementation of an operator for a device type and a backend. For a KernelQuery it
+// proposes configurations, of which selection picks one before memory is planned.
+#ifndef OPKIT_OP_KERNEL_HPP_
+#define OPKIT_OP_KERNEL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
+struct KernelQuery {
+  const OperatorDef& def;
+  std::span<const TensorInfo> inputs;
+  std::span<const TensorInfo> outputs;
+};
+
+// One way in which a kernel can run a node.
+struct KernelConfig {
+  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one for each value
+  std::vector<Layout> output_layouts;
+  std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
+  int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
+  double cost_ns = -1;                       // an estimate; negative: none
+
+  Layout input_layout(size_t i) const {
+    return i < input_layouts.size() ? input_layouts[i] : Layout();
+  }
+  Layout output_layout(size_t o) const {
+    return o < output_layouts.size() ? output_layouts[o] : Layout();
+  }
+};
+
+// Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
+// configuration that was chosen as a third argument: const KernelConfig*, null where none was.
+class OperatorCreator {
+ public:
+  using Pointer = std::unique_ptr<OperatorBase>;
+
+  OperatorCreator() = default;
+  template <class F>
+    requires(!std::is_same_v<F, OperatorCreator> &&
+             (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
+              detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
+  OperatorCreator(F create) {
+    if constexpr (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*,
+                                     const KernelConfig*>) {
+      create_ = std::move(create);
+    } else {
+      create_ = [create = std::move(create)](const OperatorDef& def, Workspace* ws,
+                                             const KernelConfig*) mutable -> Pointer {
+        return create(def, ws);
+      };
+    }
+  }
+  // Defined with OperatorBase, which must be complete.
+  Pointer operator()(const OperatorDef& def, Workspace* ws,
+                     const KernelConfig* config = nullptr) const;
+  explicit operator bool() const { return static_cast<bool>(create_); }
+
+ private:
+  mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
+};
+// The configurations for a node, best first. None, or an UnsupportedOperatorFeature that says why,
+// where the kernel cannot run it.
+using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
+
+// Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
+// equal ones from two places are an error at first lookup.
+enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
+
+inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
+
+struct Kernel {
+  std::string op;
+  DeviceType device = DeviceType::kCPU;
+  std::string backend = kReferenceBackend;
+  RegistrationPriority priority = RegistrationPriority::kDefault;
+  const char* file = "";
+  int line = 0;
+  std::string origin;  // the library it came from; empty for the program itself
+  detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
+  OperatorCreator create;     // may throw UnsupportedOperatorFeature: the next kernel is tried
+  bool leaves_state = false;  // a function operator's forward, for its node's backward
+  // Empty: one configuration, standard layouts, in place as the schema says.
+  mutable KernelProposer propose;
+
+  std::string Place() const { return StrCat(file, ":", line); }
+};
+
+// Thrown by an operator's constructor that cannot run this node; another kernel then gets it.
+class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
+ public:
+  explicit UnsupportedOperatorFeature(std::string what)
+      : Error(ErrorCode::kUnsupported, std::move(what)) {}
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_HPP_
+
+// ---- opkit/op/abi/abi_config.hpp
+// Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
+// which each image has numbers of its own.
+#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An opkit_config with the arrays that it points to. Error (kUnsupported) for a layout with a
+// descriptor, which is known to its own image alone.
+class OPKIT_IMAGE_LOCAL AbiConfig {
+ public:
+  AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
+  AbiConfig(const AbiConfig&) = delete;
+  const opkit_config& config() const { return config_; }
+
+ private:
+  opkit_config config_{};
+  std::vector<const char*> inputs_, outputs_;
+  std::vector<int32_t> inplace_;
+};
+
+// Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
+// image does not know.
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                           size_t num_outputs);
+// Null: the standard layout.
+OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
+// As TensorOfView, in the layout that the view names.
+OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+
+// ---- opkit/op/abi/host_table.hpp
+// The host's side of opkit_abi.h: the table of functions that serve function operators, in this
+// program and in the libraries it loads, and the failure that each thread is about to report.
+#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
+#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Receives operators' log lines. Called from any thread.
+using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
+// Replaces the log hook and returns the one before; null goes back to stderr.
+LogHook SetLogHook(LogHook hook);
+
+namespace detail {
+
+// Hands a line to the log hook.
+void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+
+// The reason why the function that this thread runs fails.
+struct HostError : RefCounted {
+  std::string text;              // given by the operator
+  std::string failure;           // given by a function of the host's table
+  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
+};
+using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
+
+inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
+OPKIT_COLD HostError& CurrentHostError();
+// Gives this thread an empty error, and at its end the error that it had before.
+class HostErrorScope {
+ public:
+  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
+  ~HostErrorScope() { t_host_error = outer_; }
+
+ private:
+  HostErrorSlot slot_;
+  HostErrorSlot* outer_;
+};
+
+// Called in a catch block: keeps the exception as this thread's failure, and says which status to
+// answer. `unknown` describes an exception that is not a std::exception.
+OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
+KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
+// Runs `body` for a caller of the table.
+template <class Body>
+opkit_status AnswerCaller(Body body) noexcept {
+  try {
+    body();
+    return OPKIT_OK;
+  } catch (...) {
+    return KeepFailure();
+  }
+}
+
+// This program's own table, in use from the first function operator on.
+OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
+// Whether a library's host is the program that the library's source is part of.
+OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
+
+// ---- opkit/plugin/export/impl/export_layouts.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// Serves the layouts and devices of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void ConvertView(const opkit_tensor* from, const opkit_tensor* to) {
+  Tensor target = TensorInLayout(*to);
+  ConvertDirectly(TensorInLayout(*from), target);
+}
+
+struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
+  explicit ExportedLayout(RegisteredLayout from) : layout(std::move(from)) {
+    abi.size = sizeof abi;
+    abi.name = layout.name.c_str();
+    abi.bytes = &Bytes;
+    abi.to_standard = abi.from_standard = &Convert;
+    abi.ns_per_byte = layout.ns_per_byte;
+    abi.author = this;
+  }
+  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
+                            const int64_t* shape, int64_t* bytes) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedLayout*>(self->author);
+      *bytes = LayoutBytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                           static_cast<DType>(dtype));
+    });
+  }
+  static opkit_status Convert(const opkit_layout*, const opkit_tensor* from,
+                              const opkit_tensor* to) {
+    return GuardedCall([&] { ConvertView(from, to); });
+  }
+
+  const RegisteredLayout layout;
+  opkit_layout abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
+  explicit ExportedConverter(const LayoutPair& pair) {
+    abi.size = sizeof abi;
+    abi.from = LayoutNamePointer(pair.from);
+    abi.to = LayoutNamePointer(pair.to);
+    abi.convert = [](const opkit_layout_converter*, const opkit_tensor* from,
+                     const opkit_tensor* to) {
+      return GuardedCall([&] { ConvertView(from, to); });
+    };
+    abi.ns_per_byte = pair.ns_per_byte;
+  }
+  opkit_layout_converter abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
+  ExportedDevice(DeviceType number, std::string its_name)
+      : type(number), name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.type = static_cast<int32_t>(type);
+    abi.available = &Available;
+    abi.alloc = &Alloc;
+    abi.free = &Free;
+    abi.copy = &Copy;
+    abi.author = this;
+  }
+  static const ExportedDevice& Of(const opkit_device* device) {
+    return *static_cast<const ExportedDevice*>(device->author);
+  }
+  static opkit_status Available(const opkit_device* self, int32_t index) {
+    return GuardedCall([&] {
+      const std::string why = WhyNoDevice({Of(self).type, index});
+      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
+    });
+  }
+  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
+    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
+  }
+  static void Free(const opkit_device* self, void* memory, int64_t bytes) {
+    if (Allocator* allocator = Allocators()[Of(self).type].load())
+      allocator->Deallocate(memory, bytes);
+  }
+  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
+                           const void* from, int64_t bytes) {
+    return GuardedCall([&] {
+      const Device here{Of(self).type, index}, host{};
+      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
+      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
+      const CopyFunction copy = FindCopy(source.type, target.type);
+      if (!copy)
+        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
+              " is registered in the library; call RegisterCopy");
+      copy(to, target, from, source, bytes, nullptr);
+    });
+  }
+
+  const DeviceType type;
+  const std::string name;
+  opkit_device abi{};
+};
+
+// Pointers to the `abi` of each, in an array that lasts as long.
+template <class Struct>
+struct OPKIT_IMAGE_LOCAL ExportedList : RefCounted {
+  std::vector<const Struct*> pointers;
+};
+// Adds an object to a list and to what keeps it.
+template <class Exported, class Struct, class... From>
+void AddExported(ExportedList<Struct>& list, RefCountedList& owners, From&&... from) {
+  auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
+  list.pointers.push_back(&made->abi);
+  owners.push_back(std::move(made));
+}
+
+OPKIT_INLINE void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners) {
+  if (IsProgramHost(g_host)) return;
+  auto layouts = MakeIntrusive<ExportedList<opkit_layout>>();
+  auto converters = MakeIntrusive<ExportedList<opkit_layout_converter>>();
+  auto devices = MakeIntrusive<ExportedList<opkit_device>>();
+  std::vector<LayoutId> exported;
+  for (RegisteredLayout& one : RegisteredLayouts()) {
+    if (one.has_descriptors) continue;
+    exported.push_back(one.id);
+    AddExported<ExportedLayout>(*layouts, owners, std::move(one));
+  }
+  for (const LayoutPair& one : DirectConverters())
+    if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
+      AddExported<ExportedConverter>(*converters, owners, one);
+  {
+    DeviceTypeRegistry& types = DeviceTypes();
+    MutexLock lock(types.mutex);
+    for (const auto& one : types.entries)
+      if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
+        AddExported<ExportedDevice>(*devices, owners, one.type, one.info.name);
+  }
+  library.num_layouts = layouts->pointers.size();
+  library.layouts = layouts->pointers.data();
+  library.num_layout_converters = converters->pointers.size();
+  library.layout_converters = converters->pointers.data();
+  library.num_devices = devices->pointers.size();
+  library.devices = devices->pointers.data();
+  owners.push_back(std::move(layouts));
+  owners.push_back(std::move(converters));
+  owners.push_back(std::move(devices));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+#endif
 
 // ---- opkit/device/cpu_stream.hpp
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
@@ -7646,70 +8661,6 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 
 #endif  // OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
-// ---- opkit/op/abi/host_table.hpp
-// The host's side of opkit_abi.h: the table of functions that serve function operators, in this
-// program and in the libraries it loads, and the failure that each thread is about to report.
-#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
-#define OPKIT_OP_ABI_HOST_TABLE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Receives operators' log lines. Called from any thread.
-using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
-// Replaces the log hook and returns the one before; null goes back to stderr.
-LogHook SetLogHook(LogHook hook);
-
-namespace detail {
-
-// Hands a line to the log hook.
-void WriteLog(LogLevel level, std::string_view op, std::string_view text);
-
-// The reason why the function that this thread runs fails.
-struct HostError : RefCounted {
-  std::string text;              // given by the operator
-  std::string failure;           // given by a function of the host's table
-  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
-};
-using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
-
-inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
-OPKIT_COLD HostError& CurrentHostError();
-// Gives this thread an empty error, and at its end the error that it had before.
-class HostErrorScope {
- public:
-  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  ~HostErrorScope() { t_host_error = outer_; }
-
- private:
-  HostErrorSlot slot_;
-  HostErrorSlot* outer_;
-};
-
-// Called in a catch block: keeps the exception as this thread's failure, and says which status to
-// answer. `unknown` describes an exception that is not a std::exception.
-OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
-KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
-// Runs `body` for a caller of the table.
-template <class Body>
-opkit_status AnswerCaller(Body body) noexcept {
-  try {
-    body();
-    return OPKIT_OK;
-  } catch (...) {
-    return KeepFailure();
-  }
-}
-
-// This program's own table, in use from the first function operator on.
-OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
-// Whether a library's host is the program that the library's source is part of.
-OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
-
 // ---- opkit/base/image_mode.hpp
 // Header-only units and compiled ones (config.hpp) have registries of their own, so an operator
 // that a unit of one kind registers would be missing to the other. Each unit leaves a mark of its
@@ -7751,554 +8702,6 @@ inline constexpr const char* kMixedModes =
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
-
-// ---- opkit/op/fwd.hpp
-// Forward declarations of the classes that define, register, make, call and watch operators, for
-// headers that only name them.
-#ifndef OPKIT_OP_FWD_HPP_
-#define OPKIT_OP_FWD_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-class OperatorDef;
-struct TensorInfo;
-class InferenceContext;
-struct AttributeSchema;
-class OpSchema;
-
-struct KernelQuery;
-struct KernelConfig;
-struct Kernel;
-class OpRegistry;
-
-class Blob;
-class Workspace;
-class OperatorBase;
-template <class Context>
-class Operator;
-struct CreateOptions;
-struct KernelCandidate;
-class ResolvedOperator;
-
-template <class T>
-class ObserverBase;
-template <class T>
-class Observable;
-
-struct GradientValue;
-struct GradientOpsMeta;
-class GradientNames;
-class GradientMakerBase;
-class GradientRegistry;
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_FWD_HPP_
-
-// ---- opkit/core/symbolic_shape.hpp
-// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
-// the rank itself may be unknown. What shape inference reads and writes.
-#ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
-#define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
-// that there is nothing to infer yet, and is no Error of Compile.
-class OPKIT_EXPORT NotKnownYet : public Error {
- public:
-  explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
-};
-
-// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
-class Dim {
- public:
-  Dim() = default;  // unknown
-  Dim(int64_t value) : value_(value) {
-    if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
-  }
-  static Dim Symbol(std::string name);
-
-  bool is_known() const { return value_ >= 0; }
-  bool is_symbol() const { return !symbol_.empty(); }
-  bool is_unknown() const { return !is_known() && !is_symbol(); }
-  // Error (kFailedPrecondition) unless known.
-  int64_t value() const;
-  const std::string& symbol() const { return symbol_; }
-
-  friend bool operator==(const Dim&, const Dim&) = default;
-  friend std::string ToString(const Dim& dim) {
-    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
-  }
-  // True unless the two are known to differ.
-  static bool Compatible(const Dim& a, const Dim& b) {
-    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
-  }
-  // The extent that both describe, with the knowledge of both; nothing if they contradict each
-  // other.
-  static std::optional<Dim> Merge(const Dim& a, const Dim& b);
-
- private:
-  int64_t value_ = -1;
-  std::string symbol_;
-};
-
-inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
-
-// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
-// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
-// one.
-class DimExpr {
- public:
-  DimExpr(int64_t value) : value_(value) {}
-  DimExpr(const Dim& dim) {
-    if (dim.is_known()) value_ = dim.value();
-  }
-  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
-
-  // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
-  // 0.
-  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
-  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
-  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
-  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
-
- private:
-  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
-  std::optional<int64_t> value_;
-};
-DimExpr operator+(const DimExpr& a, const DimExpr& b);
-DimExpr operator-(const DimExpr& a, const DimExpr& b);
-DimExpr operator*(const DimExpr& a, const DimExpr& b);
-DimExpr operator/(const DimExpr& a, const DimExpr& b);
-
-// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
-class SymbolicShape {
- public:
-  SymbolicShape() = default;
-  SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
-  explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
-  SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
-  // A shape of `rank` unknown extents.
-  static SymbolicShape OfRank(int rank) {
-    return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
-  }
-
-  bool has_rank() const { return has_rank_; }
-  int rank() const {
-    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
-    return static_cast<int>(dims_.size());
-  }
-  bool is_known() const {
-    for (const Dim& dim : dims_)
-      if (!dim.is_known()) return false;
-    return has_rank_;
-  }
-  const std::vector<Dim>& dims() const { return dims_; }
-  // Negative axes count from the end. Errors: kOutOfRange for an axis that is not there,
-  // kFailedPrecondition while the rank is not known.
-  const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
-  Dim& operator[](int axis) { return dims_[Axis(axis)]; }
-  const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
-  int size() const { return rank(); }
-  // Error (kFailedPrecondition) unless every extent is known.
-  Shape ToShape() const;
-
-  // The shape that both describe, with the knowledge of both; nothing if they contradict each
-  // other.
-  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
-
-  friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
-  OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
-    return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
-  }
-  std::string ToString() const { return StrCat(*this); }  // the same
-
- private:
-  size_t Axis(int axis) const;
-  std::vector<Dim> dims_;
-  bool has_rank_ = false;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
-
-// ---- opkit/op/operator_def.hpp
-// OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
-// attributes, the device and the backend asked for. Everything else is derived from it.
-#ifndef OPKIT_OP_OPERATOR_DEF_HPP_
-#define OPKIT_OP_OPERATOR_DEF_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
-// The folder graph/ says what a graph is; here it is only carried and compared.
-class SubgraphBase : public detail::RefCounted {
- public:
-  virtual bool Equals(const SubgraphBase& other) const = 0;
-  virtual std::string Describe() const = 0;
-};
-
-// Whether a node may run on other backends than those that it names.
-enum BackendNeed : uint8_t { kPreferred, kRequired };
-
-// One named subgraph of a node. Copies share the graph.
-struct NamedSubgraph {
-  std::string name;
-  detail::IntrusivePtr<const SubgraphBase> graph;
-  friend bool operator==(const NamedSubgraph& a, const NamedSubgraph& b) {
-    return a.name == b.name && (a.graph == b.graph || a.graph->Equals(*b.graph));
-  }
-};
-
-// A regular value with a fluent builder; an overload with an argument sets or adds, one without
-// reads. Copies share their fields until one of them is changed, so that the copies of a graph and
-// the operators made of its nodes hold one set. A reference that a mutable_…() returned may not be
-// used once the definition has been copied.
-//
-//   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
-class OperatorDef {
- public:
-  OperatorDef() = default;
-  explicit OperatorDef(std::string type) { Type(std::move(type)); }
-  OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
-              Arguments args = {});
-
-  OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
-  OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
-  // Adds one; an empty name leaves an optional input or output out.
-  OperatorDef& Input(std::string name);
-  OperatorDef& Output(std::string name);
-  OperatorDef& Inputs(const std::vector<std::string>& names);
-  OperatorDef& Outputs(const std::vector<std::string>& names);
-  // Adds the name of a node that must run before this one though this one reads none of its
-  // outputs.
-  OperatorDef& ControlInput(std::string name);
-  OperatorDef& Arg(std::string name, Attribute value);
-  // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
-  // Error (kInvalidArgument) for null.
-  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
-  OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
-  OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
-  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
-  // that are not in the program, or refuse the node, are passed over, so that one net serves
-  // machines with and without them; of required ones one must take the node.
-  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    mutable_fields().engine = std::move(engine);
-    mutable_fields().engine_need = need;
-    return *this;
-  }
-  OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
-
-  const std::string& type() const { return fields().type; }
-  const std::string& name() const { return fields().name; }
-  const std::vector<std::string>& inputs() const { return fields().inputs; }
-  const std::vector<std::string>& outputs() const { return fields().outputs; }
-  const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
-  const Arguments& args() const { return fields().args; }
-  const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
-  // Null when there is none of that name.
-  const SubgraphBase* FindSubgraph(std::string_view name) const;
-  ::opkit::Device device() const { return fields().device; }
-  const std::string& engine() const { return fields().engine; }
-  bool requires_engine() const {
-    return fields().engine_need == kRequired && !fields().engine.empty();
-  }
-  bool is_gradient_op() const { return fields().is_gradient_op; }
-  Arguments& mutable_args() { return mutable_fields().args; }
-  std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
-  std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
-
-  // "Scale 'name' (X) -> (Y)": how messages name a node.
-  OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  std::string ToString() const { return StrCat(*this); }  // the same
-  friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
-    return a.shared_ == b.shared_ || a.fields() == b.fields();
-  }
-
- private:
-  struct Fields {
-    std::string type;
-    std::string name;
-    std::vector<std::string> inputs;
-    std::vector<std::string> outputs;
-    std::vector<std::string> control_inputs;
-    Arguments args;
-    std::vector<NamedSubgraph> subgraphs;
-    ::opkit::Device device;
-    std::string engine;
-    BackendNeed engine_need = kPreferred;
-    bool is_gradient_op = false;
-    friend bool operator==(const Fields&, const Fields&) = default;
-  };
-  OPKIT_INLINE static const Fields& NoFields();
-  const Fields& fields() const { return shared_ ? shared_->value : NoFields(); }
-  // The fields of this definition alone.
-  OPKIT_INLINE Fields& mutable_fields();
-
-  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: as a definition begins
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_OPERATOR_DEF_HPP_
-
-// ---- opkit/op/inference.hpp
-// TensorInfo and InferenceContext: what shape and type inference knows of a node's inputs and
-// outputs, where an extent may be a symbol or unknown, and the data of constant inputs.
-#ifndef OPKIT_OP_INFERENCE_HPP_
-#define OPKIT_OP_INFERENCE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// The knowledge of a value before it is computed.
-struct TensorInfo {
-  DType dtype = DType::kUndefined;
-  SymbolicShape shape;
-  Device device;
-  Layout layout;
-  const Tensor* constant = nullptr;  // its data where that is known already; not owned
-
-  TensorInfo() = default;
-  TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
-  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data.
-  static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
-  friend std::string ToString(const TensorInfo& info);
-  std::string ToString() const { return StrCat(*this); }  // the same
-};
-
-// Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
-// may hold what is known of them already, and inputs may be refined from them.
-class InferenceContext {
- public:
-  InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
-                   std::vector<TensorInfo> outputs = {});
-
-  const OperatorDef& def() const { return def_; }
-  const Arguments& args() const { return def_.args(); }
-  template <class T>
-  T Arg(std::string_view name, T fallback) const {
-    return args().Get<T>(name, std::move(fallback));
-  }
-  // Error (kNotFound) where the node does not give it.
-  template <class T>
-  T Arg(std::string_view name) const {
-    return args().Get<T>(name);
-  }
-
-  int num_inputs() const { return static_cast<int>(inputs_.size()); }
-  int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  int InputSize() const { return num_inputs(); }  // as an operator's class says it
-  int OutputSize() const { return num_outputs(); }
-  // False for an optional input that the node leaves out.
-  bool HasInput(int i) const {
-    return i >= 0 && i < num_inputs() && !def_.inputs()[detail::Index(i)].empty();
-  }
-  // Error (kOutOfRange) for an index the node does not have.
-  const TensorInfo& input(int i) const { return inputs_[Check(i, inputs_.size(), "input")]; }
-  DType input_dtype(int i) const { return input(i).dtype; }
-  const SymbolicShape& input_shape(int i) const { return input(i).shape; }
-  // The data of a constant input; null where it is not known yet.
-  const Tensor* input_constant(int i) const;
-  // True once input_constant was asked for data that is not known yet: what was found may be less
-  // than the data decides, and the data may contradict it.
-  bool lacks_data() const { return lacks_data_; }
-  // Makes input_constant call `find` for inputs whose info has no data, so that data is fetched
-  // only where an operator asks for it. `find` outlives the inference.
-  void ReadConstantsFrom(FunctionRef<const Tensor*(int)> find) { find_constant_ = find; }
-  const TensorInfo& output(int i) const { return outputs_[Check(i, outputs_.size(), "output")]; }
-
-  // Adds to what is known of a value: an undefined dtype or unknown extent adds nothing. Error
-  // (kTypeMismatch, kInvalidArgument), showing both sides, when the two contradict each other.
-  void SetOutput(int i, DType dtype, const SymbolicShape& shape);
-  void SetInput(int i, DType dtype, const SymbolicShape& shape);
-  // Sets dtype, shape and elements of an output that shapes and attributes alone decide (Shape), so
-  // that the shapes of its consumers can be inferred too.
-  void SetOutputData(int i, const Tensor& data);
-  // Null where SetOutputData was not called.
-  const Tensor* output_data(int i) const;
-
-  std::vector<TensorInfo>& inputs() { return inputs_; }
-  std::vector<TensorInfo>& outputs() { return outputs_; }
-
- private:
-  static size_t Check(int i, size_t count, const char* what);
-
-  const OperatorDef& def_;
-  std::vector<TensorInfo> inputs_, outputs_;
-  std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
-  mutable bool lacks_data_ = false;
-  std::vector<Tensor> output_data_;  // by output, or empty; undefined dtype: not set
-};
-
-namespace detail {
-
-// A node's inputs, null where it leaves one out.
-using InputPointers = std::span<const Tensor* const>;
-
-// The types that were inferred for a node that is run again and again: inference is repeated only
-// when an input's dtype or shape has changed, or when the result came from its data. Each operator
-// has one, which the operator itself, an eager call or a plan fills.
-class InferenceCache {
- public:
-  struct Output {
-    DType dtype = DType::kUndefined;
-    bool known = false;
-    Shape shape;  // where known
-    bool Allows(const Tensor& made) const {
-      return (dtype == DType::kUndefined || dtype == made.dtype()) &&
-             (!known || shape == made.shape());
-    }
-    TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
-  };
-
-  // Whether these inputs have the dtypes and shapes recorded.
-  static bool Match(const std::vector<Output>& recorded, InputPointers inputs) {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] &&
-          (inputs[i]->dtype() != recorded[i].dtype || inputs[i]->shape() != recorded[i].shape))
-        return false;
-    return true;
-  }
-  // True when outputs() holds for these inputs.
-  bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
-  // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
-  bool fresh() const { return fresh_; }
-  const std::vector<Output>& outputs() const { return outputs_; }
-  // Incremented whenever outputs are recomputed; 0 before.
-  uint64_t version() const { return version_; }
-
-  // Runs `infer` and records the outputs. `before_data` is called before the first read of an
-  // input's elements, which the device may still be computing. Nothing is fresh until Keep is
-  // called.
-  void Infer(const OperatorDef& def, InputPointers inputs,
-             FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
-  // The caller accepts the result: it holds until an input changes, or for this run alone where it
-  // came from an input's data.
-  void Keep() { fresh_ = !data_read_; }
-
-  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known. Where
-  // the plan lacked an input's data each run infers again, and what contradicts the plan is an
-  // Error (kInvalidArgument).
-  void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
-           std::span<const TensorInfo> outputs, bool lacks_data);
-
- private:
-  std::vector<Output> inputs_, outputs_;
-  uint64_t version_ = 0;
-  bool data_read_ = false;
-  bool fresh_ = false;
-  std::vector<TensorInfo> planned_;  // what every run must agree with; empty: nothing
-};
-
-// An operator made something else than was inferred of it.
-[[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
-                                              const Tensor& made, const TensorInfo& inferred);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_INFERENCE_HPP_
-
-// ---- opkit/op/kernel.hpp
-// Kernel: one implementation of an operator for a device type and a backend. For a KernelQuery it
-// proposes configurations, of which selection picks one before memory is planned.
-#ifndef OPKIT_OP_KERNEL_HPP_
-#define OPKIT_OP_KERNEL_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
-struct KernelQuery {
-  const OperatorDef& def;
-  std::span<const TensorInfo> inputs;
-  std::span<const TensorInfo> outputs;
-};
-
-// One way in which a kernel can run a node.
-struct KernelConfig {
-  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one for each value
-  std::vector<Layout> output_layouts;
-  std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
-  int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
-  double cost_ns = -1;                       // an estimate; negative: none
-
-  Layout input_layout(size_t i) const {
-    return i < input_layouts.size() ? input_layouts[i] : Layout();
-  }
-  Layout output_layout(size_t o) const {
-    return o < output_layouts.size() ? output_layouts[o] : Layout();
-  }
-};
-
-// Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
-// configuration that was chosen as a third argument: const KernelConfig*, null where none was.
-class OperatorCreator {
- public:
-  using Pointer = std::unique_ptr<OperatorBase>;
-
-  OperatorCreator() = default;
-  template <class F>
-    requires(!std::is_same_v<F, OperatorCreator> &&
-             (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
-              detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
-  OperatorCreator(F create) {
-    if constexpr (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*,
-                                     const KernelConfig*>) {
-      create_ = std::move(create);
-    } else {
-      create_ = [create = std::move(create)](const OperatorDef& def, Workspace* ws,
-                                             const KernelConfig*) mutable -> Pointer {
-        return create(def, ws);
-      };
-    }
-  }
-  // Defined with OperatorBase, which must be complete.
-  Pointer operator()(const OperatorDef& def, Workspace* ws,
-                     const KernelConfig* config = nullptr) const;
-  explicit operator bool() const { return static_cast<bool>(create_); }
-
- private:
-  mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
-};
-// The configurations for a node, best first. None, or an UnsupportedOperatorFeature that says why,
-// where the kernel cannot run it.
-using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
-
-// Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
-// equal ones from two places are an error at first lookup.
-enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
-
-inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
-
-struct Kernel {
-  std::string op;
-  DeviceType device = DeviceType::kCPU;
-  std::string backend = kReferenceBackend;
-  RegistrationPriority priority = RegistrationPriority::kDefault;
-  const char* file = "";
-  int line = 0;
-  std::string origin;  // the library it came from; empty for the program itself
-  detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
-  OperatorCreator create;     // may throw UnsupportedOperatorFeature: the next kernel is tried
-  bool leaves_state = false;  // a function operator's forward, for its node's backward
-  // Empty: one configuration, standard layouts, in place as the schema says.
-  mutable KernelProposer propose;
-
-  std::string Place() const { return StrCat(file, ":", line); }
-};
-
-// Thrown by an operator's constructor that cannot run this node; another kernel then gets it.
-class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
- public:
-  explicit UnsupportedOperatorFeature(std::string what)
-      : Error(ErrorCode::kUnsupported, std::move(what)) {}
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_KERNEL_HPP_
 
 // ---- opkit/op/schema/op_cost.hpp
 // OpCost: what one run of an operator costs, whatever the device.
@@ -10760,6 +11163,7 @@ class AbiValues {
       value.present = 1;
       value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
       value.rank = -1;
+      if (!info.layout.descriptor) value.layout = LayoutNamePointer(info.layout.id);
       if (!info.shape.has_rank()) continue;
       if (info.shape.rank() > OPKIT_MAX_RANK)
         Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
@@ -10959,7 +11363,8 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
 // The library's operator behind one operator of the host's, and the blobs that it is bound to.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  ExportedInstance(const Kernel& kernel, const opkit_node& node)
+  // `config`: null where the host has chosen none.
+  ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
       : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     OperatorDef def = DefinitionOfAbi(node);
@@ -10974,9 +11379,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
     const PoolScope threads(LibraryPool());
     const CPUStreamScope in_stream(here_);
-    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel});
+    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel, .config = config});
     // The host's event tells when work on its native streams has run.
-    if (!IsHostAccessible(def.device().type)) op_->DisableEvent();
+    if (FindNativeStreams(def.device().type)) op_->DisableEvent();
     for (size_t o = 0; o < outputs_.size(); ++o)
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
@@ -11024,15 +11429,23 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   // Whether `tensor` is the view already, so that nothing has to be made.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
+    if (const char* layout = LayoutIn(view)) [[unlikely]]
+      return tensor.raw_data() == view.data && tensor.storage() &&
+             tensor.dtype() == static_cast<DType>(view.dtype) &&
+             tensor.layout() == LayoutOfAbi(layout) &&
+             tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
     return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
+  }
+  static const char* LayoutIn(const opkit_tensor& view) {
+    return OPKIT_ABI_HAS(&view, layout) ? view.layout : nullptr;
   }
   static void Bind(const Value& value, const opkit_tensor& view) {
     if (!value.blob) return;
     Tensor* tensor = value.blob->GetMutable<Tensor>();
     if (IsView(*tensor, view)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorOfView(view);
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view);
   }
   void BindOutput(const opkit_call* call, size_t o) {
     const Value& output = outputs_[o];
@@ -11081,7 +11494,12 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                                   result.dtype())
                  .view();
     CheckResult(o, result, view, "is");
-    CopyElements(result, TensorOfView(view), call->stream);
+    if (LayoutIn(view)) {
+      Tensor target = TensorInLayout(view);
+      ConvertLayoutTo(result, target);
+    } else {
+      CopyElements(result, TensorOfView(view), call->stream);
+    }
   }
   OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
                               const char* how) const {
@@ -11152,6 +11570,10 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   static void FillIn(opkit_kernel& to, const Kernel& kernel) {
     to.create = &Create;
+    if (kernel.propose) {
+      to.propose = &Propose;
+      to.create_for = &CreateFor;
+    }
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
@@ -11209,7 +11631,29 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node));
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
+    });
+  }
+  static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
+                                const opkit_config* config, void** instance) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
+    });
+  }
+  static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
+                              const opkit_value* inputs, const opkit_value* outputs,
+                              const opkit_proposals* proposals) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
+        const AbiConfig abi(config, node->num_inputs, node->num_outputs);
+        const opkit_status status = proposals->add(proposals, &abi.config());
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
     });
   }
   static void Destroy(void* instance) {
@@ -11246,6 +11690,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
           info.dtype = static_cast<DType>(value.dtype);
         if (!with_shapes) continue;
         if (value.rank >= 0) info.shape = ShapeOf(value);
+        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
         if (!value.constant) continue;
         info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
       }
@@ -11253,6 +11698,12 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     const std::vector<TensorInfo>& infos() const { return infos_; }
 
    private:
+    // The standard one for a layout that only the host knows.
+    static Layout KnownLayout(const char* name) {
+      for (const RegisteredLayout& known : RegisteredLayouts())
+        if (known.name == name) return Layout{known.id, {}};
+      return {};
+    }
     static SymbolicShape ShapeOf(const opkit_value& value) {
       std::vector<Dim> dims;
       for (int axis = 0; axis < value.rank; ++axis) {
@@ -11395,7 +11846,8 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 }
 OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
-    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device))
+    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
+        kernel->device < DeviceType::kFirstUserDevice)
       Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel for ",
             kernel->device,
             " that cannot issue work on its host's streams: include the header of the backend in "
@@ -11793,6 +12245,286 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
+// ---- opkit/core/impl/layout_registry.ipp
+// The registry of layouts, and the search for the cheapest path between two.
+#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class LayoutRegistry {
+ public:
+  struct Converter {
+    LayoutId from, to;
+    LayoutConverter convert;
+    double ns_per_byte;
+  };
+
+  LayoutRegistry() {
+    layouts_.push_back(std::make_unique<LayoutDefinition>());
+    layouts_.front()->name = "standard";
+    g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
+                        std::memory_order_relaxed);
+  }
+  OPKIT_IMAGE_LOCAL static LayoutRegistry& Global() {
+    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
+    return *registry;
+  }
+
+  LayoutId Add(LayoutDefinition definition) {
+    if (definition.name.empty())
+      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
+    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
+      if (!there)
+        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
+              "' needs both to_standard and from_standard, or no other backend could read what is "
+              "in it");
+    MutexLock lock(mutex_);
+    for (const auto& known : layouts_)
+      if (known && known->name == definition.name)
+        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
+              "' already");
+    if (layouts_.size() > LayoutId{0xffff})
+      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
+    const auto id = static_cast<LayoutId>(layouts_.size());
+    const double cost = definition.ns_per_byte;
+    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
+    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
+    layouts_.push_back(std::make_unique<LayoutDefinition>(std::move(definition)));
+    return id;
+  }
+  void Add(Converter converter) {
+    MutexLock lock(mutex_);
+    Get(converter.from);
+    Get(converter.to);
+    if (Find(converter.from, converter.to))
+      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
+            Name(converter.to), " already");
+    AddConverter(std::move(converter));
+  }
+
+  bool Has(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return IsHere(id);
+  }
+  LayoutId Find(std::string_view name) const {
+    MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (size_t id = 0; id < layouts_.size(); ++id) {
+      if (!layouts_[id]) continue;
+      if (layouts_[id]->name == name) return static_cast<LayoutId>(id);
+      names.push_back(layouts_[id]->name);
+    }
+    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
+  }
+  std::string NameOf(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return Name(id);
+  }
+  // Lasts until the layout is removed.
+  LayoutDefinition& DefinitionOf(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return Get(id);
+  }
+  std::vector<RegisteredLayout> All() const {
+    MutexLock lock(mutex_);
+    std::vector<RegisteredLayout> all;
+    for (size_t id = 1; id < layouts_.size(); ++id)
+      if (const LayoutDefinition* one = layouts_[id].get())
+        all.push_back(
+            {static_cast<LayoutId>(id), one->name, one->has_descriptors, one->ns_per_byte});
+    return all;
+  }
+  std::vector<LayoutPair> Pairs() const {
+    MutexLock lock(mutex_);
+    std::vector<LayoutPair> pairs;
+    for (const auto& one : converters_)
+      if (one->from != kStandardLayout && one->to != kStandardLayout)
+        pairs.push_back({one->from, one->to, one->ns_per_byte});
+    return pairs;
+  }
+  void Remove(LayoutId id) {
+    MutexLock lock(mutex_);
+    Get(id);
+    std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
+    layouts_[id] = nullptr;
+  }
+  // Throws where there is no direct converter.
+  Converter& ConverterOf(const Layout& from, const Layout& to) const {
+    MutexLock lock(mutex_);
+    if (Converter* found = Find(from.id, to.id)) return *found;
+    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
+          ToString(to));
+  }
+
+  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
+    if (from == to) return {};
+    constexpr double kStepNs = 200;
+    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
+    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
+    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
+    MutexLock lock(mutex_);
+    for (const LayoutId id : {from.id, to.id}) Get(id);
+    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
+    // does. The source and the target may be two descriptions of one layout, so the target has a
+    // place of its own.
+    const size_t target = layouts_.size();
+    struct Place {
+      double cost = -1;  // not reached yet
+      size_t before = 0;
+    };
+    std::vector<Place> places(layouts_.size() + 1);
+    const auto bytes_at = [&](size_t at) {
+      if (at == target) return to_bytes;
+      if (at == from.id) return from_bytes;
+      return layouts_[at]->bytes ? layouts_[at]->bytes(shape, dtype) : dense;
+    };
+    places[from.id].cost = 0;
+    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
+      if (places[before].cost < 0) return false;
+      const double moved = static_cast<double>(bytes_at(before) + bytes_at(at));
+      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
+      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
+      places[at] = {cost, before};
+      return true;
+    };
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const auto& one : converters_) {
+        if (one->from != from.id && layouts_[one->from]->has_descriptors) continue;
+        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
+        if (one->to != from.id && !layouts_[one->to]->has_descriptors)
+          changes |= relax(one->from, one->to, one->ns_per_byte);
+      }
+    }
+    LayoutPath path{{to}, places[target].cost};
+    for (size_t at = places[target].before; at != from.id; at = places[at].before)
+      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
+    return path;
+  }
+
+ private:
+  bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
+  std::string Name(LayoutId id) const {
+    return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
+  }
+  LayoutDefinition& Get(LayoutId id) const {
+    if (IsHere(id)) return *layouts_[id];
+    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
+  }
+  Converter* Find(LayoutId from, LayoutId to) const {
+    for (const auto& one : converters_)
+      if (one->from == from && one->to == to) return one.get();
+    return nullptr;
+  }
+  void AddConverter(Converter converter) {
+    converters_.push_back(std::make_unique<Converter>(std::move(converter)));
+  }
+
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<LayoutDefinition>> layouts_;  // by id; null: removed
+  std::vector<std::unique_ptr<Converter>> converters_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
+  return detail::LayoutRegistry::Global().Add(std::move(definition));
+}
+OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                          double ns_per_byte) {
+  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
+}
+OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
+  return detail::LayoutRegistry::Global().Has(id);
+}
+OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
+  return detail::LayoutRegistry::Global().Find(name);
+}
+OPKIT_INLINE std::string LayoutName(LayoutId id) {
+  return detail::LayoutRegistry::Global().NameOf(id);
+}
+OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
+  if (layout.descriptor) {
+    const int64_t described = layout.descriptor->Bytes(shape, dtype);
+    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
+  }
+  auto& bytes = detail::LayoutRegistry::Global().DefinitionOf(layout.id).bytes;
+  return bytes ? bytes(shape, dtype) : Tensor::CheckedBytes(shape, dtype);
+}
+OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
+                                       DType dtype) {
+  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
+}
+
+OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                               Device device) {
+  return Tensor::FromLayout(
+      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
+      layout);
+}
+namespace detail {
+inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
+  if (!IsHostAccessible(tensor.device().type))
+    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
+          ", which the host cannot reach");
+}
+OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
+  return LayoutRegistry::Global().All();
+}
+OPKIT_INLINE std::vector<LayoutPair> DirectConverters() { return LayoutRegistry::Global().Pairs(); }
+OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
+  if (id == kStandardLayout || !LayoutRegistry::Global().Has(id)) return nullptr;
+  return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
+}
+OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
+// The function takes one step of a path.
+OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
+  LayoutRegistry::Global()
+      .ConverterOf(from.layout(), to.layout())
+      .convert(from.is_dense() ? from : from.Contiguous(), to);
+}
+// The tensor after all steps of a path but the last.
+inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
+  Tensor last = tensor;
+  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
+    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
+    ConvertDirectly(last, next);
+    last = std::move(next);
+  }
+  return last;
+}
+}  // namespace detail
+
+OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
+  if (tensor.layout() == layout) return tensor;
+  detail::CheckConvertible(tensor, layout);
+  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
+  ConvertLayoutTo(tensor, made);
+  return made;
+}
+OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
+  detail::CheckConvertible(from, to.layout());
+  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
+    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
+          ": the target needs memory, the same dtype and the same shape");
+  if (from.layout() == to.layout()) {
+    const Tensor dense = from.is_dense() ? from : from.Contiguous();
+    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
+                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
+    return;
+  }
+  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
+  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+
 // ---- opkit/device/impl/event.ipp
 // The definitions of opkit/device/event.hpp.
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
@@ -12069,6 +12801,1213 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
+
+// ---- opkit/core/impl/symbolic_shape.ipp
+// The definitions of opkit/core/symbolic_shape.hpp.
+#ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+#define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Dim Dim::Symbol(std::string name) {
+  Dim dim;
+  dim.symbol_ = std::move(name);
+  return dim;
+}
+
+OPKIT_INLINE int64_t Dim::value() const {
+  if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
+  return value_;
+}
+
+OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
+  if (!Compatible(a, b)) return std::nullopt;
+  if (a.is_known() || b.is_unknown()) return a;
+  return b.is_known() || a.is_unknown() ? b : a;
+}
+
+OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
+  DimExpr out = Dim();
+  if (!a.value_ || !b.value_) return out;
+  int64_t x = *a.value_, y = *b.value_, result = 0;
+  if (op == '/' && y == 0)
+    Throw(ErrorCode::kInvalidArgument, "an extent is computed as ", x, " / 0");
+  const bool overflows = op == '+'   ? __builtin_add_overflow(x, y, &result)
+                         : op == '-' ? __builtin_sub_overflow(x, y, &result)
+                         : op == '*' ? __builtin_mul_overflow(x, y, &result)
+                         : y == -1   ? __builtin_sub_overflow(int64_t{0}, x, &result)
+                                     : (result = x / y, false);
+  if (overflows)
+    Throw(ErrorCode::kOutOfRange, "an extent is computed as ", x, " ", op, " ", y,
+          ", which is past int64");
+  out.value_ = result;
+  return out;
+}
+
+OPKIT_INLINE Shape SymbolicShape::ToShape() const {
+  std::vector<int64_t> values;
+  if (!has_rank_) static_cast<void>(rank());
+  for (const Dim& dim : dims_) values.push_back(dim.value());
+  return Shape(values);
+}
+
+OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicShape& a,
+                                                               const SymbolicShape& b) {
+  if (!a.has_rank_) return b;
+  if (!b.has_rank_) return a;
+  if (a.dims_.size() != b.dims_.size()) return std::nullopt;
+  std::vector<Dim> dims;
+  for (size_t i = 0; i < a.dims_.size(); ++i) {
+    auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
+    if (!dim) return std::nullopt;
+    dims.push_back(*std::move(dim));
+  }
+  return SymbolicShape(std::move(dims));
+}
+
+OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
+  const int found = axis < 0 ? axis + rank() : axis;
+  if (found < 0 || found >= rank())
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", *this, " of rank ", rank());
+  return static_cast<size_t>(found);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+
+// ---- opkit/op/impl/operator_def.ipp
+// OperatorDef's definitions: the builder's setters and a node's spelling in messages.
+#ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
+#define OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
+                                      std::vector<std::string> outputs, Arguments args)
+    : OperatorDef(std::move(type)) {
+  mutable_inputs() = std::move(inputs);
+  mutable_outputs() = std::move(outputs);
+  mutable_args() = std::move(args);
+}
+OPKIT_INLINE const OperatorDef::Fields& OperatorDef::NoFields() {
+  static const Fields fields;
+  return fields;
+}
+OPKIT_INLINE OperatorDef::Fields& OperatorDef::mutable_fields() {
+  if (shared_.use_count() != 1) shared_ = MakeIntrusive<detail::Shared<Fields>>(fields());
+  return shared_->value;
+}
+
+OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
+  return mutable_inputs().push_back(std::move(name)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
+  return mutable_outputs().push_back(std::move(name)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
+  return mutable_inputs().insert(mutable_inputs().end(), names.begin(), names.end()), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
+  return mutable_outputs().insert(mutable_outputs().end(), names.begin(), names.end()), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
+  return mutable_fields().control_inputs.push_back(std::move(name)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
+  return mutable_args().Set(std::move(name), std::move(value)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
+                                                detail::IntrusivePtr<const SubgraphBase> graph) {
+  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type(), " is null");
+  std::vector<NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
+  for (NamedSubgraph& known : subgraphs)
+    if (known.name == name) return known.graph = std::move(graph), *this;
+  return subgraphs.push_back({std::move(name), std::move(graph)}), *this;
+}
+OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
+  for (const NamedSubgraph& known : subgraphs())
+    if (known.name == name) return known.graph.get();
+  return nullptr;
+}
+
+OPKIT_INLINE std::string ToString(const OperatorDef& def) {
+  auto join = [](const std::vector<std::string>& names) {
+    std::string out;
+    for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
+    return out;
+  };
+  return StrCat(def.type(), def.name().empty() ? "" : " '" + def.name() + "'", " (",
+                join(def.inputs()), ") -> (", join(def.outputs()), ")");
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
+
+// ---- opkit/op/impl/inference.ipp
+// InferenceContext's definitions: access to a node's values, and merging of what is known of one.
+#ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
+#define OPKIT_OP_IMPL_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
+  TensorInfo info(tensor.dtype(), tensor.shape());
+  info.device = tensor.device();
+  info.layout = tensor.layout();
+  if (as_constant) info.constant = &tensor;
+  return info;
+}
+OPKIT_INLINE std::string ToString(const TensorInfo& info) {
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
+                info.layout.is_standard() ? "" : " in " + ToString(info.layout));
+}
+
+OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
+                                                std::vector<TensorInfo> inputs,
+                                                std::vector<TensorInfo> outputs)
+    : def_(def), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+  outputs_.resize(def.outputs().size());
+}
+
+namespace detail {
+
+// Adds a dtype and shape to what is known of an input or output.
+inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, int i, DType dtype,
+                   const SymbolicShape& shape) {
+  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
+  // this value with another one sees both.
+  auto merged = SymbolicShape::Merge(shape, info.shape);
+  if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def, " is ", info, ", expected dtype ",
+          dtype);
+  if (!merged)
+    Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", def, " is ", info,
+          ", but inference finds ", TensorInfo(dtype, shape));
+  info.shape = *std::move(merged);
+  if (dtype != DType::kUndefined) info.dtype = dtype;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
+  const Tensor* known = input(i).constant;
+  if (!known && find_constant_) known = (*find_constant_)(i);
+  lacks_data_ |= !known && HasInput(i);
+  return known;
+}
+OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
+  detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
+  detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetOutputData(int i, const Tensor& data) {
+  SetOutput(i, data.dtype(), data.shape());
+  output_data_.resize(outputs_.size());
+  output_data_[detail::Index(i)] = data;
+}
+OPKIT_INLINE const Tensor* InferenceContext::output_data(int i) const {
+  const size_t at = detail::Index(i);
+  return at < output_data_.size() && output_data_[at].dtype() != DType::kUndefined
+             ? &output_data_[at]
+             : nullptr;
+}
+
+OPKIT_INLINE size_t InferenceContext::Check(int i, size_t count, const char* what) {
+  if (i < 0 || detail::Index(i) >= count)
+    Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
+  return detail::Index(i);
+}
+namespace detail {
+
+inline void Record(std::span<const TensorInfo> infos, std::vector<InferenceCache::Output>& out) {
+  out.clear();
+  for (const TensorInfo& info : infos) {
+    const bool known = info.shape.is_known();
+    out.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+  }
+}
+inline bool AreKnown(std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (!names[i].empty() && (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
+      return false;
+  return true;
+}
+
+OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers inputs,
+                                        FunctionRef<void(InferenceContext&)> infer,
+                                        FunctionRef<void()> before_data) {
+  fresh_ = data_read_ = false;
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < def.inputs().size(); ++i) {
+    const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
+  }
+  Record(infos, inputs_);
+  auto data_of = [&](int i) -> const Tensor* {
+    const Tensor* input = inputs[Index(i)];
+    if (!input || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!input->initialized())
+      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
+            input->Describe(), ": nothing was written to it");
+    if (!data_read_) before_data();
+    data_read_ = true;
+    return input;
+  };
+  InferenceContext context(def, std::move(infos), planned_);
+  context.ReadConstantsFrom(data_of);
+  infer(context);
+  Record(context.outputs(), outputs_);
+  ++version_;
+}
+OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                                      std::span<const TensorInfo> outputs, bool lacks_data) {
+  if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
+          inputs.size(), " inputs and ", outputs.size(), " outputs");
+  planned_.clear();
+  if (lacks_data)
+    for (const TensorInfo& output : outputs) planned_.emplace_back(output.dtype, output.shape);
+  if (lacks_data || !AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
+  Record(inputs, inputs_);
+  Record(outputs, outputs_);
+  ++version_;
+  fresh_ = true;
+}
+
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
+
+// ---- opkit/op/abi/impl/abi_config.ipp
+// opkit_config, once in each direction.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
+                        std::vector<const char*>& names) {
+  if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
+  if (layouts.size() != count)
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
+          " layouts, expected ", count);
+  for (const Layout& layout : layouts) {
+    if (layout.descriptor)
+      Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
+            " has a descriptor, and layouts go to another image by their names alone; register one "
+            "layout for each blocking");
+    names.push_back(LayoutNamePointer(layout.id));
+  }
+}
+
+OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
+                                  size_t num_outputs) {
+  NameLayouts(config.input_layouts, num_inputs, inputs_);
+  NameLayouts(config.output_layouts, num_outputs, outputs_);
+  for (const auto& [input, output] : config.inplace) {
+    inplace_.push_back(input);
+    inplace_.push_back(output);
+  }
+  config_.size = sizeof config_;
+  config_.input_layouts = inputs_.empty() ? nullptr : inputs_.data();
+  config_.output_layouts = outputs_.empty() ? nullptr : outputs_.data();
+  config_.num_inplace = config.inplace.size();
+  config_.inplace = inplace_.data();
+  config_.scratch_bytes = config.scratch_bytes;
+  config_.cost_ns = config.cost_ns;
+}
+
+OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
+  return name ? Layout{FindLayout(name), {}} : Layout();
+}
+OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view) {
+  if (!OPKIT_ABI_HAS(&view, layout) || !view.layout) return TensorOfView(view);
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Layout layout = LayoutOfAbi(view.layout);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
+  const int64_t bytes = LayoutBytes(layout, shape, dtype);
+  return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
+                            dtype, layout);
+}
+OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                      size_t num_outputs) {
+  if (!OPKIT_ABI_HAS(&config, cost_ns))
+    Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
+          " bytes, where version 1.3 has ", sizeof config,
+          "; fill in opkit_config.size with sizeof(opkit_config)");
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
+          " pairs in place", config.inplace ? "" : ", which are null");
+  KernelConfig read;
+  const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
+    for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
+  };
+  add(config.input_layouts, num_inputs, read.input_layouts);
+  add(config.output_layouts, num_outputs, read.output_layouts);
+  for (uint64_t i = 0; i < config.num_inplace; ++i)
+    read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
+  read.scratch_bytes = config.scratch_bytes;
+  read.cost_ns = config.cost_ns;
+  return read;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+
+// ---- opkit/op/kernel_candidates.hpp
+// KernelCandidates: the kernels of a node in the order of preference with the configurations that
+// they propose, and why others propose none. Selection picks one, memory is planned with it, and
+// CreateOperator makes it.
+#ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
+#define OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A configuration that a kernel proposes for a node, or why it has none.
+struct KernelCandidate {
+  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
+  KernelConfig config;
+  std::string dropped;  // why it cannot be chosen; empty: it can be
+  std::string backend;  // whose it is
+  int number = 0;       // of the configuration among those that the kernel proposes
+};
+
+// The candidates for a node, best first: the kernels of the backends that the node, the operator's
+// or the program's preference ask for, then the others by the rank of their backends, each with
+// every configuration that it proposes. A kernel without any is listed once, with the reason, and
+// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
+// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
+// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
+// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
+//
+//   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
+//     if (candidate.dropped.empty())
+//       return CreateOperator(def, &ws, {.kernel = candidate.kernel, .config = &candidate.config});
+OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
+    const OperatorDef& def, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs);
+
+namespace detail {
+// All of its layouts are the standard one.
+bool IsStandard(const KernelConfig& config);
+}  // namespace detail
+
+struct SelectOptions {
+  int net_position = -1;
+  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
+  // the configuration that it proposed for them.
+  bool any_shapes = false;
+  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
+  // other layouts than the standard one are passed over.
+  bool converts = false;
+};
+
+// The operator of the first candidate that takes the node, which is stored in `chosen` where that
+// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
+// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
+// none takes it.
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
+    const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs, const SelectOptions& options = {},
+    KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
+// ---- opkit/op/invoke.hpp
+// Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
+// the same call with everything but the run done once.
+#ifndef OPKIT_OP_INVOKE_HPP_
+#define OPKIT_OP_INVOKE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct InvokeOptions {
+  std::optional<Device> device = {};  // default: that of the first input
+  std::string engine = {};            // backends to try; default: the registry's order
+  int num_outputs = -1;               // needed only where the schema leaves it open
+};
+
+// An operator ready to be called again and again: schema, kernel and attributes are settled, and
+// while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
+// kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
+// Nothing of the caller's is held between calls. A call returns when the work is done. One thread
+// at a time: a call during another one, of another thread or from the operator's own body, is an
+// Error (kFailedPrecondition). Threads that call at once have one each.
+//
+//   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
+//   std::vector<Tensor> out = axpy({x, y});       // new outputs
+//   axpy.Run({x, y}, outputs);                    // into tensors of the caller's: no allocation
+class ResolvedOperator {
+ public:
+  // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
+  ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
+                   const InvokeOptions& options = {});
+  // `present[i]` false leaves optional input i out.
+  OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<bool>& present,
+                                     Arguments args, const InvokeOptions& options);
+
+  // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
+  // that inference refuses; kFailedPrecondition during another call; those that the operator
+  // throws.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs);
+  std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
+    return (*this)(std::span(inputs.begin(), inputs.size()));
+  }
+  // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
+  // but for contents that the operator had begun to write.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, &OperatorBase::Run);
+  }
+  // As Run, but for the end of the work, which the caller waits for on its stream and keeps all
+  // tensors until then: on an asynchronous device it is only issued.
+  void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, &OperatorBase::RunAsync);
+  }
+
+  // The operator in use. Where kernels are selected, a call with new dtypes or shapes replaces it,
+  // and with it its observers.
+  OperatorBase& op() { return *op_; }
+
+ private:
+  void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+             bool (OperatorBase::*run)(int stream_id));
+  struct Release;
+  // Holds the handle for one call. A handle that is moved from or to is in no call.
+  class InCall {
+   public:
+    InCall() = default;
+    InCall(InCall&&) noexcept {}
+    InCall& operator=(InCall&&) noexcept { return *this; }
+    bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
+    // Release: the next call sees what this one has left.
+    void End() { taken_.store(false, std::memory_order_release); }
+
+   private:
+    std::atomic<bool> taken_{false};
+  };
+  // An operator's own workspace: state that it keeps there is not in the next operator's way.
+  struct Place {
+    std::unique_ptr<Workspace> workspace;
+    std::vector<Tensor*> inputs;
+  };
+  Place MakePlace() const;
+  void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
+  // Takes the first candidate for the inputs as they are now.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
+  // Puts the inputs into the layouts that the operator takes.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
+  // Puts an output into the standard layout, in the caller's memory where that fits.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
+
+  const OpSchema* schema_;
+  std::unique_ptr<Workspace> workspace_;
+  OperatorDef def_;
+  std::unique_ptr<OperatorBase> op_;
+  std::vector<Tensor*> inputs_;  // in the workspace; null where left out
+  std::vector<Blob*> outputs_;
+  bool checks_types_ = false;  // before the run, for an operator that does not
+  bool selects_ = false;       // some kernel's place depends on the inputs
+  bool converts_ = false;      // the operator has other layouts than the standard one
+  std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
+  InCall in_call_;
+};
+
+namespace detail {
+
+// False where an optional input is left out.
+std::vector<bool> PresentInputs(std::span<const Tensor> inputs);
+
+}  // namespace detail
+
+// Calls operator `op` once, with the default order of kernels on the device of the first input. A
+// default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
+//
+//   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
+OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
+                                             const std::vector<Tensor>& inputs, Arguments args = {},
+                                             InvokeOptions options = {});
+
+// The outputs of a call that goes on.
+class PendingOutputs {
+ public:
+  // Completes with the call, or fails with its Error.
+  const Event& event() const;
+  // Waits, and returns them; meanwhile the thread runs other work of the pool. Errors: those of
+  // Invoke; kFailedPrecondition for a second Get.
+  std::vector<Tensor> Get();
+
+ private:
+  OPKIT_IMAGE_LOCAL friend PendingOutputs InvokeAsync(const std::string& op,
+                                                      std::vector<Tensor> inputs, Arguments args,
+                                                      InvokeOptions options);
+  struct State;
+  explicit PendingOutputs(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+// Invoke on a thread of ThreadPool::Current(), under the invocation that is current here: a custom
+// operator's sub-operators run beside its own code. In a pool of one thread the call runs at once.
+// Errors, of this call: as CreateOperator.
+//
+//   PendingOutputs sum = InvokeAsync("Add", {x, y});
+//   …
+//   std::vector<Tensor> out = sum.Get();
+OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
+                                             Arguments args = {}, InvokeOptions options = {});
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INVOKE_HPP_
+
+// ---- opkit/op/abi/resource_state.hpp
+// The state behind the calls of a function operator: memory it was given, operators it invoked, and
+// runs that end after their function. Read by the definitions of host_table.hpp and
+// function_body.hpp alone.
+#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A tensor with a view of it that stays in place.
+struct TensorSlot : RefCounted {
+  Tensor tensor;
+  Shape shape;
+  Dims strides;
+  OpTensor view;
+
+  // Views `viewed` as it is now.
+  void Bind(const Tensor& viewed, OpReq req) {
+    const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
+    if (changed) shape = viewed.shape();
+    if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
+    dense = viewed.is_dense();
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
+                    shape.rank(), viewed.device(), req);
+    const Layout& layout = viewed.layout();
+    view.Bind(&viewed, layout.is_standard() ? nullptr : LayoutNamePointer(layout.id));
+  }
+  bool dense = false;
+};
+
+// An operator that this operator calls, kept from call to call. Each stream has its own, since the
+// work of two may run at once.
+struct InvokedOperator : RefCounted {
+  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
+                  const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
+      : op(name),
+        args(arguments),
+        present(inputs),
+        stream(its_stream),
+        resolved(name, inputs, arguments, options) {}
+  std::string op;
+  Arguments args;
+  std::vector<bool> present;
+  const void* stream;
+  ResolvedOperator resolved;
+  // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
+  std::atomic<bool> busy{false};
+};
+
+// An operator that runs beside its caller.
+struct PendingInvoke : RefCounted {
+  ThreadPool& pool = ThreadPool::Current();
+  Latch done{1};
+  std::exception_ptr failure;  // before the latch opens
+  bool told = false;           // the caller has waited for it
+
+  void Wait() {
+    if (!done.done()) pool.Wait(done);
+  }
+};
+
+// Adds `term` to `target`, element by element; both are dense.
+inline void AddTensor(const Tensor& target, const Tensor& term) {
+  const DType dtype = target.dtype();
+  auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
+    auto* to = static_cast<T*>(target.raw_mutable_data());
+    const auto* from = static_cast<const T*>(term.raw_data());
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(to[i] + from[i]);
+  };
+  if (dtype == DType::kComplex64) {
+    add(std::type_identity<float>{}, 2 * target.numel());
+  } else if (dtype == DType::kComplex128) {
+    add(std::type_identity<double>{}, 2 * target.numel());
+  } else {
+    DispatchDType<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, float16,
+                  bfloat16, float, double>(
+        dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
+  }
+}
+// A result that is to be added to the elements of the output.
+struct Addition {
+  Tensor target, term;
+};
+
+// Memory that the function was given, and that may be in use after it has returned.
+struct RunMemory {
+  std::vector<Storage> memory;
+  std::vector<IntrusivePtr<TensorSlot>> temporaries;
+  std::vector<Addition> additions;
+
+  bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
+  void Clear() {
+    memory.clear();
+    temporaries.clear();
+    additions.clear();
+  }
+};
+
+// Makes the outputs of an operator that inference leaves open.
+class OutputMaker {
+ public:
+  virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
+
+ protected:
+  ~OutputMaker() = default;
+};
+
+struct ResourceState;
+// A run that goes on after its function has returned. Ends once both the function has returned and
+// its completion was signalled.
+struct DeferredRun : RefCounted {
+  IntrusivePtr<EventState> event;
+  RefCountedList kept;  // views, the operator's state, the library
+  // Of such runs, the library's, for messages (so relaxed); null in the program itself.
+  std::atomic<int64_t>* count = nullptr;
+  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
+  RunMemory memory;
+  std::string op;
+  std::exception_ptr failure;  // why it was completed with a failure
+  std::atomic<bool> half{false};
+
+  // Called once by the function's end and once by the completion. Acquire and release: the second
+  // caller reads what the first wrote.
+  void Arrive() {
+    if (half.exchange(true, std::memory_order_acq_rel)) End();
+  }
+
+ private:
+  inline void End();
+};
+
+// The state of an operator that the table's functions work on in a call of it.
+struct ResourceState {
+  Device device;
+  std::string op;
+  bool asynchronous = false;
+  void* context = nullptr;
+  void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
+  Mutex mutex;  // guards `memory`, `late` and what `late` owns
+  RunMemory memory;
+  bool used = false;  // this run has something in `memory` or is deferred
+  // A run whose function has returned, until it is completed: memory allocated then belongs to it.
+  DeferredRun* late = nullptr;
+  std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
+  RefCountedList kept_by_work;          // until launched work has run: a library's code
+  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
+  IntrusivePtr<DeferredRun> deferred;
+
+  // `add` puts something into the memory of the run.
+  template <class Add>
+  void Keep(Add add) {
+    MutexLock lock(mutex);
+    if (late) return add(late->memory);
+    used = true;
+    add(memory);
+  }
+  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
+  void RequireFunction(const char* what) {
+    MutexLock lock(mutex);
+    if (late)
+      Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
+            " after forward has returned; call it before");
+  }
+  // Returns when nothing runs beside the function any more; the first failure that nobody was told.
+  std::exception_ptr AwaitPending() noexcept {
+    std::exception_ptr failure;
+    for (const auto& one : pending) {
+      one->Wait();
+      if (!one->told && !failure) failure = one->failure;
+    }
+    pending.clear();
+    return failure;
+  }
+  // Called when the function of `run` has returned: hands the memory that it was given over to the
+  // run.
+  void HandOver(DeferredRun* run) {
+    MutexLock lock(mutex);
+    run->memory = std::exchange(memory, {});
+    run->state = this;
+    used = false;
+    late = run;
+  }
+  void Ended(const DeferredRun* run) {
+    MutexLock lock(mutex);
+    if (late == run) late = nullptr;
+  }
+};
+
+inline void DeferredRun::End() {
+  try {
+    if (!failure)
+      for (const Addition& sum : memory.additions) AddTensor(sum.target, sum.term);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (state) state->Ended(this);
+  memory.Clear();
+  if (count) count->fetch_sub(1, std::memory_order_relaxed);
+  // Cleared first: a thread that waits for the event may run the operator again, or unload its
+  // library.
+  kept.clear();
+  event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+
+// ---- opkit/op/abi/impl/host_table.ipp
+// The functions of the host's table.
+#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
+  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
+               op.data(), static_cast<int>(text.size()), text.data());
+}
+inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
+  g_log_hook.load(std::memory_order_acquire)(level, op, text);
+}
+
+OPKIT_INLINE HostError& CurrentHostError() {
+  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
+  HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
+  if (!slot) slot = MakeIntrusive<HostError>();
+  return *slot;
+}
+
+OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
+  HostError& now = CurrentHostError();
+  now.exception = std::current_exception();
+  return DescribeException(now.failure, unknown);
+}
+
+// Runs into `wanted`'s memory: an operator that could not use it has its result copied there. On a
+// native stream, whose thread this is, the work is issued.
+inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
+                    const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
+  std::vector<Tensor> results(wanted);
+  native_stream ? invoked.resolved.Issue(inputs, results) : invoked.resolved.Run(inputs, results);
+  for (size_t o = 0; o < wanted.size(); ++o) {
+    const Tensor &got = results[o], &want = wanted[o];
+    if (got.dtype() != want.dtype() || got.shape() != want.shape())
+      Throw(ErrorCode::kInvalidArgument, "invoke(\"", invoked.op, "\"): output ", o, " is ", got,
+            ", but the tensor given for it is ", want);
+    if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
+    if (!want.is_dense())
+      Throw(ErrorCode::kUnsupported, "invoke(\"", invoked.op, "\"): output ", o, ", ", want,
+            ", is strided; give it a dense tensor and copy from there");
+    CopyElements(got, want, native_stream);
+  }
+}
+
+struct OPKIT_IMAGE_LOCAL HostFunctions {
+  static ResourceState& StateOf(const opkit_call* call) {
+    return *static_cast<ResourceState*>(call->context);
+  }
+
+  // Throws the exception that was kept, if any.
+  static void RethrowKept() {
+    if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
+      std::rethrow_exception(kept);
+  }
+  // Throws the failure that a function of an operator has reported.
+  [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
+    const std::string text = std::exchange(CurrentHostError().text, {});
+    RethrowKept();
+    throw Error(CodeOfStatus(status), text);
+  }
+  [[noreturn]] OPKIT_COLD static void NotOnThisDevice(const ResourceState& state,
+                                                      const char* what) {
+    Throw(ErrorCode::kUnsupported, what, " in operator ", state.op, " is not possible on ",
+          state.device, "; issue the work on stream() yourself");
+  }
+
+  static void SetError(opkit_status, const char* text, uint64_t size) {
+    HostError& now = CurrentHostError();
+    now.text.assign(text ? text : "", text ? size : 0);
+    now.exception = nullptr;
+  }
+  static void AddError(const char* text, uint64_t size) {
+    if (text) CurrentHostError().text.append(text, size);
+  }
+  static const char* FailureText() { return CurrentHostError().failure.c_str(); }
+
+  static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      *memory = nullptr;
+      if (bytes < 0)
+        Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
+      Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
+      *memory = storage->data();
+      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
+    });
+  }
+  static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
+                           int32_t rank, const int64_t* shape) {
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+      Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
+            " in operator ", state.op);
+    return Shape(Dims(shape, static_cast<size_t>(rank)));
+  }
+  static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
+                                const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      auto slot = MakeIntrusive<TensorSlot>();
+      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
+                            static_cast<DType>(dtype), MemoryDevice(state.device));
+      slot->Bind(slot->tensor, OpReq::kWrite);
+      CopyView(slot->view.view(), tensor);
+      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
+    });
+  }
+  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
+                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      state.RequireFunction("allocate_output");
+      if (!state.output_maker)
+        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
+              state.asynchronous && state.launch
+                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
+                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+      CopyView(state.output_maker
+                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
+                                static_cast<DType>(dtype))
+                   .view(),
+               tensor);
+    });
+  }
+  // Copies as many members as the caller's version has.
+  static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
+    const uint64_t size = to->size < sizeof from ? to->size : sizeof from;
+    std::memcpy(static_cast<void*>(to), &from, size);
+    to->size = size;
+  }
+
+  static opkit_status ParallelFor(const opkit_call*, int64_t n, int64_t grain,
+                                  opkit_status (*body)(void*, int64_t, int64_t), void* context) {
+    struct Stopped {
+      opkit_status status;
+      std::string text;
+    };
+    try {
+      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
+      ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
+        const HostErrorScope message;
+        if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
+          throw Stopped{status, CurrentHostError().text};
+      });
+      return OPKIT_OK;
+    } catch (const Stopped& stopped) {
+      HostError& now = CurrentHostError();
+      if (now.text.empty()) now.text = stopped.text;
+      now.failure = stopped.text;
+      return stopped.status;
+    } catch (...) {
+      return KeepFailure("a loop of the host's threw something that is not a std::exception");
+    }
+  }
+
+  // A function and its data as the work that a stream takes.
+  struct Launched {
+    opkit_status (*work)(void*);
+    void (*drop)(void*);
+    void* context;
+    RefCountedList kept;  // a library's code must stay while its work waits
+
+    Launched(opkit_status (*run)(void*), void (*end)(void*), void* argument)
+        : work(run), drop(end), context(argument) {}
+    Launched(Launched&& other) noexcept
+        : work(other.work),
+          drop(std::exchange(other.drop, nullptr)),
+          context(other.context),
+          kept(std::move(other.kept)) {}
+    ~Launched() {
+      if (drop) drop(context);
+    }
+    void operator()() {
+      HostErrorScope message;
+      if (const opkit_status status = work(context); status != OPKIT_OK) Rethrow(status);
+    }
+  };
+  static opkit_status Launch(const opkit_call* call, opkit_status (*work)(void*),
+                             void (*drop)(void*), void* context) {
+    Launched launched(work, drop, context);
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
+      if (!state.launch) NotOnThisDevice(state, "launch");
+      launched.kept = state.kept_by_work;
+      state.launch(state.context, std::move(launched));
+    });
+  }
+
+  static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
+    std::vector<Tensor> tensors;
+    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+      Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
+            " tensors that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_tensor& view = *opkit_tensor_at(views, i);
+      if (view.dtype == OPKIT_UNDEFINED)
+        tensors.emplace_back();
+      else
+        tensors.push_back(TensorOfView(view, static_cast<const Tensor*>(view.host)));
+    }
+    return tensors;
+  }
+  static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
+  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const char* op,
+                                               const std::vector<Tensor>& inputs,
+                                               size_t num_outputs, const Arguments& args,
+                                               Device device, const void* stream) {
+    std::vector<bool> present = PresentInputs(inputs);
+    for (const auto& known : state.invoked)
+      if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
+          known->op == op && known->args == args && known->present == present &&
+          static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
+        return known;
+    const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(op, present, args, options, stream);
+    if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
+    state.invoked.push_back(made);
+    return made;
+  }
+  // Where nothing is issued and `pending` is not null, a thread of the pool runs it.
+  static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
+                             const opkit_tensor* inputs, uint64_t num_outputs,
+                             const opkit_tensor* outputs, uint64_t num_attrs,
+                             const opkit_attr* const* attrs, PendingInvoke* pending) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+      const bool is_native = call->asynchronous && !state.launch;
+      const NativeStreamFunction on_stream =
+          is_native ? FindNativeStreams(state.device.type) : nullptr;
+      if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
+      // The stream's thread runs it as on the CPU.
+      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
+      IntrusivePtr<InvokedOperator> invoked = Resolve(
+          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
+      if (pending && !call->asynchronous && pending->pool.threads() > 1)
+        RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
+      else if (!call->asynchronous)
+        RunInto(*invoked, ins, outs);
+      else if (is_native)
+        on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
+      else
+        state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
+                                     outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
+    });
+  }
+
+  static opkit_status InvokeNow(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                const opkit_tensor* inputs, uint64_t num_outputs,
+                                const opkit_tensor* outputs, uint64_t num_attrs,
+                                const opkit_attr* const* attrs) {
+    return Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, nullptr);
+  }
+  static void RunBeside(ResourceState& state, IntrusivePtr<InvokedOperator> invoked,
+                        std::vector<Tensor> ins, std::vector<Tensor> outs, PendingInvoke* pending) {
+    const IntrusivePtr<PendingInvoke> kept(pending);
+    state.pending.push_back(kept);
+    state.used = true;
+    invoked->busy.store(true, std::memory_order_relaxed);  // the pool's queue publishes it
+    try {
+      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)]() mutable {
+        try {
+          RunInto(*invoked, ins, outs);
+        } catch (...) {
+          kept->failure = std::current_exception();
+        }
+        // The caller that waits finds its tensors and the operator held by nobody else.
+        ins.clear();
+        outs.clear();
+        std::exchange(invoked, {})->busy.store(false, std::memory_order_release);
+        kept->done.CountDown();
+      });
+    } catch (...) {
+      state.pending.pop_back();
+      invoked->busy.store(false, std::memory_order_relaxed);
+      throw;
+    }
+  }
+  static opkit_status InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                  const opkit_tensor* inputs, uint64_t num_outputs,
+                                  const opkit_tensor* outputs, uint64_t num_attrs,
+                                  const opkit_attr* const* attrs, opkit_pending** handle) {
+    IntrusivePtr<PendingInvoke> pending;
+    const opkit_status made = AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
+      *handle = nullptr;
+      StateOf(call).RequireFunction("invoke_async");
+      pending = MakeIntrusive<PendingInvoke>();
+    });
+    if (made != OPKIT_OK) return made;
+    const opkit_status status =
+        Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, pending.get());
+    if (status != OPKIT_OK) return status;
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (state.pending.empty() || state.pending.back() != pending) {  // it has run, or is issued
+        pending->done.CountDown();
+        state.pending.push_back(pending);
+        state.used = true;
+      }
+      *handle = reinterpret_cast<opkit_pending*>(pending.get());
+    });
+  }
+  static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
+    return AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
+      pending->Wait();
+      pending->told = true;
+      if (pending->failure) std::rethrow_exception(pending->failure);
+    });
+  }
+
+  static void Log(const opkit_call* call, int32_t level, const char* text) {
+    const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
+    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
+             text ? text : "");
+  }
+
+  static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
+  static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(
+        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
+  }
+  static void ScopeEnd(opkit_scope* scope) {
+    std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
+  }
+  static void CurrentIdentity(opkit_invocation* identity) {
+    *identity = ToAbi(CurrentInvocation());
+  }
+  static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
+  }
+
+  static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      *completion = nullptr;
+      state.RequireFunction("defer()");
+      if (!state.deferrable)
+        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+              state.asynchronous
+                  ? ", which runs on a stream already: issue the work there"
+                  : ": only forward of an operator with .setAsync() may end later than it returns");
+      if (state.deferred)
+        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+              " is called twice in a run");
+      auto run = MakeIntrusive<DeferredRun>();
+      run->event = state.deferrable->event().state();
+      run->op = state.op;
+      state.deferred = run;
+      state.used = true;
+      *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
+    });
+  }
+  static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
+    auto* handle = reinterpret_cast<IntrusivePtr<DeferredRun>*>(completion);
+    const IntrusivePtr<DeferredRun> run = *handle;
+    delete handle;
+    if (status != OPKIT_OK)
+      run->failure = std::make_exception_ptr(
+          Error(CodeOfStatus(status), StrCat("operator ", run->op, " failed after it had returned",
+                                             text && *text ? ": " : "", text ? text : "")));
+    run->Arrive();
+  }
+
+  static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
+
+  static constexpr opkit_host kTable{sizeof(opkit_host),
+                                     nullptr,
+                                     OPKIT_ABI_MAJOR,
+                                     OPKIT_ABI_MINOR,
+                                     OPKIT_VERSION_STRING,
+                                     &SetError,
+                                     &AddError,
+                                     &FailureText,
+                                     &Alloc,
+                                     &Temporary,
+                                     &ParallelFor,
+                                     &Launch,
+                                     &InvokeNow,
+                                     &Log,
+                                     &ScopeBegin,
+                                     &ScopeEnd,
+                                     &CurrentIdentity,
+                                     &Adopt,
+                                     &Defer,
+                                     &Complete,
+                                     &AllocateOutput,
+                                     &InvokeAsync,
+                                     &Wait};
+  static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
+};
+
+OPKIT_INLINE const opkit_host& ProgramHost() {
+  if (!g_host) {
+    g_exceptions = &HostFunctions::kExceptions;
+    g_host = &HostFunctions::kTable;
+  }
+  return HostFunctions::kTable;
+}
+OPKIT_INLINE bool IsProgramHost(const opkit_host* host) { return host == &HostFunctions::kTable; }
+
+}  // namespace detail
+
+OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
 // ---- opkit/device/impl/cpu_stream.ipp
 // The definitions of opkit/device/cpu_stream.hpp.
@@ -12908,1130 +14847,6 @@ OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
-
-// ---- opkit/op/kernel_candidates.hpp
-// KernelCandidates: the kernels of a node in the order of preference with the configurations that
-// they propose, and why others propose none. Selection picks one, memory is planned with it, and
-// CreateOperator makes it.
-#ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
-#define OPKIT_OP_KERNEL_CANDIDATES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A configuration that a kernel proposes for a node, or why it has none.
-struct KernelCandidate {
-  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
-  KernelConfig config;
-  std::string dropped;  // why it cannot be chosen; empty: it can be
-  std::string backend;  // whose it is
-  int number = 0;       // of the configuration among those that the kernel proposes
-};
-
-// The candidates for a node, best first: the kernels of the backends that the node, the operator's
-// or the program's preference ask for, then the others by the rank of their backends, each with
-// every configuration that it proposes. A kernel without any is listed once, with the reason, and
-// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
-// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
-// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
-// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
-//
-//   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
-//     if (candidate.dropped.empty())
-//       return CreateOperator(def, &ws, {.kernel = candidate.kernel, .config = &candidate.config});
-OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
-    const OperatorDef& def, std::span<const TensorInfo> inputs,
-    std::span<const TensorInfo> outputs);
-
-namespace detail {
-// All of its layouts are the standard one.
-bool IsStandard(const KernelConfig& config);
-}  // namespace detail
-
-struct SelectOptions {
-  int net_position = -1;
-  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
-  // the configuration that it proposed for them.
-  bool any_shapes = false;
-  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
-  // other layouts than the standard one are passed over.
-  bool converts = false;
-};
-
-// The operator of the first candidate that takes the node, which is stored in `chosen` where that
-// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
-// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
-// none takes it.
-OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
-    const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
-    std::span<const TensorInfo> outputs, const SelectOptions& options = {},
-    KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
-
-// ---- opkit/op/invoke.hpp
-// Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
-// the same call with everything but the run done once.
-#ifndef OPKIT_OP_INVOKE_HPP_
-#define OPKIT_OP_INVOKE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-struct InvokeOptions {
-  std::optional<Device> device = {};  // default: that of the first input
-  std::string engine = {};            // backends to try; default: the registry's order
-  int num_outputs = -1;               // needed only where the schema leaves it open
-};
-
-// An operator ready to be called again and again: schema, kernel and attributes are settled, and
-// while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
-// kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
-// Nothing of the caller's is held between calls. A call returns when the work is done. One thread
-// at a time: a call during another one, of another thread or from the operator's own body, is an
-// Error (kFailedPrecondition). Threads that call at once have one each.
-//
-//   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
-//   std::vector<Tensor> out = axpy({x, y});       // new outputs
-//   axpy.Run({x, y}, outputs);                    // into tensors of the caller's: no allocation
-class ResolvedOperator {
- public:
-  // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
-  ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
-                   const InvokeOptions& options = {});
-  // `present[i]` false leaves optional input i out.
-  OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<bool>& present,
-                                     Arguments args, const InvokeOptions& options);
-
-  // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
-  // that inference refuses; kFailedPrecondition during another call; those that the operator
-  // throws.
-  std::vector<Tensor> operator()(std::span<const Tensor> inputs);
-  std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
-    return (*this)(std::span(inputs.begin(), inputs.size()));
-  }
-  // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
-  // but for contents that the operator had begun to write.
-  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
-    RunBy(inputs, outputs, &OperatorBase::Run);
-  }
-  // As Run, but for the end of the work, which the caller waits for on its stream and keeps all
-  // tensors until then: on an asynchronous device it is only issued.
-  void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
-    RunBy(inputs, outputs, &OperatorBase::RunAsync);
-  }
-
-  // The operator in use. Where kernels are selected, a call with new dtypes or shapes replaces it,
-  // and with it its observers.
-  OperatorBase& op() { return *op_; }
-
- private:
-  void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
-             bool (OperatorBase::*run)(int stream_id));
-  struct Release;
-  // Holds the handle for one call. A handle that is moved from or to is in no call.
-  class InCall {
-   public:
-    InCall() = default;
-    InCall(InCall&&) noexcept {}
-    InCall& operator=(InCall&&) noexcept { return *this; }
-    bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
-    // Release: the next call sees what this one has left.
-    void End() { taken_.store(false, std::memory_order_release); }
-
-   private:
-    std::atomic<bool> taken_{false};
-  };
-  // An operator's own workspace: state that it keeps there is not in the next operator's way.
-  struct Place {
-    std::unique_ptr<Workspace> workspace;
-    std::vector<Tensor*> inputs;
-  };
-  Place MakePlace() const;
-  void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
-  // Takes the first candidate for the inputs as they are now.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
-  // Puts the inputs into the layouts that the operator takes.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
-  // Puts an output into the standard layout, in the caller's memory where that fits.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
-
-  const OpSchema* schema_;
-  std::unique_ptr<Workspace> workspace_;
-  OperatorDef def_;
-  std::unique_ptr<OperatorBase> op_;
-  std::vector<Tensor*> inputs_;  // in the workspace; null where left out
-  std::vector<Blob*> outputs_;
-  bool checks_types_ = false;  // before the run, for an operator that does not
-  bool selects_ = false;       // some kernel's place depends on the inputs
-  bool converts_ = false;      // the operator has other layouts than the standard one
-  std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
-  InCall in_call_;
-};
-
-namespace detail {
-
-// False where an optional input is left out.
-std::vector<bool> PresentInputs(std::span<const Tensor> inputs);
-
-}  // namespace detail
-
-// Calls operator `op` once, with the default order of kernels on the device of the first input. A
-// default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
-//
-//   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
-OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
-                                             const std::vector<Tensor>& inputs, Arguments args = {},
-                                             InvokeOptions options = {});
-
-// The outputs of a call that goes on.
-class PendingOutputs {
- public:
-  // Completes with the call, or fails with its Error.
-  const Event& event() const;
-  // Waits, and returns them; meanwhile the thread runs other work of the pool. Errors: those of
-  // Invoke; kFailedPrecondition for a second Get.
-  std::vector<Tensor> Get();
-
- private:
-  OPKIT_IMAGE_LOCAL friend PendingOutputs InvokeAsync(const std::string& op,
-                                                      std::vector<Tensor> inputs, Arguments args,
-                                                      InvokeOptions options);
-  struct State;
-  explicit PendingOutputs(std::shared_ptr<State> state);
-  std::shared_ptr<State> state_;
-};
-
-// Invoke on a thread of ThreadPool::Current(), under the invocation that is current here: a custom
-// operator's sub-operators run beside its own code. In a pool of one thread the call runs at once.
-// Errors, of this call: as CreateOperator.
-//
-//   PendingOutputs sum = InvokeAsync("Add", {x, y});
-//   …
-//   std::vector<Tensor> out = sum.Get();
-OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
-                                             Arguments args = {}, InvokeOptions options = {});
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_INVOKE_HPP_
-
-// ---- opkit/op/abi/resource_state.hpp
-// The state behind the calls of a function operator: memory it was given, operators it invoked, and
-// runs that end after their function. Read by the definitions of host_table.hpp and
-// function_body.hpp alone.
-#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
-#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// A tensor with a view of it that stays in place.
-struct TensorSlot : RefCounted {
-  Tensor tensor;
-  Shape shape;
-  Dims strides;
-  OpTensor view;
-
-  // Views `viewed` as it is now.
-  void Bind(const Tensor& viewed, OpReq req) {
-    const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
-    if (changed) shape = viewed.shape();
-    if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
-    dense = viewed.is_dense();
-    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
-                    shape.rank(), viewed.device(), req);
-    view.Bind(&viewed);
-  }
-  bool dense = false;
-};
-
-// An operator that this operator calls, kept from call to call. Each stream has its own, since the
-// work of two may run at once.
-struct InvokedOperator : RefCounted {
-  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
-                  const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
-      : op(name),
-        args(arguments),
-        present(inputs),
-        stream(its_stream),
-        resolved(name, inputs, arguments, options) {}
-  std::string op;
-  Arguments args;
-  std::vector<bool> present;
-  const void* stream;
-  ResolvedOperator resolved;
-  // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
-  std::atomic<bool> busy{false};
-};
-
-// An operator that runs beside its caller.
-struct PendingInvoke : RefCounted {
-  ThreadPool& pool = ThreadPool::Current();
-  Latch done{1};
-  std::exception_ptr failure;  // before the latch opens
-  bool told = false;           // the caller has waited for it
-
-  void Wait() {
-    if (!done.done()) pool.Wait(done);
-  }
-};
-
-// Adds `term` to `target`, element by element; both are dense.
-inline void AddTensor(const Tensor& target, const Tensor& term) {
-  const DType dtype = target.dtype();
-  auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
-    auto* to = static_cast<T*>(target.raw_mutable_data());
-    const auto* from = static_cast<const T*>(term.raw_data());
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(to[i] + from[i]);
-  };
-  if (dtype == DType::kComplex64) {
-    add(std::type_identity<float>{}, 2 * target.numel());
-  } else if (dtype == DType::kComplex128) {
-    add(std::type_identity<double>{}, 2 * target.numel());
-  } else {
-    DispatchDType<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, float16,
-                  bfloat16, float, double>(
-        dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
-  }
-}
-// A result that is to be added to the elements of the output.
-struct Addition {
-  Tensor target, term;
-};
-
-// Memory that the function was given, and that may be in use after it has returned.
-struct RunMemory {
-  std::vector<Storage> memory;
-  std::vector<IntrusivePtr<TensorSlot>> temporaries;
-  std::vector<Addition> additions;
-
-  bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
-  void Clear() {
-    memory.clear();
-    temporaries.clear();
-    additions.clear();
-  }
-};
-
-// Makes the outputs of an operator that inference leaves open.
-class OutputMaker {
- public:
-  virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
-
- protected:
-  ~OutputMaker() = default;
-};
-
-struct ResourceState;
-// A run that goes on after its function has returned. Ends once both the function has returned and
-// its completion was signalled.
-struct DeferredRun : RefCounted {
-  IntrusivePtr<EventState> event;
-  RefCountedList kept;  // views, the operator's state, the library
-  // Of such runs, the library's, for messages (so relaxed); null in the program itself.
-  std::atomic<int64_t>* count = nullptr;
-  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
-  RunMemory memory;
-  std::string op;
-  std::exception_ptr failure;  // why it was completed with a failure
-  std::atomic<bool> half{false};
-
-  // Called once by the function's end and once by the completion. Acquire and release: the second
-  // caller reads what the first wrote.
-  void Arrive() {
-    if (half.exchange(true, std::memory_order_acq_rel)) End();
-  }
-
- private:
-  inline void End();
-};
-
-// The state of an operator that the table's functions work on in a call of it.
-struct ResourceState {
-  Device device;
-  std::string op;
-  bool asynchronous = false;
-  void* context = nullptr;
-  void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`, `late` and what `late` owns
-  RunMemory memory;
-  bool used = false;  // this run has something in `memory` or is deferred
-  // A run whose function has returned, until it is completed: memory allocated then belongs to it.
-  DeferredRun* late = nullptr;
-  std::vector<IntrusivePtr<InvokedOperator>> invoked;
-  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
-  RefCountedList kept_by_work;          // until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
-  IntrusivePtr<DeferredRun> deferred;
-
-  // `add` puts something into the memory of the run.
-  template <class Add>
-  void Keep(Add add) {
-    MutexLock lock(mutex);
-    if (late) return add(late->memory);
-    used = true;
-    add(memory);
-  }
-  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
-  void RequireFunction(const char* what) {
-    MutexLock lock(mutex);
-    if (late)
-      Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
-            " after forward has returned; call it before");
-  }
-  // Returns when nothing runs beside the function any more; the first failure that nobody was told.
-  std::exception_ptr AwaitPending() noexcept {
-    std::exception_ptr failure;
-    for (const auto& one : pending) {
-      one->Wait();
-      if (!one->told && !failure) failure = one->failure;
-    }
-    pending.clear();
-    return failure;
-  }
-  // Called when the function of `run` has returned: hands the memory that it was given over to the
-  // run.
-  void HandOver(DeferredRun* run) {
-    MutexLock lock(mutex);
-    run->memory = std::exchange(memory, {});
-    run->state = this;
-    used = false;
-    late = run;
-  }
-  void Ended(const DeferredRun* run) {
-    MutexLock lock(mutex);
-    if (late == run) late = nullptr;
-  }
-};
-
-inline void DeferredRun::End() {
-  try {
-    if (!failure)
-      for (const Addition& sum : memory.additions) AddTensor(sum.target, sum.term);
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  if (state) state->Ended(this);
-  memory.Clear();
-  if (count) count->fetch_sub(1, std::memory_order_relaxed);
-  // Cleared first: a thread that waits for the event may run the operator again, or unload its
-  // library.
-  kept.clear();
-  event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
-
-// ---- opkit/op/abi/impl/host_table.ipp
-// The functions of the host's table.
-#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
-  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
-               op.data(), static_cast<int>(text.size()), text.data());
-}
-inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
-OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
-  g_log_hook.load(std::memory_order_acquire)(level, op, text);
-}
-
-OPKIT_INLINE HostError& CurrentHostError() {
-  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
-  HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
-  if (!slot) slot = MakeIntrusive<HostError>();
-  return *slot;
-}
-
-OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
-  HostError& now = CurrentHostError();
-  now.exception = std::current_exception();
-  return DescribeException(now.failure, unknown);
-}
-
-// Runs into `wanted`'s memory: an operator that could not use it has its result copied there. On a
-// native stream, whose thread this is, the work is issued.
-inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
-                    const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
-  std::vector<Tensor> results(wanted);
-  native_stream ? invoked.resolved.Issue(inputs, results) : invoked.resolved.Run(inputs, results);
-  for (size_t o = 0; o < wanted.size(); ++o) {
-    const Tensor &got = results[o], &want = wanted[o];
-    if (got.dtype() != want.dtype() || got.shape() != want.shape())
-      Throw(ErrorCode::kInvalidArgument, "invoke(\"", invoked.op, "\"): output ", o, " is ", got,
-            ", but the tensor given for it is ", want);
-    if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
-    if (!want.is_dense())
-      Throw(ErrorCode::kUnsupported, "invoke(\"", invoked.op, "\"): output ", o, ", ", want,
-            ", is strided; give it a dense tensor and copy from there");
-    CopyElements(got, want, native_stream);
-  }
-}
-
-struct OPKIT_IMAGE_LOCAL HostFunctions {
-  static ResourceState& StateOf(const opkit_call* call) {
-    return *static_cast<ResourceState*>(call->context);
-  }
-
-  // Throws the exception that was kept, if any.
-  static void RethrowKept() {
-    if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
-      std::rethrow_exception(kept);
-  }
-  // Throws the failure that a function of an operator has reported.
-  [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
-    const std::string text = std::exchange(CurrentHostError().text, {});
-    RethrowKept();
-    throw Error(CodeOfStatus(status), text);
-  }
-  [[noreturn]] OPKIT_COLD static void NotOnThisDevice(const ResourceState& state,
-                                                      const char* what) {
-    Throw(ErrorCode::kUnsupported, what, " in operator ", state.op, " is not possible on ",
-          state.device, "; issue the work on stream() yourself");
-  }
-
-  static void SetError(opkit_status, const char* text, uint64_t size) {
-    HostError& now = CurrentHostError();
-    now.text.assign(text ? text : "", text ? size : 0);
-    now.exception = nullptr;
-  }
-  static void AddError(const char* text, uint64_t size) {
-    if (text) CurrentHostError().text.append(text, size);
-  }
-  static const char* FailureText() { return CurrentHostError().failure.c_str(); }
-
-  static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      *memory = nullptr;
-      if (bytes < 0)
-        Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
-      Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
-      *memory = storage->data();
-      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
-    });
-  }
-  static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
-                           int32_t rank, const int64_t* shape) {
-    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
-      Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
-            " in operator ", state.op);
-    return Shape(Dims(shape, static_cast<size_t>(rank)));
-  }
-  static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
-                                const int64_t* shape, opkit_tensor* tensor) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      auto slot = MakeIntrusive<TensorSlot>();
-      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
-                            static_cast<DType>(dtype), MemoryDevice(state.device));
-      slot->Bind(slot->tensor, OpReq::kWrite);
-      CopyView(slot->view.view(), tensor);
-      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
-    });
-  }
-  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
-                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      state.RequireFunction("allocate_output");
-      if (!state.output_maker)
-        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
-              state.asynchronous && state.launch
-                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
-                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
-      CopyView(state.output_maker
-                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
-                                static_cast<DType>(dtype))
-                   .view(),
-               tensor);
-    });
-  }
-  // Copies as many members as the caller's version has.
-  static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
-    const uint64_t size = to->size < sizeof from ? to->size : sizeof from;
-    std::memcpy(static_cast<void*>(to), &from, size);
-    to->size = size;
-  }
-
-  static opkit_status ParallelFor(const opkit_call*, int64_t n, int64_t grain,
-                                  opkit_status (*body)(void*, int64_t, int64_t), void* context) {
-    struct Stopped {
-      opkit_status status;
-      std::string text;
-    };
-    try {
-      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
-      ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
-        const HostErrorScope message;
-        if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
-          throw Stopped{status, CurrentHostError().text};
-      });
-      return OPKIT_OK;
-    } catch (const Stopped& stopped) {
-      HostError& now = CurrentHostError();
-      if (now.text.empty()) now.text = stopped.text;
-      now.failure = stopped.text;
-      return stopped.status;
-    } catch (...) {
-      return KeepFailure("a loop of the host's threw something that is not a std::exception");
-    }
-  }
-
-  // A function and its data as the work that a stream takes.
-  struct Launched {
-    opkit_status (*work)(void*);
-    void (*drop)(void*);
-    void* context;
-    RefCountedList kept;  // a library's code must stay while its work waits
-
-    Launched(opkit_status (*run)(void*), void (*end)(void*), void* argument)
-        : work(run), drop(end), context(argument) {}
-    Launched(Launched&& other) noexcept
-        : work(other.work),
-          drop(std::exchange(other.drop, nullptr)),
-          context(other.context),
-          kept(std::move(other.kept)) {}
-    ~Launched() {
-      if (drop) drop(context);
-    }
-    void operator()() {
-      HostErrorScope message;
-      if (const opkit_status status = work(context); status != OPKIT_OK) Rethrow(status);
-    }
-  };
-  static opkit_status Launch(const opkit_call* call, opkit_status (*work)(void*),
-                             void (*drop)(void*), void* context) {
-    Launched launched(work, drop, context);
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
-      if (!state.launch) NotOnThisDevice(state, "launch");
-      launched.kept = state.kept_by_work;
-      state.launch(state.context, std::move(launched));
-    });
-  }
-
-  static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
-    std::vector<Tensor> tensors;
-    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
-      Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
-            " tensors that are null or shorter than version 1.0's");
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_tensor& view = *opkit_tensor_at(views, i);
-      if (view.dtype == OPKIT_UNDEFINED)
-        tensors.emplace_back();
-      else
-        tensors.push_back(TensorOfView(view, static_cast<const Tensor*>(view.host)));
-    }
-    return tensors;
-  }
-  static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
-  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const char* op,
-                                               const std::vector<Tensor>& inputs,
-                                               size_t num_outputs, const Arguments& args,
-                                               Device device, const void* stream) {
-    std::vector<bool> present = PresentInputs(inputs);
-    for (const auto& known : state.invoked)
-      if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
-          known->op == op && known->args == args && known->present == present &&
-          static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
-        return known;
-    const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
-    auto made = MakeIntrusive<InvokedOperator>(op, present, args, options, stream);
-    if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
-    state.invoked.push_back(made);
-    return made;
-  }
-  // Where nothing is issued and `pending` is not null, a thread of the pool runs it.
-  static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
-                             const opkit_tensor* inputs, uint64_t num_outputs,
-                             const opkit_tensor* outputs, uint64_t num_attrs,
-                             const opkit_attr* const* attrs, PendingInvoke* pending) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
-      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      const bool is_native = call->asynchronous && !state.launch;
-      const NativeStreamFunction on_stream =
-          is_native ? FindNativeStreams(state.device.type) : nullptr;
-      if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
-      // The stream's thread runs it as on the CPU.
-      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
-      IntrusivePtr<InvokedOperator> invoked = Resolve(
-          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
-      if (pending && !call->asynchronous && pending->pool.threads() > 1)
-        RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
-      else if (!call->asynchronous)
-        RunInto(*invoked, ins, outs);
-      else if (is_native)
-        on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
-      else
-        state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
-                                     outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
-    });
-  }
-
-  static opkit_status InvokeNow(const opkit_call* call, const char* op, uint64_t num_inputs,
-                                const opkit_tensor* inputs, uint64_t num_outputs,
-                                const opkit_tensor* outputs, uint64_t num_attrs,
-                                const opkit_attr* const* attrs) {
-    return Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, nullptr);
-  }
-  static void RunBeside(ResourceState& state, IntrusivePtr<InvokedOperator> invoked,
-                        std::vector<Tensor> ins, std::vector<Tensor> outs, PendingInvoke* pending) {
-    const IntrusivePtr<PendingInvoke> kept(pending);
-    state.pending.push_back(kept);
-    state.used = true;
-    invoked->busy.store(true, std::memory_order_relaxed);  // the pool's queue publishes it
-    try {
-      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)]() mutable {
-        try {
-          RunInto(*invoked, ins, outs);
-        } catch (...) {
-          kept->failure = std::current_exception();
-        }
-        // The caller that waits finds its tensors and the operator held by nobody else.
-        ins.clear();
-        outs.clear();
-        std::exchange(invoked, {})->busy.store(false, std::memory_order_release);
-        kept->done.CountDown();
-      });
-    } catch (...) {
-      state.pending.pop_back();
-      invoked->busy.store(false, std::memory_order_relaxed);
-      throw;
-    }
-  }
-  static opkit_status InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
-                                  const opkit_tensor* inputs, uint64_t num_outputs,
-                                  const opkit_tensor* outputs, uint64_t num_attrs,
-                                  const opkit_attr* const* attrs, opkit_pending** handle) {
-    IntrusivePtr<PendingInvoke> pending;
-    const opkit_status made = AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
-      *handle = nullptr;
-      StateOf(call).RequireFunction("invoke_async");
-      pending = MakeIntrusive<PendingInvoke>();
-    });
-    if (made != OPKIT_OK) return made;
-    const opkit_status status =
-        Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, pending.get());
-    if (status != OPKIT_OK) return status;
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (state.pending.empty() || state.pending.back() != pending) {  // it has run, or is issued
-        pending->done.CountDown();
-        state.pending.push_back(pending);
-        state.used = true;
-      }
-      *handle = reinterpret_cast<opkit_pending*>(pending.get());
-    });
-  }
-  static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
-    return AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
-      auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
-      pending->Wait();
-      pending->told = true;
-      if (pending->failure) std::rethrow_exception(pending->failure);
-    });
-  }
-
-  static void Log(const opkit_call* call, int32_t level, const char* text) {
-    const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
-    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
-             text ? text : "");
-  }
-
-  static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
-  static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(
-        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
-  }
-  static void ScopeEnd(opkit_scope* scope) {
-    std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
-  }
-  static void CurrentIdentity(opkit_invocation* identity) {
-    *identity = ToAbi(CurrentInvocation());
-  }
-  static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
-  }
-
-  static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      *completion = nullptr;
-      state.RequireFunction("defer()");
-      if (!state.deferrable)
-        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
-              state.asynchronous
-                  ? ", which runs on a stream already: issue the work there"
-                  : ": only forward of an operator with .setAsync() may end later than it returns");
-      if (state.deferred)
-        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
-              " is called twice in a run");
-      auto run = MakeIntrusive<DeferredRun>();
-      run->event = state.deferrable->event().state();
-      run->op = state.op;
-      state.deferred = run;
-      state.used = true;
-      *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
-    });
-  }
-  static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
-    auto* handle = reinterpret_cast<IntrusivePtr<DeferredRun>*>(completion);
-    const IntrusivePtr<DeferredRun> run = *handle;
-    delete handle;
-    if (status != OPKIT_OK)
-      run->failure = std::make_exception_ptr(
-          Error(CodeOfStatus(status), StrCat("operator ", run->op, " failed after it had returned",
-                                             text && *text ? ": " : "", text ? text : "")));
-    run->Arrive();
-  }
-
-  static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
-
-  static constexpr opkit_host kTable{sizeof(opkit_host),
-                                     nullptr,
-                                     OPKIT_ABI_MAJOR,
-                                     OPKIT_ABI_MINOR,
-                                     OPKIT_VERSION_STRING,
-                                     &SetError,
-                                     &AddError,
-                                     &FailureText,
-                                     &Alloc,
-                                     &Temporary,
-                                     &ParallelFor,
-                                     &Launch,
-                                     &InvokeNow,
-                                     &Log,
-                                     &ScopeBegin,
-                                     &ScopeEnd,
-                                     &CurrentIdentity,
-                                     &Adopt,
-                                     &Defer,
-                                     &Complete,
-                                     &AllocateOutput,
-                                     &InvokeAsync,
-                                     &Wait};
-  static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
-};
-
-OPKIT_INLINE const opkit_host& ProgramHost() {
-  if (!g_host) {
-    g_exceptions = &HostFunctions::kExceptions;
-    g_host = &HostFunctions::kTable;
-  }
-  return HostFunctions::kTable;
-}
-OPKIT_INLINE bool IsProgramHost(const opkit_host* host) { return host == &HostFunctions::kTable; }
-
-}  // namespace detail
-
-OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
-  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-
-// ---- opkit/core/impl/symbolic_shape.ipp
-// The definitions of opkit/core/symbolic_shape.hpp.
-#ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
-#define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE Dim Dim::Symbol(std::string name) {
-  Dim dim;
-  dim.symbol_ = std::move(name);
-  return dim;
-}
-
-OPKIT_INLINE int64_t Dim::value() const {
-  if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
-  return value_;
-}
-
-OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
-  if (!Compatible(a, b)) return std::nullopt;
-  if (a.is_known() || b.is_unknown()) return a;
-  return b.is_known() || a.is_unknown() ? b : a;
-}
-
-OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
-  DimExpr out = Dim();
-  if (!a.value_ || !b.value_) return out;
-  int64_t x = *a.value_, y = *b.value_, result = 0;
-  if (op == '/' && y == 0)
-    Throw(ErrorCode::kInvalidArgument, "an extent is computed as ", x, " / 0");
-  const bool overflows = op == '+'   ? __builtin_add_overflow(x, y, &result)
-                         : op == '-' ? __builtin_sub_overflow(x, y, &result)
-                         : op == '*' ? __builtin_mul_overflow(x, y, &result)
-                         : y == -1   ? __builtin_sub_overflow(int64_t{0}, x, &result)
-                                     : (result = x / y, false);
-  if (overflows)
-    Throw(ErrorCode::kOutOfRange, "an extent is computed as ", x, " ", op, " ", y,
-          ", which is past int64");
-  out.value_ = result;
-  return out;
-}
-
-OPKIT_INLINE Shape SymbolicShape::ToShape() const {
-  std::vector<int64_t> values;
-  if (!has_rank_) static_cast<void>(rank());
-  for (const Dim& dim : dims_) values.push_back(dim.value());
-  return Shape(values);
-}
-
-OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicShape& a,
-                                                               const SymbolicShape& b) {
-  if (!a.has_rank_) return b;
-  if (!b.has_rank_) return a;
-  if (a.dims_.size() != b.dims_.size()) return std::nullopt;
-  std::vector<Dim> dims;
-  for (size_t i = 0; i < a.dims_.size(); ++i) {
-    auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
-    if (!dim) return std::nullopt;
-    dims.push_back(*std::move(dim));
-  }
-  return SymbolicShape(std::move(dims));
-}
-
-OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
-  const int found = axis < 0 ? axis + rank() : axis;
-  if (found < 0 || found >= rank())
-    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", *this, " of rank ", rank());
-  return static_cast<size_t>(found);
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
-
-// ---- opkit/op/impl/operator_def.ipp
-// OperatorDef's definitions: the builder's setters and a node's spelling in messages.
-#ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
-#define OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
-                                      std::vector<std::string> outputs, Arguments args)
-    : OperatorDef(std::move(type)) {
-  mutable_inputs() = std::move(inputs);
-  mutable_outputs() = std::move(outputs);
-  mutable_args() = std::move(args);
-}
-OPKIT_INLINE const OperatorDef::Fields& OperatorDef::NoFields() {
-  static const Fields fields;
-  return fields;
-}
-OPKIT_INLINE OperatorDef::Fields& OperatorDef::mutable_fields() {
-  if (shared_.use_count() != 1) shared_ = MakeIntrusive<detail::Shared<Fields>>(fields());
-  return shared_->value;
-}
-
-OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
-  return mutable_inputs().push_back(std::move(name)), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
-  return mutable_outputs().push_back(std::move(name)), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
-  return mutable_inputs().insert(mutable_inputs().end(), names.begin(), names.end()), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
-  return mutable_outputs().insert(mutable_outputs().end(), names.begin(), names.end()), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
-  return mutable_fields().control_inputs.push_back(std::move(name)), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
-  return mutable_args().Set(std::move(name), std::move(value)), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
-                                                detail::IntrusivePtr<const SubgraphBase> graph) {
-  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type(), " is null");
-  std::vector<NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
-  for (NamedSubgraph& known : subgraphs)
-    if (known.name == name) return known.graph = std::move(graph), *this;
-  return subgraphs.push_back({std::move(name), std::move(graph)}), *this;
-}
-OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
-  for (const NamedSubgraph& known : subgraphs())
-    if (known.name == name) return known.graph.get();
-  return nullptr;
-}
-
-OPKIT_INLINE std::string ToString(const OperatorDef& def) {
-  auto join = [](const std::vector<std::string>& names) {
-    std::string out;
-    for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
-    return out;
-  };
-  return StrCat(def.type(), def.name().empty() ? "" : " '" + def.name() + "'", " (",
-                join(def.inputs()), ") -> (", join(def.outputs()), ")");
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
-
-// ---- opkit/op/impl/inference.ipp
-// InferenceContext's definitions: access to a node's values, and merging of what is known of one.
-#ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
-#define OPKIT_OP_IMPL_INFERENCE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
-  TensorInfo info(tensor.dtype(), tensor.shape());
-  info.device = tensor.device();
-  info.layout = tensor.layout();
-  if (as_constant) info.constant = &tensor;
-  return info;
-}
-OPKIT_INLINE std::string ToString(const TensorInfo& info) {
-  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
-                info.layout.is_standard() ? "" : " in " + ToString(info.layout));
-}
-
-OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
-                                                std::vector<TensorInfo> inputs,
-                                                std::vector<TensorInfo> outputs)
-    : def_(def), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
-  outputs_.resize(def.outputs().size());
-}
-
-namespace detail {
-
-// Adds a dtype and shape to what is known of an input or output.
-inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, int i, DType dtype,
-                   const SymbolicShape& shape) {
-  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
-  // this value with another one sees both.
-  auto merged = SymbolicShape::Merge(shape, info.shape);
-  if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
-    Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def, " is ", info, ", expected dtype ",
-          dtype);
-  if (!merged)
-    Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", def, " is ", info,
-          ", but inference finds ", TensorInfo(dtype, shape));
-  info.shape = *std::move(merged);
-  if (dtype != DType::kUndefined) info.dtype = dtype;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
-  const Tensor* known = input(i).constant;
-  if (!known && find_constant_) known = (*find_constant_)(i);
-  lacks_data_ |= !known && HasInput(i);
-  return known;
-}
-OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
-  detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
-}
-OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
-  detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
-}
-OPKIT_INLINE void InferenceContext::SetOutputData(int i, const Tensor& data) {
-  SetOutput(i, data.dtype(), data.shape());
-  output_data_.resize(outputs_.size());
-  output_data_[detail::Index(i)] = data;
-}
-OPKIT_INLINE const Tensor* InferenceContext::output_data(int i) const {
-  const size_t at = detail::Index(i);
-  return at < output_data_.size() && output_data_[at].dtype() != DType::kUndefined
-             ? &output_data_[at]
-             : nullptr;
-}
-
-OPKIT_INLINE size_t InferenceContext::Check(int i, size_t count, const char* what) {
-  if (i < 0 || detail::Index(i) >= count)
-    Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
-  return detail::Index(i);
-}
-namespace detail {
-
-inline void Record(std::span<const TensorInfo> infos, std::vector<InferenceCache::Output>& out) {
-  out.clear();
-  for (const TensorInfo& info : infos) {
-    const bool known = info.shape.is_known();
-    out.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
-  }
-}
-inline bool AreKnown(std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
-  for (size_t i = 0; i < infos.size(); ++i)
-    if (!names[i].empty() && (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
-      return false;
-  return true;
-}
-
-OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers inputs,
-                                        FunctionRef<void(InferenceContext&)> infer,
-                                        FunctionRef<void()> before_data) {
-  fresh_ = data_read_ = false;
-  std::vector<TensorInfo> infos;
-  for (size_t i = 0; i < def.inputs().size(); ++i) {
-    const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
-    infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
-  }
-  Record(infos, inputs_);
-  auto data_of = [&](int i) -> const Tensor* {
-    const Tensor* input = inputs[Index(i)];
-    if (!input || !IsHostAccessible(input->device().type)) return nullptr;
-    if (!input->initialized())
-      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
-            input->Describe(), ": nothing was written to it");
-    if (!data_read_) before_data();
-    data_read_ = true;
-    return input;
-  };
-  InferenceContext context(def, std::move(infos), planned_);
-  context.ReadConstantsFrom(data_of);
-  infer(context);
-  Record(context.outputs(), outputs_);
-  ++version_;
-}
-OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
-                                      std::span<const TensorInfo> outputs, bool lacks_data) {
-  if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
-          inputs.size(), " inputs and ", outputs.size(), " outputs");
-  planned_.clear();
-  if (lacks_data)
-    for (const TensorInfo& output : outputs) planned_.emplace_back(output.dtype, output.shape);
-  if (lacks_data || !AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
-  Record(inputs, inputs_);
-  Record(outputs, outputs_);
-  ++version_;
-  fresh_ = true;
-}
-
-OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
-                                   const Tensor& made, const TensorInfo& inferred) {
-  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
-        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
-        "; make what is inferred, or leave open in the inference what the run decides");
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
 // ---- opkit/op/impl/schema.ipp
 // OpSchema's definitions: the rules that nodes are verified against and their sentences, ready-made
@@ -14891,80 +15706,6 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
-
-// ---- opkit/core/layout_registry.hpp
-// The layouts of the program besides the standard one: their names, what a tensor takes in them,
-// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
-#ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
-#define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
-// neither strided. Both are on the host. Called by several threads at once.
-using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
-
-struct LayoutDefinition {
-  std::string name;  // "NHWC"
-  // The conversions to and from the standard layout. Both are required.
-  LayoutConverter to_standard;
-  LayoutConverter from_standard;
-  // Bytes that the elements of this shape take. Null: as many as in the standard layout. Not asked
-  // of a layout with descriptors, which tell.
-  int64_t (*bytes)(const Shape& shape, DType dtype) = nullptr;
-  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
-  bool has_descriptors = false;
-  // An estimate of the time of a conversion, for each byte read or written.
-  double ns_per_byte = 0.25;
-};
-
-// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
-// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
-//
-//   LayoutId Nhwc() {
-//     static const LayoutId id = RegisterLayout(
-//         {.name = "NHWC", .to_standard = &FromNhwc, .from_standard = &ToNhwc});
-//     return id;
-//   }
-OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
-// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
-// for a layout that is not registered; kAlreadyExists.
-OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
-                                               double ns_per_byte = 0.25);
-
-// The standard layout is registered, as "standard".
-OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
-// The id of a name. Error (kNotFound) that names the nearest.
-OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
-// The name of an id; "layout 7" where it is not registered.
-OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
-OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
-
-// The layouts that a conversion leads through, the last of them its target, and an estimate of its
-// time; no steps and 0 where there is nothing to convert.
-struct LayoutPath {
-  std::vector<Layout> steps;
-  double cost_ns = 0;
-};
-// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
-// not registered.
-OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
-                                            const Shape& shape, DType dtype);
-
-// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
-OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
-                                    Device device = {});
-// The tensor in the other layout, by the cheapest path; the same tensor where it has that layout.
-// Errors: kUninitialized; kNotFound; kUnsupported where the host cannot reach it.
-OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
-// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
-// also kInvalidArgument where the two differ in dtype or shape.
-OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
-
-}  // namespace opkit
-
-#endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
 // ---- opkit/op/impl/operator_base.ipp
 // OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
@@ -16870,251 +17611,6 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
-
-// ---- opkit/core/impl/layout_registry.ipp
-// The registry of layouts, and the search for the cheapest path between two.
-#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
-#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class LayoutRegistry {
- public:
-  struct Converter {
-    LayoutId from, to;
-    LayoutConverter convert;
-    double ns_per_byte;
-  };
-
-  LayoutRegistry() {
-    layouts_.emplace_back().name = "standard";
-    g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
-                        std::memory_order_relaxed);
-  }
-  OPKIT_IMAGE_LOCAL static LayoutRegistry& Global() {
-    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
-    return *registry;
-  }
-
-  LayoutId Add(LayoutDefinition definition) {
-    if (definition.name.empty())
-      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
-    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
-      if (!there)
-        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
-              "' needs both to_standard and from_standard, or no other backend could read what is "
-              "in it");
-    MutexLock lock(mutex_);
-    for (const LayoutDefinition& known : layouts_)
-      if (known.name == definition.name)
-        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
-              "' already");
-    if (layouts_.size() > LayoutId{0xffff})
-      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
-    const auto id = static_cast<LayoutId>(layouts_.size());
-    const double cost = definition.ns_per_byte;
-    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
-    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
-    layouts_.push_back(std::move(definition));
-    return id;
-  }
-  void Add(Converter converter) {
-    MutexLock lock(mutex_);
-    Get(converter.from);
-    Get(converter.to);
-    if (Find(converter.from, converter.to))
-      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
-            Name(converter.to), " already");
-    AddConverter(std::move(converter));
-  }
-
-  bool Has(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return id < layouts_.size();
-  }
-  LayoutId Find(std::string_view name) const {
-    MutexLock lock(mutex_);
-    std::vector<std::string> names;
-    for (const LayoutDefinition& known : layouts_) {
-      if (known.name == name) return static_cast<LayoutId>(names.size());
-      names.push_back(known.name);
-    }
-    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
-  }
-  std::string NameOf(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return Name(id);
-  }
-  // How many bytes the layout itself tells; null: as many as the elements take.
-  int64_t (*BytesOf(LayoutId id) const)(const Shape&, DType) {
-    MutexLock lock(mutex_);
-    return Get(id).bytes;
-  }
-  // Throws where there is no direct converter.
-  Converter& ConverterOf(const Layout& from, const Layout& to) const {
-    MutexLock lock(mutex_);
-    if (Converter* found = Find(from.id, to.id)) return *found;
-    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
-          ToString(to));
-  }
-
-  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
-    if (from == to) return {};
-    constexpr double kStepNs = 200;
-    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
-    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
-    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
-    MutexLock lock(mutex_);
-    for (const LayoutId id : {from.id, to.id}) Get(id);
-    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
-    // does. The source and the target may be two descriptions of one layout, so the target has a
-    // place of its own.
-    const size_t target = layouts_.size();
-    struct Place {
-      double cost = -1;  // not reached yet
-      size_t before = 0;
-    };
-    std::vector<Place> places(layouts_.size() + 1);
-    const auto bytes_at = [&](size_t at) {
-      if (at == target) return to_bytes;
-      if (at == from.id) return from_bytes;
-      return layouts_[at].bytes ? layouts_[at].bytes(shape, dtype) : dense;
-    };
-    places[from.id].cost = 0;
-    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
-      if (places[before].cost < 0) return false;
-      const double moved = static_cast<double>(bytes_at(before) + bytes_at(at));
-      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
-      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
-      places[at] = {cost, before};
-      return true;
-    };
-    for (bool changes = true; changes;) {
-      changes = false;
-      for (const Converter* one : converters_) {
-        if (one->from != from.id && layouts_[one->from].has_descriptors) continue;
-        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
-        if (one->to != from.id && !layouts_[one->to].has_descriptors)
-          changes |= relax(one->from, one->to, one->ns_per_byte);
-      }
-    }
-    LayoutPath path{{to}, places[target].cost};
-    for (size_t at = places[target].before; at != from.id; at = places[at].before)
-      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
-    return path;
-  }
-
- private:
-  std::string Name(LayoutId id) const {
-    return id < layouts_.size() ? layouts_[id].name : StrCat("layout ", id);
-  }
-  const LayoutDefinition& Get(LayoutId id) const {
-    if (id < layouts_.size()) return layouts_[id];
-    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
-  }
-  Converter* Find(LayoutId from, LayoutId to) const {
-    for (Converter* one : converters_)
-      if (one->from == from && one->to == to) return one;
-    return nullptr;
-  }
-  void AddConverter(Converter converter) {
-    converters_.push_back(new Converter(std::move(converter)));
-  }
-
-  mutable Mutex mutex_;
-  std::vector<LayoutDefinition> layouts_;  // by id
-  std::vector<Converter*> converters_;     // as long as the process
-};
-
-}  // namespace detail
-
-OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
-  return detail::LayoutRegistry::Global().Add(std::move(definition));
-}
-OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
-                                          double ns_per_byte) {
-  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
-}
-OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
-  return detail::LayoutRegistry::Global().Has(id);
-}
-OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
-  return detail::LayoutRegistry::Global().Find(name);
-}
-OPKIT_INLINE std::string LayoutName(LayoutId id) {
-  return detail::LayoutRegistry::Global().NameOf(id);
-}
-OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
-  if (layout.descriptor) {
-    const int64_t described = layout.descriptor->Bytes(shape, dtype);
-    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
-  }
-  const auto bytes = detail::LayoutRegistry::Global().BytesOf(layout.id);
-  return bytes ? bytes(shape, dtype) : Tensor::CheckedBytes(shape, dtype);
-}
-OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
-                                       DType dtype) {
-  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
-}
-
-OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
-                               Device device) {
-  return Tensor::FromLayout(
-      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
-      layout);
-}
-namespace detail {
-inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
-  if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
-  if (!IsHostAccessible(tensor.device().type))
-    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
-          ", which the host cannot reach");
-}
-// The function takes one step of a path.
-inline void ConvertDirectly(const Tensor& from, Tensor& to) {
-  LayoutRegistry::Global()
-      .ConverterOf(from.layout(), to.layout())
-      .convert(from.is_dense() ? from : from.Contiguous(), to);
-}
-// The tensor after all steps of a path but the last.
-inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
-  Tensor last = tensor;
-  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
-    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
-    ConvertDirectly(last, next);
-    last = std::move(next);
-  }
-  return last;
-}
-}  // namespace detail
-
-OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
-  if (tensor.layout() == layout) return tensor;
-  detail::CheckConvertible(tensor, layout);
-  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
-  ConvertLayoutTo(tensor, made);
-  return made;
-}
-OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
-  detail::CheckConvertible(from, to.layout());
-  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
-    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
-          ": the target needs memory, the same dtype and the same shape");
-  if (from.layout() == to.layout()) {
-    const Tensor dense = from.is_dense() ? from : from.Contiguous();
-    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
-                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
-    return;
-  }
-  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
-  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -2451,9 +2451,9 @@ struct LayoutDefinition {
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Bytes that the elements of this shape take. Null: as many as in the standard layout. Not asked
-  // of a layout with descriptors, which tell.
-  int64_t (*bytes)(const Shape& shape, DType dtype) = nullptr;
+  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
+  // of a layout with descriptors, which tell. Called by several threads at once.
+  UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
   bool has_descriptors = false;
   // An estimate of the time of a conversion, for each byte read or written.
@@ -2489,6 +2489,31 @@ struct LayoutPath {
   std::vector<Layout> steps;
   double cost_ns = 0;
 };
+
+// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
+namespace detail {
+// All layouts but the standard one, and the direct converters between two of them.
+struct RegisteredLayout {
+  LayoutId id;
+  std::string name;
+  bool has_descriptors;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
+struct LayoutPair {
+  LayoutId from, to;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
+// The name, which lasts until the layout is removed; null for the standard layout and for none.
+OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
+// Converts by the one direct converter. Error (kNotFound) where there is none.
+OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
+// Forgets a layout with its converters, of which none may run: the number is never given again, the
+// name may be.
+OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
+}  // namespace detail
+
 // The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
 // not registered.
 OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
@@ -3003,7 +3028,7 @@ struct SpanNames {
   uint32_t node = 0;
 };
 
-// What an operator worked on: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
+// The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
 // interned backend of its kernel, and the cost that its schema tells.
 struct SpanWork {
   uint32_t shapes = 0;
@@ -7502,7 +7527,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 2
+#define OPKIT_ABI_MINOR 3
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -7573,6 +7598,9 @@ typedef struct opkit_tensor {
   int32_t req;      /* of an output */
   int32_t reserved; /* 0 */
   const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
+  /* Since 1.3. The name of the layout that the elements are in, which then has no strides; null:
+   * they lie as the strides say. Only for kernels whose configuration asks for it. */
+  const char* layout;
 } opkit_tensor;
 
 /* The type of an attribute. A list's number is its element's plus five. */
@@ -7654,6 +7682,7 @@ typedef struct opkit_value {
   /* -1: unknown; less: a symbol, the same number for the same one */
   int64_t dims[OPKIT_MAX_RANK];
   const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
+  const char* layout; /* since 1.3: of an input, where a kernel proposes; null: the standard one */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
@@ -7775,6 +7804,28 @@ struct opkit_host {
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 };
 
+/* Since 1.3. One way in which a kernel can run a node. */
+typedef struct opkit_config {
+  uint64_t size;
+  const void* extension;
+  /* The name of the layout of each input and output of the node, null for the standard one; the
+   * array is null where all are. */
+  const char* const* input_layouts;
+  const char* const* output_layouts;
+  uint64_t num_inplace;
+  const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
+  int64_t scratch_bytes;  /* of a run */
+  double cost_ns;         /* an estimate of its time; negative: none */
+} opkit_config;
+/* What a kernel proposes is told to it: by `add`, which copies, the best first. */
+typedef struct opkit_proposals opkit_proposals;
+struct opkit_proposals {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
+};
+
 /* The implementation of an operator for a type of device. */
 typedef struct opkit_kernel opkit_kernel;
 struct opkit_kernel {
@@ -7792,6 +7843,15 @@ struct opkit_kernel {
   const void* author; /* the author's own */
   /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
   const char* backend;
+  /* Since 1.3. The ways in which it can run the node; none, or OPKIT_UNSUPPORTED with the reason,
+   * where it cannot. Without it there is one: standard layouts, in place and scratch as the
+   * operator says. */
+  opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
+                          const opkit_value* inputs, const opkit_value* outputs,
+                          const opkit_proposals* proposals);
+  /* In place of create, for the one of them that was chosen. */
+  opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
+                             const opkit_config* config, void** instance);
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -7907,6 +7967,59 @@ struct opkit_op {
 /* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
 
+/* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
+ * name: that of a library is passed over where it has one already. */
+typedef struct opkit_layout opkit_layout;
+struct opkit_layout {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  /* Bytes that a tensor takes; null: as many as its elements. */
+  opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
+                        const int64_t* shape, int64_t* bytes);
+  /* Both are required, and write all of `to`, which has memory for it. In the host's memory. */
+  opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
+                              const opkit_tensor* to);
+  opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
+                                const opkit_tensor* to);
+  double ns_per_byte; /* an estimate, for each byte read or written */
+  const void* author; /* the author's own */
+};
+/* Since 1.3. A direct conversion between two layouts other than the standard one. */
+typedef struct opkit_layout_converter opkit_layout_converter;
+struct opkit_layout_converter {
+  uint64_t size;
+  const void* extension;
+  const char* from;
+  const char* to;
+  opkit_status (*convert)(const opkit_layout_converter* converter, const opkit_tensor* from,
+                          const opkit_tensor* to);
+  double ns_per_byte;
+  const void* author;
+};
+
+/* Since 1.3. A type of device with memory of its own; kernels for it name it, and have done their
+ * work when forward returns. Functions may be called by several threads at once. */
+typedef struct opkit_device opkit_device;
+enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
+struct opkit_device {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  int32_t type; /* its number: from 80 to 127, one that no other device of the program has */
+  int32_t reserved;
+  /* A failure with the reason where the device of that index is not there. Null: any is. */
+  opkit_status (*available)(const opkit_device* device, int32_t index);
+  /* Memory aligned to 64 bytes, or OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
+  opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
+  void (*free)(const opkit_device* device, void* memory, int64_t bytes);
+  /* `bytes`, not 0, in one of the directions, done at the return; the two ranges do not overlap,
+   * and of two devices `index` is the target's. */
+  opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
+                       const void* from, int64_t bytes);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -7925,6 +8038,13 @@ typedef struct opkit_library {
   const void* const* partitioners;
   uint64_t num_passes;
   const void* const* passes;
+  /* Since 1.3. Registered before the operators. */
+  uint64_t num_layouts;
+  const opkit_layout* const* layouts;
+  uint64_t num_layout_converters;
+  const opkit_layout_converter* const* layout_converters;
+  uint64_t num_devices;
+  const opkit_device* const* devices;
 } opkit_library;
 
 /* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
@@ -8127,6 +8247,7 @@ class OpTensor {
               device.index,
               static_cast<int32_t>(req),
               0,
+              nullptr,
               nullptr} {}
   // Copies as many members as the version of the ABI has that `view` was made with.
   explicit OpTensor(const opkit_tensor& view) {
@@ -8171,6 +8292,9 @@ class OpTensor {
   DType dtype() const { return static_cast<DType>(view_.dtype); }
   Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
   OpReq req() const { return static_cast<OpReq>(view_.req); }
+  // The name of the layout that its elements are in, without strides; "" for those that strides
+  // describe, which is what functions get but where their configuration asks for another.
+  std::string_view layout() const { return view_.layout ? view_.layout : ""; }
 
   friend std::string ToString(const OpTensor& tensor) {
     if (!tensor.has_value()) return "(none)";
@@ -8181,7 +8305,10 @@ class OpTensor {
 
   // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
-  void Bind(const Tensor* tensor) { view_.host = tensor; }
+  void Bind(const Tensor* tensor, const char* layout = nullptr) {
+    view_.host = tensor;
+    view_.layout = layout;
+  }
   const opkit_tensor& view() const { return view_; }
 
  private:
@@ -8196,7 +8323,7 @@ class OpTensor {
   }
 
   opkit_tensor view_{
-      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
@@ -9000,12 +9127,15 @@ class AttrMap {
 namespace opkit::inline OPKIT_ABI {
 
 class OperatorDef;
+struct KernelConfig;
+struct KernelQuery;
 
 // The device and the node that a state is made for.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;  // the node: in the program that runs it
-  const opkit_node* node = nullptr;  // the same, in a library
+  const OperatorDef* def = nullptr;      // the node: in the program that runs it
+  const opkit_node* node = nullptr;      // the same, in a library
+  const KernelConfig* config = nullptr;  // what selection chose of the kernel's proposals
 };
 
 // Whether an operator runs the forward or the backward functions of its record.
@@ -9437,7 +9567,9 @@ struct FunctionDevice {
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
   bool shares_state = true;          // backward runs the object that forward has used
-  opkit_kernel abi{};                // the functions' form in opkit_abi.h, where the record crosses
+  // Of a library's kernel that proposes configurations; empty: one, as the record says.
+  UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
+  opkit_kernel abi{};  // the functions' form in opkit_abi.h, where the record crosses
 };
 
 // The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
@@ -10319,9 +10451,9 @@ template <class Context>
 class FunctionOperator final : public Operator<Context>, public detail::FunctionRequests {
  public:
   // `device` is the place of its functions among the record's.
-  FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-                   FunctionPass pass, size_t device)
-      : Operator<Context>(def, ws),
+  FunctionOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config,
+                   detail::FunctionRecord record, FunctionPass pass, size_t device)
+      : Operator<Context>(def, ws, config),
         body_(detail::FunctionBody::Make(*this, std::move(record), pass, device)) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
     if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
@@ -10364,6 +10496,7 @@ namespace detail {
 
 // Makes the operators of a device type; null where no header of its backend was included.
 using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
+                                                                  const KernelConfig*,
                                                                   FunctionRecord, FunctionPass,
                                                                   size_t device);
 std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
@@ -10372,16 +10505,17 @@ std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 
 // Lets function operators run with Context: one line in the header of a device.
 //   [[maybe_unused]] inline const bool kNpuFunctions = EnableFunctionOperators<NpuContext>();
+// `type`: another type of devices that it serves.
 template <DeviceContext Context>
-bool EnableFunctionOperators() {
-  detail::FunctionFactory(Context::kDeviceType)
-      .store(
-          [](const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-             FunctionPass pass, size_t device) -> std::unique_ptr<OperatorBase> {
-            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass,
-                                                               device);
-          },
-          std::memory_order_release);
+bool EnableFunctionOperators(DeviceType type = Context::kDeviceType) {
+  detail::FunctionFactory(type).store(
+      [](const OperatorDef& def, Workspace* ws, const KernelConfig* config,
+         detail::FunctionRecord record, FunctionPass pass,
+         size_t device) -> std::unique_ptr<OperatorBase> {
+        return std::make_unique<FunctionOperator<Context>>(def, ws, config, std::move(record), pass,
+                                                           device);
+      },
+      std::memory_order_release);
   return true;
 }
 
@@ -12689,6 +12823,13 @@ PassList DefaultPasses(FoldOptions options = {});
 
 namespace opkit::inline OPKIT_ABI {
 
+// What selection makes small, node by node. Between candidates that do not differ in it, or do not
+// estimate it, the order of the backends decides.
+enum class SelectionObjective : uint8_t {
+  kTime,    // the times that kernels estimate (KernelConfig::cost_ns), with conversions and copies
+  kMemory,  // the bytes of a run: scratch, outputs that may not take an input's memory, conversions
+};
+
 struct SelectedKernel {
   std::string node;     // the name of its first output that is not left out
   std::string backend;  // "eigen"
@@ -12739,6 +12880,9 @@ struct PlanOptions {
   // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
   // is not there or does not take its node.
   Selection selection = {};
+  // What selection makes small where nothing is forced. The whole of a plan's memory is bounded by
+  // memory.capacity_bytes.
+  SelectionObjective objective = SelectionObjective::kTime;
   // Where nodes that name no device may run, in the order of preference: {cuda, cpu} takes CUDA
   // where that is there and has a kernel. Values are copied where neighbours differ. Empty: the
   // CPU.
@@ -13540,6 +13684,8 @@ struct LoadedLibrary : RefCounted {
   std::vector<char> owns;              // the operator of records[i] is this library's
   std::vector<std::string> gradients;  // of the operators whose gradient is this library's
   bool overrides = false;              // its kernels come first
+  std::vector<LayoutId> layouts;       // that it registered
+  std::vector<DeviceType> devices;
   IntrusivePtr<FunctionUse> in_use{new FunctionUse};
   int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
 
@@ -13640,8 +13786,13 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
+// Adds the layouts that are registered by now, their direct converters, and the device types of the
+// author's own. What the library points to is kept by `owners`.
+OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners);
+
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_registered = &AddRegisteredOperators, true);
+    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
+     ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
@@ -14714,7 +14865,8 @@ class LayoutRegistry {
   };
 
   LayoutRegistry() {
-    layouts_.emplace_back().name = "standard";
+    layouts_.push_back(std::make_unique<LayoutDefinition>());
+    layouts_.front()->name = "standard";
     g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
                         std::memory_order_relaxed);
   }
@@ -14732,8 +14884,8 @@ class LayoutRegistry {
               "' needs both to_standard and from_standard, or no other backend could read what is "
               "in it");
     MutexLock lock(mutex_);
-    for (const LayoutDefinition& known : layouts_)
-      if (known.name == definition.name)
+    for (const auto& known : layouts_)
+      if (known && known->name == definition.name)
         Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
               "' already");
     if (layouts_.size() > LayoutId{0xffff})
@@ -14742,7 +14894,7 @@ class LayoutRegistry {
     const double cost = definition.ns_per_byte;
     AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
     AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
-    layouts_.push_back(std::move(definition));
+    layouts_.push_back(std::make_unique<LayoutDefinition>(std::move(definition)));
     return id;
   }
   void Add(Converter converter) {
@@ -14757,14 +14909,15 @@ class LayoutRegistry {
 
   bool Has(LayoutId id) const {
     MutexLock lock(mutex_);
-    return id < layouts_.size();
+    return IsHere(id);
   }
   LayoutId Find(std::string_view name) const {
     MutexLock lock(mutex_);
     std::vector<std::string> names;
-    for (const LayoutDefinition& known : layouts_) {
-      if (known.name == name) return static_cast<LayoutId>(names.size());
-      names.push_back(known.name);
+    for (size_t id = 0; id < layouts_.size(); ++id) {
+      if (!layouts_[id]) continue;
+      if (layouts_[id]->name == name) return static_cast<LayoutId>(id);
+      names.push_back(layouts_[id]->name);
     }
     Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
   }
@@ -14772,10 +14925,33 @@ class LayoutRegistry {
     MutexLock lock(mutex_);
     return Name(id);
   }
-  // How many bytes the layout itself tells; null: as many as the elements take.
-  int64_t (*BytesOf(LayoutId id) const)(const Shape&, DType) {
+  // Lasts until the layout is removed.
+  LayoutDefinition& DefinitionOf(LayoutId id) const {
     MutexLock lock(mutex_);
-    return Get(id).bytes;
+    return Get(id);
+  }
+  std::vector<RegisteredLayout> All() const {
+    MutexLock lock(mutex_);
+    std::vector<RegisteredLayout> all;
+    for (size_t id = 1; id < layouts_.size(); ++id)
+      if (const LayoutDefinition* one = layouts_[id].get())
+        all.push_back(
+            {static_cast<LayoutId>(id), one->name, one->has_descriptors, one->ns_per_byte});
+    return all;
+  }
+  std::vector<LayoutPair> Pairs() const {
+    MutexLock lock(mutex_);
+    std::vector<LayoutPair> pairs;
+    for (const auto& one : converters_)
+      if (one->from != kStandardLayout && one->to != kStandardLayout)
+        pairs.push_back({one->from, one->to, one->ns_per_byte});
+    return pairs;
+  }
+  void Remove(LayoutId id) {
+    MutexLock lock(mutex_);
+    Get(id);
+    std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
+    layouts_[id] = nullptr;
   }
   // Throws where there is no direct converter.
   Converter& ConverterOf(const Layout& from, const Layout& to) const {
@@ -14805,7 +14981,7 @@ class LayoutRegistry {
     const auto bytes_at = [&](size_t at) {
       if (at == target) return to_bytes;
       if (at == from.id) return from_bytes;
-      return layouts_[at].bytes ? layouts_[at].bytes(shape, dtype) : dense;
+      return layouts_[at]->bytes ? layouts_[at]->bytes(shape, dtype) : dense;
     };
     places[from.id].cost = 0;
     const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
@@ -14818,10 +14994,10 @@ class LayoutRegistry {
     };
     for (bool changes = true; changes;) {
       changes = false;
-      for (const Converter* one : converters_) {
-        if (one->from != from.id && layouts_[one->from].has_descriptors) continue;
+      for (const auto& one : converters_) {
+        if (one->from != from.id && layouts_[one->from]->has_descriptors) continue;
         if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
-        if (one->to != from.id && !layouts_[one->to].has_descriptors)
+        if (one->to != from.id && !layouts_[one->to]->has_descriptors)
           changes |= relax(one->from, one->to, one->ns_per_byte);
       }
     }
@@ -14832,25 +15008,26 @@ class LayoutRegistry {
   }
 
  private:
+  bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
   std::string Name(LayoutId id) const {
-    return id < layouts_.size() ? layouts_[id].name : StrCat("layout ", id);
+    return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
   }
-  const LayoutDefinition& Get(LayoutId id) const {
-    if (id < layouts_.size()) return layouts_[id];
+  LayoutDefinition& Get(LayoutId id) const {
+    if (IsHere(id)) return *layouts_[id];
     Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
   }
   Converter* Find(LayoutId from, LayoutId to) const {
-    for (Converter* one : converters_)
-      if (one->from == from && one->to == to) return one;
+    for (const auto& one : converters_)
+      if (one->from == from && one->to == to) return one.get();
     return nullptr;
   }
   void AddConverter(Converter converter) {
-    converters_.push_back(new Converter(std::move(converter)));
+    converters_.push_back(std::make_unique<Converter>(std::move(converter)));
   }
 
   mutable Mutex mutex_;
-  std::vector<LayoutDefinition> layouts_;  // by id
-  std::vector<Converter*> converters_;     // as long as the process
+  std::vector<std::unique_ptr<LayoutDefinition>> layouts_;  // by id; null: removed
+  std::vector<std::unique_ptr<Converter>> converters_;
 };
 
 }  // namespace detail
@@ -14876,7 +15053,7 @@ OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType
     const int64_t described = layout.descriptor->Bytes(shape, dtype);
     return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
   }
-  const auto bytes = detail::LayoutRegistry::Global().BytesOf(layout.id);
+  auto& bytes = detail::LayoutRegistry::Global().DefinitionOf(layout.id).bytes;
   return bytes ? bytes(shape, dtype) : Tensor::CheckedBytes(shape, dtype);
 }
 OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
@@ -14898,8 +15075,17 @@ inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
     Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
           ", which the host cannot reach");
 }
+OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
+  return LayoutRegistry::Global().All();
+}
+OPKIT_INLINE std::vector<LayoutPair> DirectConverters() { return LayoutRegistry::Global().Pairs(); }
+OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
+  if (id == kStandardLayout || !LayoutRegistry::Global().Has(id)) return nullptr;
+  return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
+}
+OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
 // The function takes one step of a path.
-inline void ConvertDirectly(const Tensor& from, Tensor& to) {
+OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
   LayoutRegistry::Global()
       .ConverterOf(from.layout(), to.layout())
       .convert(from.is_dense() ? from : from.Contiguous(), to);
@@ -21980,7 +22166,8 @@ struct TensorSlot : RefCounted {
     dense = viewed.is_dense();
     view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
                     shape.rank(), viewed.device(), req);
-    view.Bind(&viewed);
+    const Layout& layout = viewed.layout();
+    view.Bind(&viewed, layout.is_standard() ? nullptr : LayoutNamePointer(layout.id));
   }
   bool dense = false;
 };
@@ -22993,7 +23180,7 @@ class FunctionStateHandle {
     shareable_ = state_.get();
   }
   static IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
-    const OpContext context{node.op.device(), &node.op.def()};
+    const OpContext context{node.op.device(), &node.op.def(), nullptr, node.op.config()};
     IntrusivePtr<StatefulOp> made;
     CallFunction(*node.record, "createOpState",
                  [&] { return node.functions.create_state(node.attrs, context, made); });
@@ -23170,7 +23357,9 @@ class FunctionViews {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!op_.HasInput(static_cast<int>(i))) continue;
       const Tensor& tensor = op_.Input(static_cast<int>(i));
-      if (!tensor.initialized() || !tensor.layout().is_standard()) [[unlikely]]
+      if (!tensor.initialized() || (!tensor.layout().is_standard() &&
+                                    tensor.layout() != op_.InputLayout(static_cast<int>(i))))
+          [[unlikely]]
         Unreadable(i, tensor);
       const Tensor* readable = &tensor;
       if (!tensor.is_dense() && !node_.record->Has(OPKIT_OP_ACCEPTS_STRIDES)) [[unlikely]] {
@@ -23191,7 +23380,7 @@ class FunctionViews {
                   &tensor);
     throw Error(ErrorCode::kUnsupported,
                 StrCat("input ", i, " of operator ", name(), " is in layout ", tensor.layout(),
-                       ", but functions take the standard one"),
+                       ", but it takes ", op_.InputLayout(static_cast<int>(i))),
                 &tensor);
   }
   OPKIT_COLD void CheckCopyable(size_t i, const Tensor& tensor, bool asynchronous) const {
@@ -23237,9 +23426,13 @@ class FunctionViews {
     std::vector<TensorInfo> infos;
     for (const Tensor* input : inputs_)
       infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
-    run.call.scratch_bytes = FunctionScratch(*node_.record, node_.pass, op_.def(), infos);
     const FunctionOpRecord& record = *node_.record;
-    run.call.scratch = record.scratch || record.abi.scratch_bytes ? OPKIT_NO_BYTES : nullptr;
+    const bool proposes = node_.functions.propose && op_.config();
+    run.call.scratch_bytes = proposes
+                                 ? op_.config()->scratch_bytes
+                                 : FunctionScratch(*node_.record, node_.pass, op_.def(), infos);
+    run.call.scratch =
+        proposes || record.scratch || record.abi.scratch_bytes ? OPKIT_NO_BYTES : nullptr;
     inferred_ = op_.inference().version();
   }
 
@@ -23315,6 +23508,9 @@ class FunctionViews {
     return {dtype, info.known ? &info.shape : &present.shape()};
   }
   void CheckAddable(int output, const Wanted& wanted) {
+    if (!op_.OutputLayout(output).is_standard())
+      Throw(ErrorCode::kUnsupported, "output ", output, " of operator ", name(), " is in layout ",
+            op_.OutputLayout(output), ", in which results cannot be added up");
     const Tensor& present = *op_.Output(output);
     if (!present.initialized() || present.dtype() != wanted.dtype ||
         present.shape() != *wanted.shape)
@@ -23621,7 +23817,8 @@ struct FunctionOperatorCreator {
   FunctionPass pass;
   size_t device;
 
-  std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws) const {
+  std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws,
+                                           const KernelConfig* config) const {
     const FunctionOperatorFactory factory =
         FunctionFactory(def.device().type).load(std::memory_order_acquire);
     if (!factory)
@@ -23630,7 +23827,7 @@ struct FunctionOperatorCreator {
                  " in this program: include the header of its backend "
                  "(opkit/backends/<its name>/function_operator.hpp), or call "
                  "opkit::EnableFunctionOperators<Context>() for a device of your own"));
-    return factory(def, ws, record, pass, device);
+    return factory(def, ws, config, record, pass, device);
   }
 };
 
@@ -23730,8 +23927,11 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   kernel.file = record->file;
   kernel.line = record->line;
   kernel.origin = record->library;
-  kernel.create = FunctionOperatorCreator{record, pass, Index(&device - record->devices.data())};
-  kernel.propose = [record, pass](const KernelQuery& query) {
+  const size_t place = Index(&device - record->devices.data());
+  kernel.create = FunctionOperatorCreator{record, pass, place};
+  kernel.propose = [record, pass, place](const KernelQuery& query) {
+    if (auto& propose = record->devices[place].propose; propose && pass == FunctionPass::kForward)
+      return propose(query);
     KernelConfig config;
     const auto inputs = static_cast<int>(query.def.inputs().size());
     const auto outputs = static_cast<int>(query.def.outputs().size());
@@ -26637,6 +26837,7 @@ struct NodeRating {
     KernelCandidate candidate;
     Device device;
     double conversion_ns = 0;  // an estimate, of its inputs' conversions and copies
+    int64_t bytes = -1;        // of a run, where memory is the objective
   };
   std::vector<Rated> candidates;
   int best = -1;  // -1: none can be chosen
@@ -26667,6 +26868,7 @@ class KernelSelector {
     bool strict_backends = false;
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // of nodes that name none
+    SelectionObjective objective = SelectionObjective::kTime;
   };
 
   // `types` has what inference knows, and gets the layouts of the values that nodes make.
@@ -26692,6 +26894,8 @@ class KernelSelector {
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
+  // The memory of a run; -1 while a shape that decides it is unknown.
+  int64_t MemoryOf(int node, const KernelConfig& config) const;
   void FindForced();
   const SelectedKernel* Forced(int node) const {
     return forced_.empty() ? nullptr : forced_[Index(node)];
@@ -26758,18 +26962,15 @@ class Specialization final : public RefCounted {
     bool in_order = false;
     MemoryPlanOptions memory;
     bool verify_memory = false;
-    bool strict_backends = false;
-    const Selection* selection = nullptr;               // forced; null for none
     ConvertedConstants* converted_constants = nullptr;  // of the plan
-    const std::vector<Device>* devices = nullptr;
+    KernelSelector::Options selection = {};
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
       : plan_view_(view),
         inputs_(std::move(input_infos)),
         plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_,
-                  {options.strict_backends, options.selection, options.devices}) {
+        selector_(plan_view_, plan_types_, options.selection) {
     SelectKernels(*options.converted_constants);
     SetSchedule(options);
     AssignStreams();
@@ -27234,10 +27435,14 @@ class PlanState final : public RefCounted {
   IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeIntrusive<Specialization>(
         view_, std::move(inputs),
-        Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                options_.verify_memory, options_.strict_backends,
-                                options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                &converted_constants_, &options_.devices});
+        Specialization::Options{IsWalked(),
+                                options_.deterministic,
+                                options_.memory,
+                                options_.verify_memory,
+                                &converted_constants_,
+                                {options_.strict_backends,
+                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
+                                 &options_.devices, options_.objective}});
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
@@ -32340,6 +32545,43 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
+// ---- opkit/op/abi/abi_config.hpp
+// Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
+// which each image has numbers of its own.
+#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An opkit_config with the arrays that it points to. Error (kUnsupported) for a layout with a
+// descriptor, which is known to its own image alone.
+class OPKIT_IMAGE_LOCAL AbiConfig {
+ public:
+  AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
+  AbiConfig(const AbiConfig&) = delete;
+  const opkit_config& config() const { return config_; }
+
+ private:
+  opkit_config config_{};
+  std::vector<const char*> inputs_, outputs_;
+  std::vector<int32_t> inplace_;
+};
+
+// Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
+// image does not know.
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                           size_t num_outputs);
+// Null: the standard layout.
+OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
+// As TensorOfView, in the layout that the view names.
+OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+
 // ---- opkit/plugin/load/abi_node.hpp
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
 // the definitions of plugin/.
@@ -32448,6 +32690,7 @@ class AbiValues {
       value.present = 1;
       value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
       value.rank = -1;
+      if (!info.layout.descriptor) value.layout = LayoutNamePointer(info.layout.id);
       if (!info.shape.has_rank()) continue;
       if (info.shape.rank() > OPKIT_MAX_RANK)
         Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
@@ -32678,16 +32921,20 @@ class KernelCalls : public RefCounted {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Calls a function of a library; a failure that it reports becomes an Error.
-template <class Call>
-void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
+// Calls a function of a library; a failure that it reports becomes an Error that says `what`.
+template <class Call, class... What>
+void AskLibrary(const std::string& library, Call call, const What&... what) {
   const RegistryUse use;
   HostErrorScope message;
   const opkit_status status = CallGuarded(call);
   if (status == OPKIT_OK) [[likely]]
     return;
-  Throw(CodeOfStatus(status), what, " of operator ", op, " of library ", library,
+  Throw(CodeOfStatus(status), StrCat(what...), " of library ", library,
         " failed: ", ReasonOf(status));
+}
+template <class Call>
+void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
+  AskLibrary(library, call, what, " of operator ", op);
 }
 
 // Asks the functions of a library's operator.
@@ -32832,6 +33079,66 @@ class LibraryHooks final : public FunctionHooks {
   const std::string name_;
 };
 
+// What a kernel of a library proposes for a node.
+class LibraryProposals {
+ public:
+  LibraryProposals(const LibraryImage& image, const KernelQuery& query)
+      : image_(image),
+        op_(query.def.type()),
+        inputs_(query.inputs.size()),
+        outputs_(query.outputs.size()) {
+    view_.size = sizeof view_;
+    view_.context = this;
+    view_.add = &Add;
+  }
+  LibraryProposals(const LibraryProposals&) = delete;
+
+  // UnsupportedOperatorFeature with the reason where the kernel refuses the node.
+  std::vector<KernelConfig> Ask(const opkit_kernel* original, const opkit_kernel& kernel,
+                                const KernelQuery& query) {
+    const AbiNode node(query.def);
+    std::vector<std::string> symbols;
+    AbiValues inputs(query.inputs, symbols), outputs(query.outputs, symbols);
+    for (size_t i = 0; i < query.inputs.size(); ++i) {
+      if (query.def.inputs()[i].empty()) inputs[i].present = 0;
+      if (query.inputs[i].constant) inputs.SetConstant(i, *query.inputs[i].constant);
+    }
+    try {
+      CallLibrary("propose", op_, image_.name, [&] {
+        return kernel.propose(original, &node.node(), inputs.data(), outputs.data(), &view_);
+      });
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kUnsupported)
+        throw UnsupportedOperatorFeature(error.message());
+      throw;
+    }
+    return std::move(configs_);
+  }
+
+ private:
+  static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
+    return AnswerCaller([&] {
+      auto& self = *static_cast<LibraryProposals*>(proposals->context);
+      if (!config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
+      try {
+        self.configs_.push_back(ConfigOfAbi(*config, self.inputs_, self.outputs_));
+      } catch (Error& error) {
+        if (error.code() == ErrorCode::kNotFound)
+          error.AddContext(StrCat("in what operator ", self.op_, " of library ", self.image_.name,
+                                  " proposes; a library registers its layouts when it is loaded, "
+                                  "by a variable: const LayoutId kMine = RegisterLayout({...})"));
+        throw;
+      }
+    });
+  }
+
+  const LibraryImage& image_;
+  const std::string op_;
+  const size_t inputs_, outputs_;
+  std::vector<KernelConfig> configs_;
+  opkit_proposals view_{};
+};
+
 // One operator of a library's kernel, `original`, of which `kernel` is a copy.
 class LibraryInstance final : public DirectState {
  public:
@@ -32839,11 +33146,16 @@ class LibraryInstance final : public DirectState {
                   const OpContext& context, IntrusivePtr<KernelCalls> calls)
       : image_(std::move(image)), kernel_(kernel), node_(*context.def), calls_(std::move(calls)) {
     instance = const_cast<void*>(kernel.author);
-    if (!kernel.create) return;
+    const bool configured = kernel.create_for && context.config;
+    if (!kernel.create && !configured) return;
     instance = nullptr;
     try {
-      CallLibrary("createOpState", context.def->type(), image_->name,
-                  [&] { return kernel.create(original, &node_.node(), &instance); });
+      CallLibrary("createOpState", context.def->type(), image_->name, [&] {
+        if (!configured) return kernel.create(original, &node_.node(), &instance);
+        const OperatorDef& def = *context.def;
+        const AbiConfig config(*context.config, def.inputs().size(), def.outputs().size());
+        return kernel.create_for(original, &node_.node(), &config.config(), &instance);
+      });
     } catch (const Error& error) {  // so that another kernel may take the node
       if (error.code() == ErrorCode::kUnsupported)
         throw UnsupportedOperatorFeature(error.message());
@@ -32857,7 +33169,7 @@ class LibraryInstance final : public DirectState {
       left->push_back(instance);
       return;
     }
-    if (!kernel_.create || !kernel_.destroy) return;
+    if ((!kernel_.create && !kernel_.create_for) || !kernel_.destroy) return;
     HostErrorScope message;
     CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
@@ -32889,14 +33201,21 @@ class LibraryInstance final : public DirectState {
 inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op) {
   record.library = image->name;
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
-  for (size_t k = 0; k < record.devices.size(); ++k)
-    record.devices[k].create_state =
-        [image, original = op.kernels[k], kernel = record.devices[k].abi,
-         calls = MakeIntrusive<KernelCalls>()](const AttrMap&, const OpContext& context,
-                                               IntrusivePtr<StatefulOp>& state) -> OpStatus {
+  for (size_t k = 0; k < record.devices.size(); ++k) {
+    FunctionDevice& device = record.devices[k];
+    device.create_state = [image, original = op.kernels[k], kernel = device.abi,
+                           calls = MakeIntrusive<KernelCalls>()](
+                              const AttrMap&, const OpContext& context,
+                              IntrusivePtr<StatefulOp>& state) -> OpStatus {
       state = MakeIntrusive<LibraryInstance>(image, original, kernel, context, calls);
       return {};
     };
+    if (device.abi.propose)
+      device.propose = [image, original = op.kernels[k],
+                        kernel = device.abi](const KernelQuery& query) {
+        return LibraryProposals(*image, query).Ask(original, kernel, query);
+      };
+  }
 }
 
 // One question to a library, and its answer.
@@ -33019,6 +33338,253 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
+// ---- opkit/plugin/load/library_layouts.hpp
+// The host's side of a library's layouts and devices. For the definitions of library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Calls a converter of a library with views of two tensors.
+template <class Convert>
+void ConvertByLibrary(const std::string& library, const std::string& what, const Tensor& from,
+                      const Tensor& to, Convert convert) {
+  TensorSlot source, target;
+  source.Bind(from, OpReq::kWrite);
+  target.Bind(to, OpReq::kWrite);
+  AskLibrary(
+      library, [&] { return convert(&source.view.view(), &target.view.view()); }, "the conversion ",
+      what);
+}
+
+// The memory of a library's device, and what the program asks it.
+class LibraryDevice final : public Allocator {
+ public:
+  LibraryDevice(const opkit_device& device, std::string library)
+      : device_(device), name_(device.name), library_(std::move(library)) {}
+  const char* name() const override { return name_.c_str(); }
+
+  // Null where no library brings the type now.
+  static std::atomic<LibraryDevice*>& Of(DeviceType type) {
+    static constinit std::atomic<LibraryDevice*> devices[AllocatorTable::kSlots] = {};
+    return devices[Index(static_cast<int>(type))];
+  }
+  static std::string WhyNot(Device device) {
+    const LibraryDevice* self = Of(device.type).load(std::memory_order_acquire);
+    if (!self) return "the library that brings it is unloaded";
+    if (!self->device_.available) return {};
+    const HostErrorScope message;
+    const opkit_status status =
+        CallGuarded([&] { return self->device_.available(&self->device_, device.index); });
+    return status == OPKIT_OK ? std::string() : ReasonOf(status);
+  }
+  template <int kDirection>
+  static void Copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes,
+                   void*) {
+    const Device here = kDirection == OPKIT_DEVICE_TO_HOST ? from_device : to_device;
+    const LibraryDevice* self = Of(here.type).load(std::memory_order_acquire);
+    if (!self) Throw(ErrorCode::kUnsupported, here, ": the library that brings it is unloaded");
+    AskLibrary(
+        self->library_,
+        [&] { return self->device_.copy(&self->device_, here.index, kDirection, to, from, bytes); },
+        "a copy of ", bytes, " bytes from ", from_device, " to ", to_device);
+  }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    void* memory = nullptr;
+    const HostErrorScope message;
+    const opkit_status status =
+        CallGuarded([&] { return device_.alloc(&device_, index, bytes, &memory); });
+    if (status != OPKIT_OK && CodeOfStatus(status) != ErrorCode::kOutOfMemory)
+      Throw(CodeOfStatus(status), "device ", name_, ":", index, " of library ", library_,
+            " gives no memory: ", ReasonOf(status));
+    return status == OPKIT_OK ? memory : nullptr;
+  }
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
+    const HostErrorScope message;
+    CallGuarded([&] { return device_.free(&device_, data, bytes), OPKIT_OK; });
+  }
+
+ private:
+  const opkit_device& device_;
+  const std::string name_, library_;
+};
+
+// Operators of a library's device have done their work when they return.
+class LibraryDeviceContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kFirstUserDevice;
+  static constexpr bool kAsynchronous = false;
+
+  explicit LibraryDeviceContext(Device device) : device_(device) {}
+  Device device() const { return device_; }
+  void SwitchToDevice(int = 0) {}
+  void Record(Event& event) { event.SetScheduled(); }
+  void WaitEvent(const Event& event) { event.Finish(); }
+  void FinishDeviceComputation() {}
+  static bool IsStreamFree(Device, int) { return true; }
+
+ private:
+  Device device_;
+};
+static_assert(DeviceContext<LibraryDeviceContext>);
+
+// Registers what a library brings beside its operators, all or nothing, and removes it.
+class LibraryLayouts {
+ public:
+  static void Register(LoadedLibrary& loaded) {
+    const opkit_library& library = *loaded.image->library;
+    if (!OPKIT_ABI_HAS(&library, devices)) return;
+    try {
+      Each(loaded, library.num_layouts, library.layouts, "layout", &AddLayout);
+      Each(loaded, library.num_layout_converters, library.layout_converters, "layout converter",
+           &AddConverter);
+      Each(loaded, library.num_devices, library.devices, "device", &AddDevice);
+    } catch (...) {
+      Remove(loaded);
+      throw;
+    }
+  }
+  // Why the library must stay; empty where it may go.
+  static std::string WhatHolds(const LoadedLibrary& loaded) {
+    for (const DeviceType type : loaded.devices)
+      if (const int64_t live = GetAllocator(type).live_bytes(); live > 0)
+        return StrCat(live, " bytes of memory of its device ", type,
+                      " are in use; destroy the tensors that are there first");
+    return {};
+  }
+  static void Remove(LoadedLibrary& loaded) {
+    for (const LayoutId id : loaded.layouts) RemoveLayout(id);
+    loaded.layouts.clear();
+    for (const DeviceType type : loaded.devices) {
+      RegisterCopy(DeviceType::kCPU, type, nullptr);
+      RegisterCopy(type, DeviceType::kCPU, nullptr);
+      RegisterCopy(type, type, nullptr);
+      FunctionFactory(type).store(nullptr, std::memory_order_release);
+      SetAllocator(type, nullptr);
+      delete LibraryDevice::Of(type).exchange(nullptr);
+    }
+    loaded.devices.clear();
+  }
+
+ private:
+  template <class Struct>
+  static void Each(LoadedLibrary& loaded, uint64_t count, const Struct* const* all,
+                   const char* what, void (*add)(LoadedLibrary&, const Struct&)) {
+    const std::string& name = loaded.image->name;
+    if (count > kMostParts || (count > 0 && !all))
+      RefuseDescription(name, StrCat("has ", count, " ", what, "s", all ? "" : ", which are null"));
+    for (uint64_t i = 0; i < count; ++i) {
+      if (!all[i] || !OPKIT_ABI_HAS(all[i], author))
+        RefuseDescription(
+            name, StrCat("has a ", what, " at ", i, " that is null or shorter than version 1.3's"));
+      add(loaded, *all[i]);
+    }
+  }
+  // The name of a part, checked.
+  static std::string NameOf(const LoadedLibrary& loaded, const char* name, const char* what) {
+    if (!name || !*name)
+      RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
+    CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
+    return name;
+  }
+
+  static void AddLayout(LoadedLibrary& loaded, const opkit_layout& layout) {
+    std::string name = NameOf(loaded, layout.name, "layout");
+    if (!layout.to_standard || !layout.from_standard)
+      RefuseDescription(loaded.image->name,
+                        StrCat("has layout '", name, "' without to_standard or from_standard"),
+                        "both are required, or no other backend could read what is in it");
+    ChannelsLast();  // the program's, registered when it is first asked for
+    for (const RegisteredLayout& known : RegisteredLayouts())
+      if (known.name == name) return;
+    const std::string library = loaded.image->name;
+    LayoutDefinition definition;
+    definition.name = name;
+    definition.to_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
+      ConvertByLibrary(library, name + " to standard", from, to, [&](auto* source, auto* target) {
+        return layout.to_standard(&layout, source, target);
+      });
+    };
+    definition.from_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
+      ConvertByLibrary(library, "standard to " + name, from, to, [&](auto* source, auto* target) {
+        return layout.from_standard(&layout, source, target);
+      });
+    };
+    if (layout.bytes)
+      definition.bytes = [&layout, library, name](const Shape& shape, DType dtype) {
+        int64_t bytes = -1;
+        AskLibrary(
+            library,
+            [&] {
+              return layout.bytes(&layout, static_cast<int32_t>(dtype), shape.rank(), shape.data(),
+                                  &bytes);
+            },
+            "the size of layout ", name);
+        if (bytes < 0)
+          Throw(ErrorCode::kOutOfRange, "layout ", name, " of library ", library, " says ", bytes,
+                " bytes for ", dtype, shape);
+        return bytes;
+      };
+    if (layout.ns_per_byte > 0) definition.ns_per_byte = layout.ns_per_byte;
+    loaded.layouts.push_back(RegisterLayout(std::move(definition)));
+  }
+  static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter) {
+    const LayoutId from = FindLayout(NameOf(loaded, converter.from, "layout converter"));
+    const LayoutId to = FindLayout(NameOf(loaded, converter.to, "layout converter"));
+    if (!converter.convert)
+      RefuseDescription(loaded.image->name, StrCat("has a converter from ", converter.from, " to ",
+                                                   converter.to, " without a function"));
+    // Between layouts of the program alone a converter would stay when the library goes.
+    if (!std::ranges::count(loaded.layouts, from) && !std::ranges::count(loaded.layouts, to))
+      return;
+    RegisterLayoutConverter(
+        from, to,
+        [&converter, library = loaded.image->name](const Tensor& source, Tensor& target) {
+          ConvertByLibrary(
+              library, StrCat(converter.from, " to ", converter.to), source, target,
+              [&](auto* in, auto* out) { return converter.convert(&converter, in, out); });
+        },
+        converter.ns_per_byte > 0 ? converter.ns_per_byte : 0.25);
+  }
+
+  static void AddDevice(LoadedLibrary& loaded, const opkit_device& device) {
+    const std::string& library = loaded.image->name;
+    const std::string name = NameOf(loaded, device.name, "device");
+    if (!device.alloc || !device.free || !device.copy)
+      RefuseDescription(library, StrCat("has device '", name, "' without alloc, free or copy"));
+    const auto type = static_cast<DeviceType>(device.type);
+    if (type < DeviceType::kFirstUserDevice || device.type >= AllocatorTable::kSlots)
+      RefuseDescription(
+          library, StrCat("gives device '", name, "' the number ", device.type),
+          StrCat("devices of one's own have ", static_cast<int>(DeviceType::kFirstUserDevice),
+                 " to ", AllocatorTable::kSlots - 1));
+    if (Allocators()[type].load())
+      RefuseDescription(library,
+                        StrCat("brings device '", name, "', number ", device.type,
+                               ", which this program has already"),
+                        {}, ErrorCode::kAlreadyExists);
+    RegisterDeviceType(type, {name, type, false});
+    loaded.devices.push_back(type);
+    auto* const made = new LibraryDevice(device, library);
+    LibraryDevice::Of(type).store(made, std::memory_order_release);
+    SetAllocator(type, made);
+    SetDeviceAvailability(type, &LibraryDevice::WhyNot);
+    RegisterCopy(DeviceType::kCPU, type, &LibraryDevice::Copy<OPKIT_HOST_TO_DEVICE>);
+    RegisterCopy(type, DeviceType::kCPU, &LibraryDevice::Copy<OPKIT_DEVICE_TO_HOST>);
+    RegisterCopy(type, type, &LibraryDevice::Copy<OPKIT_DEVICE_TO_DEVICE>);
+    EnableFunctionOperators<LibraryDeviceContext>(type);
+  }
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
+
 // ---- opkit/plugin/impl/library.ipp
 // Loading, registering and unloading libraries.
 #ifndef OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
@@ -33057,11 +33623,8 @@ class Faults {
   std::string text_;
 };
 
-// The operators of a library's description. Their faults are an Error that names them; nothing is
-// registered yet.
-inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
-                                               const std::string& name) {
-  constexpr uint64_t kMostOps = 1'000'000;
+// Refuses a description that this program cannot read.
+inline void CheckLibrary(const opkit_library& library, const std::string& name) {
   const auto refuse = [&](const Text& what, const Text& mend = {},
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
@@ -33081,6 +33644,16 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                   " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
                   " of the ABI does not have"),
            "load it in a newer program", ErrorCode::kUnsupported);
+}
+// The operators of a library's description. Their faults are an Error that names them; nothing is
+// registered yet.
+inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
+                                               const std::string& name) {
+  constexpr uint64_t kMostOps = 1'000'000;
+  const auto refuse = [&](const Text& what, const Text& mend = {},
+                          ErrorCode code = ErrorCode::kInvalidArgument) {
+    RefuseDescription(name, what, mend, code);
+  };
   if (library.num_ops > 0 && !library.ops) refuse("has operators, but opkit_library.ops is null");
   if (library.num_ops > kMostOps)
     refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
@@ -33164,20 +33737,23 @@ class LibraryLoader {
       if (!image.library && why.empty()) why = "its entry returned null and does not say why";
       return image.library ? OPKIT_OK : OPKIT_FAILED;
     });
-    loaded->records = ReadLibrary(*image.library, image.name);
+    CheckLibrary(*image.library, image.name);
     if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
-    loaded->overrides = options.allow_override;
-    loaded->backend =
-        UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, loaded->records);
-    if (image.library->initialize)
-      Ask(image, "failed to initialize: ", [&] {
-        return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
-      });
-    Finalizers::Add(image);
+    LibraryLayouts::Register(*loaded);
     try {
+      loaded->records = ReadLibrary(*image.library, image.name);
+      loaded->overrides = options.allow_override;
+      loaded->backend = UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend,
+                                      loaded->records);
+      if (image.library->initialize)
+        Ask(image, "failed to initialize: ", [&] {
+          return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
+        });
+      Finalizers::Add(image);
       Register(*loaded, options);
     } catch (...) {
       Finalizers::Call(image);
+      LibraryLayouts::Remove(*loaded);
       throw;
     }
     table_.all().push_back(loaded);
@@ -33200,7 +33776,10 @@ class LibraryLoader {
       const RegistryRemoval removal;
       if (loaded.in_use.use_count() > loaded.idle_count)
         refuse(StrCat(" cannot be unloaded: ", WhatHolds(*loaded.in_use)));
+      if (const std::string held = LibraryLayouts::WhatHolds(loaded); !held.empty())
+        refuse(StrCat(" cannot be unloaded: ", held));
       Unregister(loaded);
+      LibraryLayouts::Remove(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
     }
@@ -33495,6 +34074,158 @@ OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unl
 
 #endif  // OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 
+// ---- opkit/plugin/export/impl/export_layouts.ipp
+#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
+// Serves the layouts and devices of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void ConvertView(const opkit_tensor* from, const opkit_tensor* to) {
+  Tensor target = TensorInLayout(*to);
+  ConvertDirectly(TensorInLayout(*from), target);
+}
+
+struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
+  explicit ExportedLayout(RegisteredLayout from) : layout(std::move(from)) {
+    abi.size = sizeof abi;
+    abi.name = layout.name.c_str();
+    abi.bytes = &Bytes;
+    abi.to_standard = abi.from_standard = &Convert;
+    abi.ns_per_byte = layout.ns_per_byte;
+    abi.author = this;
+  }
+  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
+                            const int64_t* shape, int64_t* bytes) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedLayout*>(self->author);
+      *bytes = LayoutBytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                           static_cast<DType>(dtype));
+    });
+  }
+  static opkit_status Convert(const opkit_layout*, const opkit_tensor* from,
+                              const opkit_tensor* to) {
+    return GuardedCall([&] { ConvertView(from, to); });
+  }
+
+  const RegisteredLayout layout;
+  opkit_layout abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
+  explicit ExportedConverter(const LayoutPair& pair) {
+    abi.size = sizeof abi;
+    abi.from = LayoutNamePointer(pair.from);
+    abi.to = LayoutNamePointer(pair.to);
+    abi.convert = [](const opkit_layout_converter*, const opkit_tensor* from,
+                     const opkit_tensor* to) {
+      return GuardedCall([&] { ConvertView(from, to); });
+    };
+    abi.ns_per_byte = pair.ns_per_byte;
+  }
+  opkit_layout_converter abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
+  ExportedDevice(DeviceType number, std::string its_name)
+      : type(number), name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.type = static_cast<int32_t>(type);
+    abi.available = &Available;
+    abi.alloc = &Alloc;
+    abi.free = &Free;
+    abi.copy = &Copy;
+    abi.author = this;
+  }
+  static const ExportedDevice& Of(const opkit_device* device) {
+    return *static_cast<const ExportedDevice*>(device->author);
+  }
+  static opkit_status Available(const opkit_device* self, int32_t index) {
+    return GuardedCall([&] {
+      const std::string why = WhyNoDevice({Of(self).type, index});
+      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
+    });
+  }
+  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
+    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
+  }
+  static void Free(const opkit_device* self, void* memory, int64_t bytes) {
+    if (Allocator* allocator = Allocators()[Of(self).type].load())
+      allocator->Deallocate(memory, bytes);
+  }
+  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
+                           const void* from, int64_t bytes) {
+    return GuardedCall([&] {
+      const Device here{Of(self).type, index}, host{};
+      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
+      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
+      const CopyFunction copy = FindCopy(source.type, target.type);
+      if (!copy)
+        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
+              " is registered in the library; call RegisterCopy");
+      copy(to, target, from, source, bytes, nullptr);
+    });
+  }
+
+  const DeviceType type;
+  const std::string name;
+  opkit_device abi{};
+};
+
+// Pointers to the `abi` of each, in an array that lasts as long.
+template <class Struct>
+struct OPKIT_IMAGE_LOCAL ExportedList : RefCounted {
+  std::vector<const Struct*> pointers;
+};
+// Adds an object to a list and to what keeps it.
+template <class Exported, class Struct, class... From>
+void AddExported(ExportedList<Struct>& list, RefCountedList& owners, From&&... from) {
+  auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
+  list.pointers.push_back(&made->abi);
+  owners.push_back(std::move(made));
+}
+
+OPKIT_INLINE void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners) {
+  if (IsProgramHost(g_host)) return;
+  auto layouts = MakeIntrusive<ExportedList<opkit_layout>>();
+  auto converters = MakeIntrusive<ExportedList<opkit_layout_converter>>();
+  auto devices = MakeIntrusive<ExportedList<opkit_device>>();
+  std::vector<LayoutId> exported;
+  for (RegisteredLayout& one : RegisteredLayouts()) {
+    if (one.has_descriptors) continue;
+    exported.push_back(one.id);
+    AddExported<ExportedLayout>(*layouts, owners, std::move(one));
+  }
+  for (const LayoutPair& one : DirectConverters())
+    if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
+      AddExported<ExportedConverter>(*converters, owners, one);
+  {
+    DeviceTypeRegistry& types = DeviceTypes();
+    MutexLock lock(types.mutex);
+    for (const auto& one : types.entries)
+      if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
+        AddExported<ExportedDevice>(*devices, owners, one.type, one.info.name);
+  }
+  library.num_layouts = layouts->pointers.size();
+  library.layouts = layouts->pointers.data();
+  library.num_layout_converters = converters->pointers.size();
+  library.layout_converters = converters->pointers.data();
+  library.num_devices = devices->pointers.size();
+  library.devices = devices->pointers.data();
+  owners.push_back(std::move(layouts));
+  owners.push_back(std::move(converters));
+  owners.push_back(std::move(devices));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+#endif
+
 // ---- opkit/plugin/export/impl/export_operators.ipp
 #ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
 // Runs the operators of a library's registries for its host, and describes them.
@@ -33569,7 +34300,8 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
 // The library's operator behind one operator of the host's, and the blobs that it is bound to.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  ExportedInstance(const Kernel& kernel, const opkit_node& node)
+  // `config`: null where the host has chosen none.
+  ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
       : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     OperatorDef def = DefinitionOfAbi(node);
@@ -33584,9 +34316,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
     const PoolScope threads(LibraryPool());
     const CPUStreamScope in_stream(here_);
-    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel});
+    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel, .config = config});
     // The host's event tells when work on its native streams has run.
-    if (!IsHostAccessible(def.device().type)) op_->DisableEvent();
+    if (FindNativeStreams(def.device().type)) op_->DisableEvent();
     for (size_t o = 0; o < outputs_.size(); ++o)
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
@@ -33634,15 +34366,23 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   // Whether `tensor` is the view already, so that nothing has to be made.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
+    if (const char* layout = LayoutIn(view)) [[unlikely]]
+      return tensor.raw_data() == view.data && tensor.storage() &&
+             tensor.dtype() == static_cast<DType>(view.dtype) &&
+             tensor.layout() == LayoutOfAbi(layout) &&
+             tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
     return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
+  }
+  static const char* LayoutIn(const opkit_tensor& view) {
+    return OPKIT_ABI_HAS(&view, layout) ? view.layout : nullptr;
   }
   static void Bind(const Value& value, const opkit_tensor& view) {
     if (!value.blob) return;
     Tensor* tensor = value.blob->GetMutable<Tensor>();
     if (IsView(*tensor, view)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorOfView(view);
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view);
   }
   void BindOutput(const opkit_call* call, size_t o) {
     const Value& output = outputs_[o];
@@ -33691,7 +34431,12 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                                   result.dtype())
                  .view();
     CheckResult(o, result, view, "is");
-    CopyElements(result, TensorOfView(view), call->stream);
+    if (LayoutIn(view)) {
+      Tensor target = TensorInLayout(view);
+      ConvertLayoutTo(result, target);
+    } else {
+      CopyElements(result, TensorOfView(view), call->stream);
+    }
   }
   OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
                               const char* how) const {
@@ -33762,6 +34507,10 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   static void FillIn(opkit_kernel& to, const Kernel& kernel) {
     to.create = &Create;
+    if (kernel.propose) {
+      to.propose = &Propose;
+      to.create_for = &CreateFor;
+    }
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
@@ -33819,7 +34568,29 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node));
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
+    });
+  }
+  static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
+                                const opkit_config* config, void** instance) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
+    });
+  }
+  static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
+                              const opkit_value* inputs, const opkit_value* outputs,
+                              const opkit_proposals* proposals) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
+        const AbiConfig abi(config, node->num_inputs, node->num_outputs);
+        const opkit_status status = proposals->add(proposals, &abi.config());
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
     });
   }
   static void Destroy(void* instance) {
@@ -33856,6 +34627,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
           info.dtype = static_cast<DType>(value.dtype);
         if (!with_shapes) continue;
         if (value.rank >= 0) info.shape = ShapeOf(value);
+        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
         if (!value.constant) continue;
         info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
       }
@@ -33863,6 +34635,12 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     const std::vector<TensorInfo>& infos() const { return infos_; }
 
    private:
+    // The standard one for a layout that only the host knows.
+    static Layout KnownLayout(const char* name) {
+      for (const RegisteredLayout& known : RegisteredLayouts())
+        if (known.name == name) return Layout{known.id, {}};
+      return {};
+    }
     static SymbolicShape ShapeOf(const opkit_value& value) {
       std::vector<Dim> dims;
       for (int axis = 0; axis < value.rank; ++axis) {
@@ -34005,7 +34783,8 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 }
 OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
-    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device))
+    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
+        kernel->device < DeviceType::kFirstUserDevice)
       Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel for ",
             kernel->device,
             " that cannot issue work on its host's streams: include the header of the backend in "
@@ -36821,6 +37600,39 @@ OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& 
   return sum;
 }
 
+OPKIT_INLINE int64_t KernelSelector::MemoryOf(int node, const KernelConfig& config) const {
+  const auto bytes_of = [&](int value, const Layout& layout) {
+    const TensorInfo& info = types_[value];
+    return info.shape.is_known() && info.dtype != DType::kUndefined
+               ? LayoutBytes(layout, info.shape.ToShape(), info.dtype)
+               : int64_t{-1};
+  };
+  int64_t sum = config.scratch_bytes;
+  const auto add = [&](int64_t bytes) { sum = bytes < 0 || sum < 0 ? -1 : sum + bytes; };
+  const auto inputs = view_.inputs(node), outputs = view_.outputs(node);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i] >= 0 && types_[inputs[i]].layout != config.input_layout(i))
+      add(bytes_of(inputs[i], config.input_layout(i)));
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const auto takes_memory = [&](const std::pair<int, int>& pair) {
+      return Index(pair.second) == o;
+    };
+    if (outputs[o] >= 0 && std::ranges::none_of(config.inplace, takes_memory))
+      add(bytes_of(outputs[o], config.output_layout(o)));
+  }
+  return sum;
+}
+
+// Whether the second candidate is taken instead of the first, which comes before it in the order of
+// preference.
+inline bool IsBetter(const NodeRating::Rated& first, const NodeRating::Rated& second) {
+  if (first.bytes != second.bytes && first.bytes >= 0 && second.bytes >= 0)
+    return second.bytes < first.bytes;
+  const double first_ns = first.candidate.config.cost_ns;
+  const double second_ns = second.candidate.config.cost_ns;
+  return first_ns >= 0 && second_ns >= 0 &&
+         second_ns + second.conversion_ns < first_ns + first.conversion_ns;
+}
 OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
   const Rated& one = candidates[Index(i)];
   if (!one.candidate.dropped.empty() || best < 0) return one.candidate.dropped;
@@ -36831,6 +37643,8 @@ OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
            (rated.conversion_ns > 0 ? StrCat(" and ", us(rated.conversion_ns), " of conversions")
                                     : "");
   };
+  if (one.bytes != chosen.bytes && one.bytes >= 0 && chosen.bytes >= 0)
+    return StrCat("needs ", one.bytes, " bytes, against ", chosen.bytes);
   if (one.candidate.config.cost_ns >= 0 && chosen.candidate.config.cost_ns >= 0)
     return StrCat("estimated at ", estimate(one), ", against ", estimate(chosen));
   return i < best ? "" : "comes later in the order of backends";
@@ -36872,19 +37686,15 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
       candidate.dropped = StrCat("the selection asks for configuration ", forced->config, ", not ",
                                  candidate.number);
     const bool can_run = candidate.dropped.empty();
-    const double ns = can_run ? ConversionCost(node, devices, candidate.config) : 0;
-    rating.candidates.push_back({std::move(candidate), device, ns});
+    NodeRating::Rated& rated = rating.candidates.emplace_back();
+    rated.candidate = std::move(candidate);
+    rated.device = device;
     if (!can_run) continue;
-    // The order of preference stands, but for two that both estimate their time.
-    const int last = static_cast<int>(rating.candidates.size()) - 1;
-    if (rating.best < 0) {
-      rating.best = last;
-      continue;
-    }
-    const NodeRating::Rated& best = rating.candidates[Index(rating.best)];
-    const double first = best.candidate.config.cost_ns;
-    const double second = rating.candidates.back().candidate.config.cost_ns;
-    if (first >= 0 && second >= 0 && second + ns < first + best.conversion_ns) rating.best = last;
+    const KernelConfig& config = rated.candidate.config;
+    rated.conversion_ns = ConversionCost(node, devices, config);
+    if (options_.objective == SelectionObjective::kMemory) rated.bytes = MemoryOf(node, config);
+    if (rating.best < 0 || IsBetter(rating.candidates[Index(rating.best)], rated))
+      rating.best = static_cast<int>(rating.candidates.size()) - 1;
   }
 }
 
@@ -37021,6 +37831,88 @@ OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
+
+// ---- opkit/op/abi/impl/abi_config.ipp
+// opkit_config, once in each direction.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
+                        std::vector<const char*>& names) {
+  if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
+  if (layouts.size() != count)
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
+          " layouts, expected ", count);
+  for (const Layout& layout : layouts) {
+    if (layout.descriptor)
+      Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
+            " has a descriptor, and layouts go to another image by their names alone; register one "
+            "layout for each blocking");
+    names.push_back(LayoutNamePointer(layout.id));
+  }
+}
+
+OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
+                                  size_t num_outputs) {
+  NameLayouts(config.input_layouts, num_inputs, inputs_);
+  NameLayouts(config.output_layouts, num_outputs, outputs_);
+  for (const auto& [input, output] : config.inplace) {
+    inplace_.push_back(input);
+    inplace_.push_back(output);
+  }
+  config_.size = sizeof config_;
+  config_.input_layouts = inputs_.empty() ? nullptr : inputs_.data();
+  config_.output_layouts = outputs_.empty() ? nullptr : outputs_.data();
+  config_.num_inplace = config.inplace.size();
+  config_.inplace = inplace_.data();
+  config_.scratch_bytes = config.scratch_bytes;
+  config_.cost_ns = config.cost_ns;
+}
+
+OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
+  return name ? Layout{FindLayout(name), {}} : Layout();
+}
+OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view) {
+  if (!OPKIT_ABI_HAS(&view, layout) || !view.layout) return TensorOfView(view);
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Layout layout = LayoutOfAbi(view.layout);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
+  const int64_t bytes = LayoutBytes(layout, shape, dtype);
+  return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
+                            dtype, layout);
+}
+OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                      size_t num_outputs) {
+  if (!OPKIT_ABI_HAS(&config, cost_ns))
+    Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
+          " bytes, where version 1.3 has ", sizeof config,
+          "; fill in opkit_config.size with sizeof(opkit_config)");
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
+          " pairs in place", config.inplace ? "" : ", which are null");
+  KernelConfig read;
+  const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
+    for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
+  };
+  add(config.input_layouts, num_inputs, read.input_layouts);
+  add(config.output_layouts, num_outputs, read.output_layouts);
+  for (uint64_t i = 0; i < config.num_inplace; ++i)
+    read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
+  read.scratch_bytes = config.scratch_bytes;
+  read.cost_ns = config.cost_ns;
+  return read;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
 // ---- opkit/base/impl/output_file.ipp
 // The definitions of base/output_file.hpp.
