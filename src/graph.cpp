@@ -1,6 +1,9 @@
 // The definitions of graphs: the graph itself, inference, passes, gradients, printing and nets.
 #include "opkit/graph/impl/graph.ipp"
+#include "opkit/graph/gradient/impl/body_gradient.ipp"
 #include "opkit/graph/gradient/impl/gradients.ipp"
+#include "opkit/graph/impl/body_inference.ipp"
+#include "opkit/graph/impl/carried_graph.ipp"
 #include "opkit/graph/impl/dot.ipp"
 #include "opkit/graph/impl/explanation.ipp"
 #include "opkit/graph/impl/graph_inference.ipp"

@@ -3,4 +3,5 @@
 #include "opkit/ops/control_flow.hpp"
 #include "opkit/ops/generators.hpp"
 #include "opkit/ops/identity.hpp"
+#include "opkit/ops/subgraph.hpp"
 #include "opkit/ops/where.hpp"

@@ -7,12 +7,29 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+class GradientNames;
+class InferenceContext;
+class OperatorDef;
+struct GradientOpsMeta;
+struct GradientValue;
+
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
-// The folder graph/ says what a graph is; here it is only carried and compared.
+// The folder graph/ says what a graph is; here it is only carried and compared, and asked what a
+// node is that runs it: one whose inputs and outputs are the graph's, by position.
 class SubgraphBase : public detail::RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Adds what the graph says of the node's inputs and outputs; nothing where their counts differ.
+  virtual void Infer(InferenceContext&) const {}
+  // Fills in the operators that compute the gradients of the node's inputs. False where the graph
+  // cannot tell.
+  virtual bool MakeGradient(const OperatorDef&, const std::vector<GradientValue>&, GradientNames&,
+                            GradientOpsMeta&) const {
+    return false;
+  }
+  // The inputs that the graph writes to.
+  virtual std::vector<int> MutatedInputs() const { return {}; }
 };
 
 // Whether a node may run on other backends than those that it names.

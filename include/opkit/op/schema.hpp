@@ -140,7 +140,9 @@ class OpSchema {
   // A node keeps something between its runs, which give the same for the same inputs all the same:
   // it is never folded, merged with an equal one, or dropped.
   OpSchema& KeepsState() { return stateful_ = true, *this; }
-  // A node runs a graph that it carries: one without is refused.
+  // A node runs a graph that it carries: one without is refused. Where the node's inputs and
+  // outputs are the graph's, by position, its types and shapes, the inputs that it writes to and
+  // its gradient come from the graph, unless the operator says them itself.
   OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
 
   // Pairs {input, output} that may, or must, be the same blob.
@@ -285,9 +287,7 @@ class OpSchema {
   }
   // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
-  std::vector<int> MutatedInputs(const OperatorDef& def) const {
-    return mutates_ ? mutates_(def) : std::vector<int>();
-  }
+  std::vector<int> MutatedInputs(const OperatorDef& def) const;
   const AttributeSchema* FindAttribute(std::string_view name) const {
     return attributes_.Find(name);
   }

@@ -2,24 +2,18 @@
 #ifndef OPKIT_OPS_CONTROL_FLOW_HPP_
 #define OPKIT_OPS_CONTROL_FLOW_HPP_
 
-#include "opkit/graph/executor.hpp"
-#include "opkit/graph/subgraph.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/graph/body_inference.hpp"
+#include "opkit/ops/support/body_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 inline constexpr const char* kIfBranches[] = {"then_branch", "else_branch"};
 
-// A branch of a node, and for each input of the branch the number of the node's input.
-struct IfBranch {
-  const Graph* graph = nullptr;
-  std::vector<int> inputs;
-};
-
 // Error (kInvalidArgument) if the node has no such branch, or its inputs or outputs do not fit.
-inline IfBranch IfBranchOf(const OperatorDef& def, const char* name) {
-  IfBranch branch;
+inline NodeBody IfBranchOf(const OperatorDef& def, const char* name) {
+  NodeBody branch;
+  branch.name = name;
   branch.graph = SubgraphOf(def, name);
   if (!branch.graph) Throw(ErrorCode::kInvalidArgument, "If needs the subgraph '", name, "'");
   if (branch.graph->outputs().size() != def.outputs().size())
@@ -49,71 +43,9 @@ inline bool IfCondition(const Tensor& condition) {
   return *condition.data<bool>();
 }
 
-// The result of inferring a branch for inputs of these types and constants. Inference passes over a
-// graph several times, and so over the graphs in its nodes; without these results each level of
-// nesting would multiply the passes.
-struct InferredBranch {
-  const Graph* graph = nullptr;
-  std::vector<TensorInfo> inputs, outputs;  // without their constants, which are
-  std::vector<Tensor> known, data;  // of inputs and outputs; a Tensor without dtype: not constant
-
-  bool IsOf(const Graph* other, const std::vector<TensorInfo>& infos,
-            const std::vector<Tensor>& constants) const {
-    if (graph != other) return false;
-    for (size_t i = 0; i < infos.size(); ++i)
-      if (infos[i].dtype != inputs[i].dtype || infos[i].shape != inputs[i].shape ||
-          Attribute(constants[i]) != Attribute(known[i]))
-        return false;
-    return true;
-  }
-};
-// The results so far; set while an If that is in no other If is inferred.
-inline constinit thread_local std::vector<InferredBranch>* t_inferred_branches = nullptr;
-
-class InferredBranchesScope {
- public:
-  InferredBranchesScope() {
-    if (!t_inferred_branches) t_inferred_branches = &own_;
-  }
-  InferredBranchesScope(const InferredBranchesScope&) = delete;
-  InferredBranchesScope& operator=(const InferredBranchesScope&) = delete;
-  ~InferredBranchesScope() {
-    if (t_inferred_branches == &own_) t_inferred_branches = nullptr;
-  }
-
- private:
-  std::vector<InferredBranch> own_;
-};
-
-inline InferredBranch InferIfBranch(const InferenceContext& c, const char* name) {
-  const IfBranch branch = IfBranchOf(c.def(), name);
-  InferredBranch result;
-  result.graph = branch.graph;
-  for (const int input : branch.inputs) {
-    result.inputs.push_back(c.input(input));
-    result.inputs.back().constant = nullptr;
-    const Tensor* constant = c.input_constant(input);
-    result.known.push_back(constant ? *constant : Tensor());
-  }
-  for (const InferredBranch& known : *t_inferred_branches)
-    if (known.IsOf(result.graph, result.inputs, result.known)) return known;
-  const auto infer = [&] {
-    std::vector<GraphInput> given;
-    for (size_t i = 0; i < branch.inputs.size(); ++i) {
-      given.push_back({branch.graph->inputs()[i].name, result.inputs[i]});
-      if (result.known[i].initialized()) given.back().info.constant = &result.known[i];
-    }
-    const GraphView view(*branch.graph);
-    const GraphTypes types = InferGraph(view, given);
-    for (const int value : view.outputs()) {
-      result.outputs.push_back(types[value]);
-      result.outputs.back().constant = nullptr;
-      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
-    }
-  };
-  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
-  t_inferred_branches->push_back(result);
-  return result;
+inline InferredBody InferIfBranch(const InferenceContext& c, const char* name) {
+  const NodeBody branch = IfBranchOf(c.def(), name);
+  return InferBody(c, *branch.graph, branch.inputs, name);
 }
 
 inline SymbolicShape EitherShape(const SymbolicShape& a, const SymbolicShape& b) {
@@ -124,9 +56,8 @@ inline SymbolicShape EitherShape(const SymbolicShape& a, const SymbolicShape& b)
 }
 
 inline void InferIf(InferenceContext& c) {
-  const InferredBranchesScope scope;
   if (const Tensor* condition = c.input_constant(0)) {
-    const InferredBranch taken = InferIfBranch(c, kIfBranches[IfCondition(*condition) ? 0 : 1]);
+    const InferredBody taken = InferIfBranch(c, kIfBranches[IfCondition(*condition) ? 0 : 1]);
     for (int o = 0; o < c.num_outputs(); ++o) {
       const auto i = static_cast<size_t>(o);
       c.SetOutput(o, taken.outputs[i].dtype, taken.outputs[i].shape);
@@ -161,61 +92,13 @@ inline void InferIf(InferenceContext& c) {
 
 }  // namespace detail
 
-class IfOp final : public StandardOperator {
+class IfOp final : public BodyOperator {
  public:
   IfOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), handed_out_(def.outputs().size(), nullptr) {
-    for (int i = 0; i < 2; ++i) branches_[i] = detail::IfBranchOf(def, detail::kIfBranches[i]);
-  }
-  bool RunOnDevice() override {
-    const int taken = detail::IfCondition(Input(0)) ? 0 : 1;
-    const detail::IfBranch& branch = branches_[taken];
-    try {
-      std::vector<NamedTensor> inputs;
-      for (size_t i = 0; i < branch.inputs.size(); ++i)
-        inputs.push_back({branch.graph->inputs()[i].name, Input(branch.inputs[i])});
-      ReleaseOutputs();
-      const NamedTensors outputs = ExecutorOf(taken).Run(inputs);
-      int o = 0;
-      for (const NamedTensor& output : outputs) {
-        if (HasOutput(o)) {
-          handed_out_[detail::Index(o)] = output.tensor.storage().get();
-          SetOutputTensor(o, output.tensor);
-        }
-        ++o;
-      }
-    } catch (...) {
-      detail::RethrowInContext(StrCat("in ", detail::kIfBranches[taken]));
-    }
-    return true;
-  }
-
- private:
-  // Runs one node after the other on this thread, and kernels on its pool: a graph inside a node is
-  // usually small.
-  Executor& ExecutorOf(int branch) {
-    std::optional<Executor>& executor = executors_[branch];
-    if (!executor) {
-      PlanOptions options;
-      options.threads = ThreadPool::Current().threads();
-      options.mode = ReplayMode::kWalk;
-      executor.emplace(Compile(*branches_[branch].graph, options));
-    }
-    return *executor;
-  }
-  // Releases the outputs of the last run, so that the executor can reuse their memory.
-  void ReleaseOutputs() {
-    for (int o = 0; o < OutputSize(); ++o) {
-      const void* last = std::exchange(handed_out_[detail::Index(o)], nullptr);
-      if (!last) continue;
-      Tensor* output = Output(o);
-      if (output->storage().get() == last) *output = Tensor(output->device());
-    }
-  }
-
-  detail::IfBranch branches_[2];
-  std::optional<Executor> executors_[2];
-  std::vector<const void*> handed_out_;  // addresses of storages, for comparison only
+      : BodyOperator(def, ws, config,
+                     {detail::IfBranchOf(def, detail::kIfBranches[0]),
+                      detail::IfBranchOf(def, detail::kIfBranches[1])}) {}
+  bool RunOnDevice() override { return RunBody(detail::IfCondition(Input(0)) ? 0 : 1), true; }
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(If)

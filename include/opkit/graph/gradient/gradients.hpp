@@ -12,6 +12,9 @@ namespace opkit::inline OPKIT_ABI {
 
 struct GradientOptions {
   std::string seed = {};  // the value that holds the gradient of the loss; "": a constant of ones
+  // More values whose gradients flow back with that of the loss, each with the value that holds it:
+  // the gradients are those of a function with several outputs, times these.
+  std::vector<std::pair<std::string, std::string>> more_seeds = {};
   // The operator that adds up the gradients of a value that is used more than once: all at once
   // where its schema takes so many inputs, else two at a time.
   std::string sum_operator = "Sum";

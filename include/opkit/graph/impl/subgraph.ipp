@@ -1,47 +1,20 @@
-// Subgraphs' definitions: the box in which a node carries a graph, and the comparison of graphs and
-// nodes to the bit.
+// The box in which a node carries a graph, and what a node is that runs it.
 #ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
 #include <algorithm>
 
+#include "opkit/graph/body_inference.hpp"
+#include "opkit/graph/gradient/body_gradient.hpp"
+#include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
-inline bool SameBits(const Attribute& a, const Attribute& b) {
-  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
-  if (a.type() != b.type() || a.size() != b.size()) return false;
-  const auto bits = [](const Attribute& attribute) {
-    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
-    return std::vector<double>{attribute.Get<double>()};
-  };
-  const std::vector<double> x = bits(a), y = bits(b);
-  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
-}
-
-OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
-  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
-      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
-      a.args().size() != b.args().size())
-    return false;
-  for (const NamedAttribute& arg : a.args()) {  // in any order
-    const Attribute* other = b.args().Find(arg.name);
-    if (!other || !SameBits(arg.value, *other)) return false;
-  }
-  for (const NamedSubgraph& item : a.subgraphs()) {
-    const SubgraphBase* other = b.FindSubgraph(item.name);
-    if (!other || !item.graph->Equals(*other)) return false;
-  }
-  return true;
-}
-
-class OPKIT_EXPORT GraphInNode final : public SubgraphBase {
+class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
  public:
-  explicit GraphInNode(Graph contents) : graph(std::move(contents)) {}
+  using CarriedGraph::CarriedGraph;
   bool Equals(const SubgraphBase& other) const override {
     const Graph* inner = GraphOf(other);
     return inner && SameGraph(graph, *inner);
@@ -51,43 +24,34 @@ class OPKIT_EXPORT GraphInNode final : public SubgraphBase {
     for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
-  const Graph graph;
+  void Infer(InferenceContext& context) const override {
+    if (Index(context.num_inputs()) == graph.inputs().size() &&
+        Index(context.num_outputs()) == graph.outputs().size())
+      InferAsBody(context, graph, "the graph");
+  }
+  bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                    GradientNames& names, GradientOpsMeta& meta) const override {
+    Graph backward;
+    if (!MakeBodyGradient(graph, def, g_output, names, meta, backward)) return false;
+    if (!meta.ops.empty()) meta.ops[0].Subgraph("body", MakeSubgraph(std::move(backward)));
+    return true;
+  }
+  std::vector<int> MutatedInputs() const override {
+    std::vector<int> mutated;
+    for (const OperatorDef& def : graph.nodes())
+      ForEachRewritten(def, [&](const std::string& name) {
+        for (size_t i = 0; i < graph.inputs().size(); ++i)
+          if (graph.inputs()[i].name == name && !std::ranges::count(mutated, static_cast<int>(i)))
+            mutated.push_back(static_cast<int>(i));
+      });
+    return mutated;
+  }
 };
 
 }  // namespace detail
 
-OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
-  const auto same = [](const auto& x, const auto& y, auto&& equal) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
-  };
-  return a.outputs() == b.outputs() &&
-         same(a.inputs(), b.inputs(),
-              [](const GraphInput& x, const GraphInput& y) {
-                return x.name == y.name && x.info.dtype == y.info.dtype &&
-                       x.info.shape == y.info.shape && x.info.device == y.info.device;
-              }) &&
-         same(a.constants(), b.constants(),
-              [](const GraphConstant& x, const GraphConstant& y) {
-                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
-              }) &&
-         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
-           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
-                  detail::SameOperation(x, y);
-         });
-}
-
 OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
-}
-
-OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
-  const auto* box = dynamic_cast<const detail::GraphInNode*>(&subgraph);
-  return box ? &box->graph : nullptr;
-}
-
-OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
-  const SubgraphBase* found = def.FindSubgraph(name);
-  return found ? GraphOf(*found) : nullptr;
 }
 
 }  // namespace opkit

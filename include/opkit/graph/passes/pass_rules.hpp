@@ -3,8 +3,8 @@
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
+#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_view.hpp"
-#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

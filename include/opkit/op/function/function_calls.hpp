@@ -18,6 +18,8 @@ class FunctionHooks : public RefCounted {
  public:
   virtual std::pair<int, int> Arity(const Arguments& args) = 0;
   virtual void Infer(InferenceContext& context) = 0;
+  // Whether Infer asks functions of the author's.
+  virtual bool has_inference() const = 0;
   virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
   virtual void Cost(const OperatorDef& def, std::span<const TensorInfo> inputs,
@@ -231,7 +233,12 @@ inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
 inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
                           InferenceContext& context) {
   if (pass == FunctionPass::kForward) {
-    if (FunctionHooks* hooks = HooksOf(record)) return hooks->Infer(context);
+    FunctionHooks* const hooks = HooksOf(record);
+    const bool has_own = hooks ? hooks->has_inference() : record.infer_type || record.infer_shape;
+    if (const auto& carried = context.def().subgraphs();
+        !has_own && record.Has(OPKIT_OP_SUBGRAPH) && carried.size() == 1)
+      return carried[0].graph->Infer(context);
+    if (hooks) return hooks->Infer(context);
     InferFunctionTypes(record, attrs, context);
     InferFunctionShapes(record, attrs, context);
     return;

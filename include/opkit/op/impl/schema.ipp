@@ -286,6 +286,12 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
 OPKIT_INLINE bool OpSchema::limits_dtypes() const {
   return detail::LimitsDTypes(inputs_) || detail::LimitsDTypes(outputs_);
 }
+OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) const {
+  if (mutates_) return mutates_(def);
+  if (needs_subgraph_ && def.subgraphs().size() == 1)
+    return def.subgraphs()[0].graph->MutatedInputs();
+  return {};
+}
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
@@ -299,6 +305,8 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   try {
     detail::CheckDTypes("input", inputs_, context.inputs());
     if (infer_ && (known || !needs_all_shapes_)) infer_(context);
+    if (!infer_ && needs_subgraph_ && context.def().subgraphs().size() == 1)
+      context.def().subgraphs()[0].graph->Infer(context);
     std::vector<TensorInfo>& outputs = context.outputs();
     for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)

@@ -52,6 +52,7 @@ class LibraryHooks final : public FunctionHooks {
     return {inputs, outputs};
   }
 
+  bool has_inference() const override { return functions_.infer_type || functions_.infer_shape; }
   void Infer(InferenceContext& context) override {
     const AbiNode node(context.def());
     std::vector<std::string> symbols;

@@ -79,27 +79,33 @@ class GradientBuilder {
     if (loss.dtype != DType::kUndefined && !IsFloatingPoint(loss.dtype))
       Throw(ErrorCode::kTypeMismatch, "the loss '", name, "' is ", ToString(loss),
             "; expected a floating-point value");
-    auto& seeds = gradients_[Index(loss_)];
     if (options_.seed.empty()) {
       if (loss.dtype == DType::kUndefined || !loss.shape.is_known())
         Throw(ErrorCode::kFailedPrecondition, "the loss '", name, "' is ", ToString(loss),
               ", so the ones that its gradient starts from have no ",
               loss.dtype == DType::kUndefined ? "dtype" : "shape",
               " yet; name a value that holds them in GradientOptions::seed");
-      seeds.push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
-      return;
+      gradients_[Index(loss_)].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
+    } else {
+      AddSeedOf(loss_, options_.seed, "GradientOptions::seed");
     }
-    const int given = Find(options_.seed, "GradientOptions::seed");
+    for (const auto& [value, seed_name] : options_.more_seeds)
+      AddSeedOf(Find(value, "GradientOptions::more_seeds"), seed_name,
+                "GradientOptions::more_seeds");
+  }
+  void AddSeedOf(int value, const std::string& seed_name, const char* option) {
+    const TensorInfo& loss = types_[value];
+    const int given = Find(seed_name, option);
     const TensorInfo& seed = types_[given];
     if (view_.IsRewritten(given))
-      Throw(ErrorCode::kUnsupported, "the seed '", options_.seed,
+      Throw(ErrorCode::kUnsupported, "the seed '", seed_name,
             "' is rewritten by a node of the graph; name a value that stays as it is");
     const bool dtypes_differ = seed.dtype != DType::kUndefined && loss.dtype != DType::kUndefined &&
                                seed.dtype != loss.dtype;
     if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
-      Throw(ErrorCode::kInvalidArgument, "the seed '", options_.seed, "' is ", ToString(seed),
-            ", but the loss '", name, "' is ", ToString(loss), "; they must be alike");
-    seeds.push_back(options_.seed);
+      Throw(ErrorCode::kInvalidArgument, "the seed '", seed_name, "' is ", ToString(seed),
+            ", but the loss '", view_.name(value), "' is ", ToString(loss), "; they must be alike");
+    gradients_[Index(value)].push_back(seed_name);
   }
 
   // Marks the values that depend on the wanted ones through nodes that carry gradients.

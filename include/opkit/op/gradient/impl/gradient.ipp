@@ -62,6 +62,33 @@ OPKIT_INLINE bool HasGradient(const std::string& op) {
   return found && found->kind == GradientKind::kMaker;
 }
 
+namespace detail {
+
+inline void CheckOutputGradients(const OperatorDef& def,
+                                 const std::vector<GradientValue>& g_output) {
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an empty GradientValue where none "
+          "flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
+    if (std::string why = schema->Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+}
+// The gradient of a node that runs the one graph that it carries.
+inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
+                                const std::vector<GradientValue>& g_output, GradientNames& names,
+                                GradientOpsMeta& meta) {
+  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
+  CheckOutputGradients(def, g_output);
+  names.ReserveNamesOf(def, g_output);
+  return InContext(
+      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
+      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
+}
+
+}  // namespace detail
+
 OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
                                               const std::vector<GradientValue>& g_output,
                                               GradientNames& names) {
@@ -69,7 +96,9 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
   const std::string& op = def.type();
   GradientRegistration* registration = GradientRegistry::Global().Find(op);
   if (!registration) {
-    static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
+    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
+      return meta;
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
           ", Maker), or NO_GRADIENT(", op,
           ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
@@ -84,14 +113,7 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
     Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
           " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
           "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
-  if (g_output.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
-          " outputs, but ", g_output.size(),
-          " output gradients were given; give one for each, an empty GradientValue where none "
-          "flows");
-  if (const OpSchema* schema = OpRegistry::Global().FindSchema(op))
-    if (std::string why = schema->Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+  detail::CheckOutputGradients(def, g_output);
   if (registration->kind == GradientKind::kNone)
     return {{}, std::vector<GradientValue>(def.inputs().size())};
   names.ReserveNamesOf(def, g_output);

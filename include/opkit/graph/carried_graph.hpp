@@ -1,0 +1,38 @@
+// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
+// nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+
+#include "opkit/graph/graph.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether two nodes compute the same, regardless of their names, inputs and outputs.
+bool SameOperation(const OperatorDef& a, const OperatorDef& b);
+
+// A subgraph that is a Graph. MakeSubgraph makes one.
+class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
+ public:
+  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
+  const Graph graph;
+};
+
+}  // namespace detail
+
+// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
+// and tensors to the bit.
+bool SameGraph(const Graph& a, const Graph& b);
+
+// The graph inside a carried subgraph; null when it is something else than a Graph.
+const Graph* GraphOf(const SubgraphBase& subgraph);
+// Null when the node has no subgraph of that name.
+const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
+
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/impl/carried_graph.ipp"
+#endif
+
+#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_

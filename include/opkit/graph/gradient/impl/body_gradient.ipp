@@ -1,0 +1,129 @@
+// The backward graph of a body, and the node that carries it.
+#ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+#define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+
+#include "opkit/graph/gradient/body_gradient.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/graph/passes/dead_nodes.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class BodyGradient final : public GradientMakerBase {
+ public:
+  BodyGradient(const Graph& body, const OperatorDef& def,
+               const std::vector<GradientValue>& g_output)
+      : GradientMakerBase(def, g_output), body_(body), backward_(body) {}
+  bool CopyEngine() const override { return false; }
+  bool CopyArguments() const override { return false; }
+  std::vector<OperatorDef> GetGradientDefs() override {
+    AddSeeds();
+    std::vector<std::string> wanted;
+    for (const GraphInput& input : body_.inputs())
+      if (input.info.dtype != DType::kBool && !IsInteger(input.info.dtype))
+        wanted.push_back(input.name);
+    if (seeds_.empty() || wanted.empty()) return {};
+    GradientOptions options;
+    options.seed = seeds_.front().second;
+    options.more_seeds.assign(seeds_.begin() + 1, seeds_.end());
+    options.allow_none = true;
+    const GradientMap gradients = AddGradients(backward_, seeds_.front().first, wanted, options);
+    for (const std::string& output : body_.outputs()) backward_.RemoveOutput(output);
+    OperatorDef node("Subgraph");
+    for (size_t i = 0; i < body_.inputs().size(); ++i)
+      if (const auto found = gradients.find(body_.inputs()[i].name); found != gradients.end())
+        GiveGradient(static_cast<int>(i), found->second, node);
+    if (node.outputs().empty()) return {};
+    RequireSubgraph();
+    backward_ = WithoutUnreadInputs(RemoveDeadNodes(backward_), node);
+    return {std::move(node)};
+  }
+
+  Graph TakeBackward() { return std::move(backward_); }
+
+ private:
+  // An input of the backward graph for each output gradient that there is.
+  void AddSeeds() {
+    const GraphView view(body_);
+    const GraphTypes types = InferGraph(view);
+    outer_.reserve(body_.inputs().size() + body_.outputs().size());
+    for (const std::string& name : Def().inputs()) outer_.push_back(name);
+    for (size_t o = 0; o < body_.outputs().size(); ++o) {
+      const GradientValue& given = GradOut(static_cast<int>(o));
+      if (given.IsEmpty()) continue;
+      const std::string& output = body_.outputs()[o];
+      if (given.IsSparse())
+        Throw(ErrorCode::kUnsupported, "the gradient of output '", Def().outputs()[o], "' is ",
+              ToString(given), ", which is sparse; a graph's gradients are dense");
+      const std::string seed = backward_.FreshName(output + "_grad_given");
+      const TensorInfo& info = types.at(output);
+      backward_.AddInput(seed, info.dtype, info.shape, info.device);
+      outer_.push_back(given.dense);
+      seeds_.emplace_back(output, seed);
+    }
+  }
+  // Makes what the backward graph has as a gradient an output of the node. A gradient that is an
+  // input of that graph is known outside.
+  void GiveGradient(int input, const GradientValue& gradient, OperatorDef& node) {
+    if (gradient.IsEmpty()) return;
+    if (gradient.IsSparse())
+      Throw(ErrorCode::kUnsupported, "the gradient of the graph's input '",
+            body_.inputs()[Index(input)].name, "' is ", ToString(gradient),
+            ", which is sparse; a graph's gradients are dense");
+    for (size_t i = 0; i < backward_.inputs().size(); ++i)
+      if (backward_.inputs()[i].name == gradient.dense) return SetDense(input, outer_[i]);
+    if (backward_.IsOutput(gradient.dense)) {
+      const auto& outputs = backward_.outputs();
+      const auto at = std::ranges::find(outputs, gradient.dense) - outputs.begin();
+      return SetDense(input, node.outputs()[Index(at)]);
+    }
+    backward_.AddOutput(gradient.dense);
+    node.Output(GI(input));
+  }
+  // The graph with those inputs alone that its nodes read, which become those of the node.
+  Graph WithoutUnreadInputs(const Graph& graph, OperatorDef& node) const {
+    NameIndex read;
+    for (const OperatorDef& def : graph.nodes())
+      for (const std::string& input : def.inputs()) read.Add(input);
+    Graph out;
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      const GraphInput& input = graph.inputs()[i];
+      if (read.Find(input.name) < 0) continue;
+      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+      node.Input(outer_[i]);
+    }
+    for (const GraphConstant& constant : graph.constants())
+      out.AddConstant(constant.name, constant.value);
+    for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
+    for (const std::string& output : graph.outputs()) out.AddOutput(output);
+    return out;
+  }
+  static void RequireSubgraph() {
+    if (!OpRegistry::Global().FindSchema("Subgraph"))
+      Throw(ErrorCode::kNotFound,
+            "the gradient of a node that runs a graph is a node of operator Subgraph, which is not "
+            "in this program: include opkit/ops/subgraph.hpp, or link opkit::ops");
+  }
+
+  const Graph& body_;
+  Graph backward_;
+  std::vector<std::string> outer_;  // by input of backward_: the value outside
+  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs and their gradients
+};
+
+OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
+                                   const std::vector<GradientValue>& g_output, GradientNames& names,
+                                   GradientOpsMeta& meta, Graph& backward) {
+  if (def.inputs().size() != body.inputs().size() || def.outputs().size() != body.outputs().size())
+    return false;
+  BodyGradient maker(body, def, g_output);
+  meta = RunGradientMaker(maker, def, names);
+  backward = maker.TakeBackward();
+  return true;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_

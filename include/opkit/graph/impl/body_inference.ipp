@@ -1,0 +1,124 @@
+// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
+// set of types.
+#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+#include <numeric>
+
+#include "opkit/graph/body_inference.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The results so far; set while a node that is in no body is inferred. Inference passes over a
+// graph several times, and so over the graphs in its nodes; without these results each level of
+// nesting would multiply the passes.
+inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
+
+class InferredBodiesScope {
+ public:
+  InferredBodiesScope() {
+    if (!t_inferred_bodies) t_inferred_bodies = &own_;
+  }
+  InferredBodiesScope(const InferredBodiesScope&) = delete;
+  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
+  ~InferredBodiesScope() {
+    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
+  }
+
+ private:
+  std::vector<InferredBody> own_;
+};
+
+inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
+  if (known.graph != asked.graph) return false;
+  for (size_t i = 0; i < asked.given.size(); ++i)
+    if (known.given[i].dtype != asked.given[i].dtype ||
+        known.given[i].shape != asked.given[i].shape ||
+        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
+      return false;
+  return true;
+}
+
+// Inside a body a symbol of the node around it has this before its name.
+inline constexpr char kOuterSymbol = '^';
+template <class F>
+SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
+  if (!shape.has_rank()) return shape;
+  std::vector<Dim> dims;
+  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
+  return SymbolicShape(std::move(dims));
+}
+inline SymbolicShape IntoBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
+}
+inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) {
+    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
+  });
+}
+inline TensorInfo OutOfBody(const TensorInfo& info) {
+  TensorInfo out = info;
+  out.shape = OutOfBody(info.shape);
+  out.constant = nullptr;
+  return out;
+}
+
+OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
+                                    std::span<const int> inputs, std::string_view name) {
+  const InferredBodiesScope scope;
+  InferredBody result;
+  result.graph = &body;
+  for (const int input : inputs) {
+    result.given.push_back(c.input(input));
+    result.given.back().shape = IntoBody(c.input(input).shape);
+    result.given.back().constant = nullptr;
+    const Tensor* constant = c.input_constant(input);
+    result.given_data.push_back(constant ? *constant : Tensor());
+  }
+  for (const InferredBody& known : *t_inferred_bodies)
+    if (IsOf(known, result)) return known;
+  const auto infer = [&] {
+    std::vector<GraphInput> given;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      given.push_back({body.inputs()[i].name, result.given[i]});
+      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
+    }
+    const GraphView view(body);
+    const GraphTypes types = InferGraph(view, given);
+    for (const GraphInput& input : body.inputs())
+      result.inputs.push_back(OutOfBody(types.at(input.name)));
+    for (const int value : view.outputs()) {
+      result.outputs.push_back(OutOfBody(types[value]));
+      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
+    }
+  };
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  t_inferred_bodies->push_back(result);
+  return result;
+}
+
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
+  if (Index(c.num_inputs()) != body.inputs().size() ||
+      Index(c.num_outputs()) != body.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
+          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
+          body.inputs().size(), " and ", body.outputs().size(),
+          "; both are bound by position, so that they must be as many");
+  std::vector<int> inputs(body.inputs().size());
+  std::iota(inputs.begin(), inputs.end(), 0);
+  const InferredBody inferred = InferBody(c, body, inputs, name);
+  for (const int i : inputs)
+    if (c.HasInput(i))
+      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
+  for (int o = 0; o < c.num_outputs(); ++o) {
+    const size_t at = Index(o);
+    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_

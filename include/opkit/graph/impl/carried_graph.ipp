@@ -1,0 +1,75 @@
+// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
+#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+
+#include <algorithm>
+
+#include "opkit/graph/carried_graph.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
+inline bool SameBits(const Attribute& a, const Attribute& b) {
+  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  const auto bits = [](const Attribute& attribute) {
+    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
+    return std::vector<double>{attribute.Get<double>()};
+  };
+  const std::vector<double> x = bits(a), y = bits(b);
+  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
+      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
+    return false;
+  for (const NamedAttribute& arg : a.args()) {  // in any order
+    const Attribute* other = b.args().Find(arg.name);
+    if (!other || !SameBits(arg.value, *other)) return false;
+  }
+  for (const NamedSubgraph& item : a.subgraphs()) {
+    const SubgraphBase* other = b.FindSubgraph(item.name);
+    if (!other || !item.graph->Equals(*other)) return false;
+  }
+  return true;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
+  const auto same = [](const auto& x, const auto& y, auto&& equal) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+  };
+  return a.outputs() == b.outputs() &&
+         same(a.inputs(), b.inputs(),
+              [](const GraphInput& x, const GraphInput& y) {
+                return x.name == y.name && x.info.dtype == y.info.dtype &&
+                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+              }) &&
+         same(a.constants(), b.constants(),
+              [](const GraphConstant& x, const GraphConstant& y) {
+                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
+              }) &&
+         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
+           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
+                  detail::SameOperation(x, y);
+         });
+}
+
+OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
+  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
+  return box ? &box->graph : nullptr;
+}
+
+OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
+  const SubgraphBase* found = def.FindSubgraph(name);
+  return found ? GraphOf(*found) : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_

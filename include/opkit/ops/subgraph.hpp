@@ -1,0 +1,77 @@
+// Subgraph: runs the graph that its node carries. A partitioner's own operator may stand in its
+// place; the gradient of either is a Subgraph too.
+#ifndef OPKIT_OPS_SUBGRAPH_HPP_
+#define OPKIT_OPS_SUBGRAPH_HPP_
+
+#include <numeric>
+
+#include "opkit/graph/body_inference.hpp"
+#include "opkit/ops/support/body_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr char kSubgraphBody[] = "body";
+
+// Error (kInvalidArgument) where the node carries none of that name.
+inline const Graph& SubgraphBodyOf(const OperatorDef& def) {
+  const Graph* graph = SubgraphOf(def, kSubgraphBody);
+  if (!graph)
+    Throw(ErrorCode::kInvalidArgument, "Subgraph needs the graph '", kSubgraphBody,
+          "': OperatorDef::Subgraph(\"", kSubgraphBody, "\", MakeSubgraph(graph))");
+  return *graph;
+}
+
+class SubgraphGradient final : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  bool CopyArguments() const override { return false; }
+  GradientOpsMeta Get() override {
+    std::vector<GradientValue> g_output;
+    for (size_t o = 0; o < Def().outputs().size(); ++o)
+      g_output.push_back(GradOut(static_cast<int>(o)));
+    GradientOpsMeta meta;
+    static_cast<void>(SubgraphBodyOf(Def()));
+    if (!Def().FindSubgraph(kSubgraphBody)->MakeGradient(Def(), g_output, Names(), meta))
+      Throw(ErrorCode::kInvalidArgument,
+            "the node and its graph differ in their inputs or outputs");
+    return meta;
+  }
+};
+
+}  // namespace detail
+
+class SubgraphOp final : public BodyOperator {
+ public:
+  SubgraphOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : BodyOperator(def, ws, config, {BodyOf(def)}) {}
+  bool RunOnDevice() override { return RunBody(0), true; }
+
+ private:
+  static NodeBody BodyOf(const OperatorDef& def) {
+    NodeBody body{detail::kSubgraphBody, &detail::SubgraphBodyOf(def), {}};
+    body.inputs.resize(body.graph->inputs().size());
+    std::iota(body.inputs.begin(), body.inputs.end(), 0);
+    return body;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(Subgraph)
+    .NumInputs(0, 1 << 20)
+    .NumOutputs(0, 1 << 20)
+    .Input(0, "inputs", "those of the body, in its order")
+    .Output(0, "outputs", "those of the body, in its order")
+    .NeedsSubgraph()
+    .TensorInferenceFunction([](InferenceContext& c) {
+      detail::InferAsBody(c, detail::SubgraphBodyOf(c.def()), detail::kSubgraphBody);
+    })
+    .CostInferenceFunction([](auto&...) { return OpCost(); })
+    .SetDoc(
+        "Runs the subgraph `body`. Inputs and outputs are bound by position, and types, shapes, "
+        "the inputs that are written to and the gradient are those of the body.");
+OPKIT_REGISTER_CPU_OPERATOR(Subgraph, SubgraphOp);
+OPKIT_REGISTER_GRADIENT(Subgraph, detail::SubgraphGradient);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUBGRAPH_HPP_

@@ -1,0 +1,146 @@
+// Subgraph, and what an operator that carries a graph gets from it.
+#include "opkit/ops/subgraph.hpp"
+
+#include "data_movement.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/op/function/function_operator.hpp"
+#include "opkit/ops/identity.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/unary.hpp"
+
+namespace subgraph_test {
+using namespace opkit_tests;
+
+namespace {
+
+// s = a * b, d = -s.
+Graph ProductBody(SymbolicShape shape = {}, DType dtype = DType::kUndefined) {
+  Graph g;
+  g.AddInput("a", dtype, shape).AddInput("b", dtype, shape);
+  g.AddNode(OperatorDef("Mul", {"a", "b"}, {"s"}));
+  g.AddNode(OperatorDef("Neg", {"s"}, {"d"}));
+  g.AddOutput("s").AddOutput("d");
+  return g;
+}
+OperatorDef Product(const std::string& type, Graph body = ProductBody()) {
+  return OperatorDef(type, {"x", "y"}, {"p", "n"})
+      .Name("product")
+      .Subgraph("body", MakeSubgraph(std::move(body)));
+}
+Graph Around(OperatorDef node, SymbolicShape shape = {2}) {
+  Graph g;
+  g.AddInput("x", DType::kFloat32, shape).AddInput("y", DType::kFloat32, shape);
+  g.AddNode(std::move(node));
+  g.AddNode(OperatorDef("Add", {"p", "n"}, {"zero"}));
+  g.AddOutput("p").AddOutput("n").AddOutput("zero");
+  return g;
+}
+std::string InferredAll(const Graph& g) {
+  const GraphView view(g);
+  const GraphTypes types = InferGraph(view);
+  return StrCat(ToString(types.at("x")), " ", ToString(types.at("p")), " ",
+                ToString(types.at("n")));
+}
+
+// Runs nothing: a partitioner's operator as its author may write it.
+REGISTER_OP(carries_body)
+    .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {
+      return SUCCESS;
+    })
+    .setIsSubgraphOp();
+
+OPERATOR_SCHEMA(CarriesBody).NumInputs(0, 9).NumOutputs(0, 9).NeedsSubgraph();
+
+TEST_CASE("a node's graph runs, inputs and outputs by position") {
+  Executor exec(Compile(Around(Product("Subgraph"))));
+  for (float f : {1.f, 2.f, 3.f}) {
+    const auto out = exec.Run(
+        {{"x", Tensor::From<float>({2}, {f, 2})}, {"y", Tensor::From<float>({2}, {3, -4})}});
+    CHECK(FloatsOf(out.at("p")) == Floats{3 * f, -8});
+    CHECK(FloatsOf(out.at("n")) == Floats{-3 * f, 8});
+    CHECK(FloatsOf(out.at("zero")) == Floats{0, 0});
+  }
+}
+
+TEST_CASE("types and shapes come from the body, for every operator that carries one") {
+  for (const char* type : {"Subgraph", "carries_body", "CarriesBody"}) {
+    CAPTURE(type);
+    CHECK(InferredAll(Around(Product(type), {Sym("N"), 3})) ==
+          "float32[N, 3] float32[N, 3] float32[N, 3]");
+    // What the body says of its inputs is known of the node's.
+    CHECK(InferredAll(Around(Product(type, ProductBody({4, Dim()}, DType::kFloat32)),
+                             {Dim(), Sym("M")})) == "float32[4, M] float32[4, M] float32[4, M]");
+  }
+}
+
+TEST_CASE("a symbol of the body is not one of the graph around it") {
+  Graph body;
+  body.AddInput("a", DType::kFloat32, {Sym("N")});
+  body.AddNode(OperatorDef("Neg", {"a"}, {"s"}));
+  body.AddNode(OperatorDef("Neg", {"a"}, {"d"}));
+  body.AddOutput("s").AddOutput("d");
+  Graph g;
+  g.AddInput("x", DType::kFloat32, {5}).AddInput("z", DType::kFloat32, {Sym("N")});
+  g.AddNode(OperatorDef("Subgraph", {"x"}, {"p", "n"}).Subgraph("body", MakeSubgraph(body)));
+  g.AddNode(OperatorDef("Neg", {"z"}, {"w"}));
+  g.AddOutput("p").AddOutput("w");
+  const GraphView view(g);
+  const GraphTypes types = InferGraph(view);
+  CHECK(ToString(types.at("p")) == "float32[5]");
+  CHECK(ToString(types.at("w")) == "float32[N]");
+}
+
+TEST_CASE("a node without a body, or one that does not fit it, is refused") {
+  const auto refused = [](const OperatorDef& def) {
+    return ErrorOf([&] { Compile(Around(def)); }).message();
+  };
+  CHECK(Contains(refused(OperatorDef("carries_body", {"x", "y"}, {"p", "n"})),
+                 "carries_body runs a graph that its node carries, and this node carries none"));
+  CHECK(Contains(refused(OperatorDef("Subgraph", {"x", "y"}, {"p", "n"})), "carries none"));
+  OperatorDef misnamed = OperatorDef("Subgraph", {"x", "y"}, {"p", "n"});
+  misnamed.Subgraph("inner", MakeSubgraph(ProductBody()));
+  CHECK(Contains(refused(misnamed), "Subgraph needs the graph 'body'"));
+  OperatorDef more = Product("Subgraph");
+  more.Input("x");
+  CHECK(Contains(refused(more),
+                 "the node has 3 inputs and 2 outputs, but its graph 'body' has 2 and 2"));
+}
+
+TEST_CASE("the gradient of a node comes from its body") {
+  const auto gradients = [](const std::string& type) {
+    Graph g;
+    g.AddInput("x", DType::kFloat32, {2}).AddInput("y", DType::kFloat32, {2});
+    if (type.empty()) {
+      g.AddNode(OperatorDef("Mul", {"x", "y"}, {"p"}));
+      g.AddNode(OperatorDef("Neg", {"p"}, {"n"}));
+    } else {
+      g.AddNode(Product(type));
+    }
+    g.AddNode(OperatorDef("Mul", {"p", "n"}, {"loss"}));
+    const GradientMap d = AddGradients(g, "loss", {"x", "y"});
+    g.AddOutput(d.at("x").dense).AddOutput(d.at("y").dense);
+    Executor exec(Compile(g));
+    const auto out = exec.Run(
+        {{"x", Tensor::From<float>({2}, {1, 2})}, {"y", Tensor::From<float>({2}, {3, -4})}});
+    return std::pair(FloatsOf(out[0]), FloatsOf(out[1]));
+  };
+  const auto flat = gradients("");
+  CHECK(flat.first == Floats{-2 * 1 * 9, -2 * 2 * 16});
+  CHECK(gradients("Subgraph") == flat);
+  Graph g;  // the forward of this one runs nothing, so that its backward's form is what is asked
+  g.AddInput("x", DType::kFloat32, {2}).AddInput("y", DType::kFloat32, {2});
+  g.AddNode(Product("carries_body"));
+  const GradientMap d = AddGradients(g, "n", {"x"});
+  const OperatorDef& backward = g.node(g.Producer(d.at("x").dense));
+  CHECK(backward.type() == "Subgraph");
+  CHECK(backward.outputs().size() == 2);
+  CHECK(backward.is_gradient_op());
+}
+
+TEST_CASE("CheckNode finds nothing wrong with a Subgraph") {
+  CheckNode(Product("Subgraph"),
+            {Tensor::From<float>({2}, {1, 2}), Tensor::From<float>({2}, {3, 4})});
+}
+
+}  // namespace
+}  // namespace subgraph_test
