@@ -25,6 +25,12 @@ struct Explanation {
     double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
     std::string why_not;       // empty for the one that was chosen
   };
+  struct Node;
+  // A graph that a node runs and that is planned with it.
+  struct Body {
+    std::string name;  // "then_branch"
+    std::vector<Node> nodes;
+  };
   struct Node {
     std::string name;  // its first output
     std::string text;  // "Conv 'c1' (X, W) -> (P)"
@@ -36,6 +42,7 @@ struct Explanation {
     std::string from = {}, to = {};
     int64_t bytes = 0;
     double ns = 0;
+    std::vector<Body> bodies = {};
 
     bool is_converter() const { return chosen < 0; }
   };
@@ -46,7 +53,7 @@ struct Explanation {
 
 std::string ToString(const Explanation& explanation);
 // {"nodes": [{"name", "text", "chosen", "candidates": [{"backend", …}]} or {"name", "from", "to",
-// "bytes", "ns"}, …]}
+// "bytes", "ns"}, …]}; a node that runs graphs has "bodies": [{"name", "nodes"}, …].
 std::string ToJson(const Explanation& explanation);
 
 }  // namespace opkit

@@ -144,6 +144,9 @@ class OpSchema {
   // outputs are the graph's, by position, its types and shapes, the inputs that it writes to and
   // its gradient come from the graph, unless the operator says them itself.
   OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
+  // The operator runs the graphs that its nodes carry in this program (RunsBodies of
+  // graph/node_bodies.hpp), so that a plan's passes go over them too.
+  OpSchema& RunsSubgraphs() { return runs_subgraphs_ = true, *this; }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
@@ -261,6 +264,7 @@ class OpSchema {
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
+  bool runs_subgraphs() const { return runs_subgraphs_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   // Whether it says where its values are; otherwise all are on the node's device.
   bool infers_devices() const { return static_cast<bool>(devices_); }
@@ -343,6 +347,7 @@ class OpSchema {
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
+  bool runs_subgraphs_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;

@@ -80,6 +80,9 @@ class Workspace {
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
+  // Gives a blob of another workspace, which must outlive this one, a name here. Error
+  // (kAlreadyExists) where there is a blob of that name.
+  void ShareBlob(const std::string& name, Blob* blob);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
   Blob* FindBlob(std::string_view name) const {
@@ -104,7 +107,8 @@ class Workspace {
 
  private:
   NameIndex names_;
-  std::vector<Blob*> blobs_;  // its own, by number; null where one was removed
+  std::vector<Blob*> blobs_;     // by number; null where one was removed
+  std::vector<char> is_shared_;  // by number: the blob is another workspace's
 };
 
 }  // namespace opkit

@@ -3,6 +3,7 @@
 #define OPKIT_OPS_CONTROL_FLOW_HPP_
 
 #include "opkit/graph/body_inference.hpp"
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/support/body_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -109,6 +110,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(If)
     .Output(0, "outputs", "those of the branch that is taken, in its order")
     .Arg<std::vector<std::string>>("captures",
                                    "the names that the inputs behind `cond` have in the branches")
+    .RunsSubgraphs()
     .TensorInferenceFunction(detail::InferIf)
     .CostInferenceFunction([](auto&...) { return OpCost(); })
     .SetDoc(

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "opkit/graph/body_inference.hpp"
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/support/body_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -62,6 +63,7 @@ OPKIT_OPERATOR_SCHEMA(Subgraph)
     .Input(0, "inputs", "those of the body, in its order")
     .Output(0, "outputs", "those of the body, in its order")
     .NeedsSubgraph()
+    .RunsSubgraphs()
     .TensorInferenceFunction([](InferenceContext& c) {
       detail::InferAsBody(c, detail::SubgraphBodyOf(c.def()), detail::kSubgraphBody);
     })

@@ -126,6 +126,10 @@ class Replay {
   // Gives up the run in progress, if there is one.
   void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
 
+  // Whether the run in progress has failed or was given up, for a body that takes long: it costs as
+  // much as it does before a node.
+  bool stopped() { return core_->stopped(); }
+
   // After a run that was given up, once its pending nodes have been completed: returns when the
   // rest of the graph has been passed over, so that the next run may begin.
   void Drain() { core_->WaitUntilQuiet(); }

@@ -21,9 +21,7 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
       const int buffer = arena.lifetimes.buffer_of[detail::Index(value)];
       if (buffer < 0) continue;
       std::string& name = options.names[detail::Index(buffer)];
-      const int scratch = value - view.num_values();
-      name += StrCat(name.empty() ? "" : " = ",
-                     scratch < 0 ? view.name(value) : StrCat("scratch of step ", scratch));
+      name += StrCat(name.empty() ? "" : " = ", found->MemoryName(detail::Index(value)));
     }
     return DrawMemoryPlan(arena.lifetimes.buffers, arena.plan, options);
   }

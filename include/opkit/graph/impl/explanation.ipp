@@ -44,28 +44,78 @@ class JsonMembers {
   std::string& out_;
 };
 
-}  // namespace detail
-
-OPKIT_INLINE std::string ToString(const Explanation& explanation) {
-  using detail::Index;
-  std::string text;
+inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::string& indent,
+                        std::string& text) {
   int step = 0;
-  for (const Explanation::Node& node : explanation.nodes) {
-    text += StrCat(step++, " ", node.text, ": ");
+  for (const Explanation::Node& node : nodes) {
+    text += StrCat(indent, step++, " ", node.text, ": ");
     if (node.is_converter()) {
       text += StrCat(node.from, " -> ", node.to, ", ", node.bytes, " bytes, about ",
-                     detail::Microseconds(node.ns), " us\n");
+                     Microseconds(node.ns), " us\n");
       continue;
     }
     const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
-    text += StrCat(chosen.backend, detail::EstimateOf(chosen), "\n");
+    text += StrCat(chosen.backend, EstimateOf(chosen), "\n");
     for (const Explanation::Candidate& one : node.candidates) {
       if (&one == &chosen) continue;
       const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
-      text += StrCat(next ? "    then " : "    not ", one.backend, detail::EstimateOf(one), ": ",
-                     one.why_not, "\n");
+      text += StrCat(indent, next ? "    then " : "    not ", one.backend, EstimateOf(one), ": ",
+                     StrCat(one.why_not, "\n"));
+    }
+    for (const Explanation::Body& body : node.bodies) {
+      text += StrCat(indent, "  ", body.name, ":\n");
+      AppendNodes(body.nodes, indent + "    ", text);
     }
   }
+}
+inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::string& out) {
+  out += '[';
+  for (const Explanation::Node& node : nodes) {
+    if (&node != nodes.data()) out += ",\n";
+    JsonMembers object(out);
+    object.Text("name", node.name);
+    object.Text("text", node.text);
+    if (node.is_converter()) {
+      object.Text("from", node.from);
+      object.Text("to", node.to);
+      object.Value("bytes", node.bytes);
+      object.Value("ns", node.ns);
+      continue;
+    }
+    object.Value("chosen", node.chosen);
+    object.Value("runner_up", node.runner_up);
+    object.Member("candidates") += '[';
+    for (const Explanation::Candidate& one : node.candidates) {
+      if (&one != node.candidates.data()) out += ", ";
+      JsonMembers candidate(out);
+      candidate.Text("backend", one.backend);
+      candidate.Text("device", one.device);
+      candidate.Text("place", one.place);
+      candidate.Value("config", one.config);
+      candidate.Text("layouts", one.layouts);
+      candidate.Value("cost_ns", one.cost_ns);
+      candidate.Value("conversion_ns", one.conversion_ns);
+      candidate.Text("why_not", one.why_not);
+    }
+    out += ']';
+    if (node.bodies.empty()) continue;
+    object.Member("bodies") += '[';
+    for (const Explanation::Body& body : node.bodies) {
+      if (&body != node.bodies.data()) out += ", ";
+      JsonMembers inner(out);
+      inner.Text("name", body.name);
+      AppendNodesJson(body.nodes, inner.Member("nodes"));
+    }
+    out += ']';
+  }
+  out += ']';
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const Explanation& explanation) {
+  std::string text;
+  detail::AppendNodes(explanation.nodes, "", text);
   return text + StrCat(explanation.converters, " conversions between layouts, ",
                        explanation.converted_bytes, " bytes\n");
 }
@@ -74,37 +124,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   std::string out;
   {
     detail::JsonMembers all(out);
-    all.Member("nodes") += '[';
-    for (const Explanation::Node& node : explanation.nodes) {
-      if (&node != explanation.nodes.data()) out += ",\n";
-      detail::JsonMembers object(out);
-      object.Text("name", node.name);
-      object.Text("text", node.text);
-      if (node.is_converter()) {
-        object.Text("from", node.from);
-        object.Text("to", node.to);
-        object.Value("bytes", node.bytes);
-        object.Value("ns", node.ns);
-        continue;
-      }
-      object.Value("chosen", node.chosen);
-      object.Value("runner_up", node.runner_up);
-      object.Member("candidates") += '[';
-      for (const Explanation::Candidate& one : node.candidates) {
-        if (&one != node.candidates.data()) out += ", ";
-        detail::JsonMembers candidate(out);
-        candidate.Text("backend", one.backend);
-        candidate.Text("device", one.device);
-        candidate.Text("place", one.place);
-        candidate.Value("config", one.config);
-        candidate.Text("layouts", one.layouts);
-        candidate.Value("cost_ns", one.cost_ns);
-        candidate.Value("conversion_ns", one.conversion_ns);
-        candidate.Text("why_not", one.why_not);
-      }
-      out += ']';
-    }
-    out += ']';
+    detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
     all.Value("converters", explanation.converters);
     all.Value("converted_bytes", explanation.converted_bytes);
   }

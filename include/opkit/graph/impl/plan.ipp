@@ -21,6 +21,21 @@ inline std::string TypesText(const GraphView& view, int node, const GraphTypes& 
     if (value >= 0) out += " " + ToString(types[value]);
   return out;
 }
+inline void DescribeSteps(const Specialization& found, const std::string& indent,
+                          std::string& out) {
+  for (int step = 0; step < found.schedule().size(); ++step) {
+    const int node = found.schedule().original_of(step);
+    const NodeChoice& choice = found.choice(node);
+    const Kernel& kernel = *choice.kernel;
+    out += StrCat(indent, step, " ", ToString(found.view().graph().node(node)), ": ",
+                  kernel.backend, StrCat(", ", kernel.Place()),
+                  TypesText(found.view(), node, found.types()), PassedOver(choice.passed_over));
+    for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node)) {
+      out += StrCat(indent, "  ", body->name, ":\n");
+      DescribeSteps(*body->plan, indent + "    ", out);
+    }
+  }
+}
 inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
   const Graph& graph = state.graph();
   const int threads = state.pool().threads();
@@ -50,14 +65,7 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
   out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
                 " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
                 StrCat("), ", memory.inplace_values, " in place\n"));
-  for (int step = 0; step < schedule.size(); ++step) {
-    const int node = schedule.original_of(step);
-    const NodeChoice& choice = found->choice(node);
-    const Kernel& kernel = *choice.kernel;
-    out += StrCat("  ", step, " ", ToString(found->view().graph().node(node)), ": ", kernel.backend,
-                  ", ", kernel.Place(), TypesText(found->view(), node, found->types()),
-                  PassedOver(choice.passed_over));
-  }
+  DescribeSteps(*found, "  ", out);
   return out;
 }
 
@@ -91,14 +99,26 @@ OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   return state_->GetLatest()->choice(node);
 }
 
-OPKIT_INLINE Selection Plan::selection() const {
-  const auto latest = state_->GetLatest();
-  Selection selection;
-  for (int node = 0; node < graph().num_nodes(); ++node) {
-    const NodeChoice& choice = latest->choice(node);
-    selection.nodes.push_back({detail::SelectionName(graph().node(node)), choice.kernel->backend,
-                               choice.config_number, graph().node(node).type()});
+namespace detail {
+
+inline void AppendSelection(const Specialization& found, const std::string& prefix,
+                            Selection& selection) {
+  const Graph& graph = found.plan_view().graph();
+  for (int node = 0; node < graph.num_nodes(); ++node) {
+    const OperatorDef& def = graph.node(node);
+    const NodeChoice& choice = found.choice(node);
+    selection.nodes.push_back(
+        {prefix + SelectionName(def), choice.kernel->backend, choice.config_number, def.type()});
+    for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node))
+      AppendSelection(*body->plan, prefix + SelectionPrefix(def, body->name), selection);
   }
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Selection Plan::selection() const {
+  Selection selection;
+  detail::AppendSelection(*state_->GetLatest(), {}, selection);
   return selection;
 }
 
@@ -124,12 +144,41 @@ OPKIT_INLINE std::string Plan::Describe(
   return detail::DescribePlan(*state_, state_->Make(std::move(inputs)).get());
 }
 
+namespace detail {
+
+// The graph after the passes, with the bodies that its nodes run after them too. A body that a pass
+// fails on stays as it is where a run may take another one.
+inline Graph ApplyPasses(const Graph& graph, const PassList& passes) {
+  Graph out = passes.Run(graph);
+  for (int node = 0; node < out.num_nodes(); ++node) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(out.node(node).type());
+    if (!schema || !schema->runs_subgraphs()) continue;
+    const OperatorDef before = out.node(node);
+    OperatorDef after = before;
+    for (const NamedSubgraph& item : before.subgraphs()) {
+      const Graph* const body = GraphOf(*item.graph);
+      if (!body) continue;
+      try {
+        Graph changed = ApplyPasses(*body, passes);
+        if (!SameGraph(changed, *body)) after.Subgraph(item.name, MakeSubgraph(std::move(changed)));
+      } catch (const Error&) {
+        if (before.subgraphs().size() == 1)
+          RethrowInContext(StrCat("in ", item.name, " of ", before));
+      }
+    }
+    if (after.subgraphs() != before.subgraphs()) out.ReplaceNode(node, std::move(after));
+  }
+  return out;
+}
+
+}  // namespace detail
+
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
   auto state = detail::MakeIntrusive<detail::PlanState>(
-      options.passes ? options.passes->Run(graph) : DefaultPasses().Run(graph), options);
+      detail::ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses()), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "

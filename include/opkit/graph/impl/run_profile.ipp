@@ -113,7 +113,6 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   const RunProfile run = ProfileOfRun(plan, profile);
   const auto specialization = plan.state()->GetLatest();
   const Schedule& schedule = specialization->schedule();
-  const GraphView& view = specialization->view();
   std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());  // place: in run.nodes
   for (int step = 0; step < schedule.size(); ++step)
     step_of[Index(schedule.original_of(step))] = step;
@@ -131,8 +130,8 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
           place_of[Index(step)]);
   for (const int place : run.critical_path) report.nodes[Index(place)].critical = true;
 
-  const auto node_at = [&](int64_t step) -> const RunReport::Node& {
-    return report.nodes[Index(place_of[Index(step)])];
+  const auto node_at = [&](int64_t memory_step) -> const RunReport::Node& {
+    return report.nodes[Index(place_of[Index(specialization->StepOf(memory_step))])];
   };
   for (const detail::ArenaPlan& arena : specialization->arenas()) {
     report.arena_bytes += arena.plan.arena_bytes;
@@ -143,7 +142,7 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
       made.bytes = buffer.size;
       made.owner = is_given ? "" : node_at(buffer.lower).name;
       made.begin = is_given ? run.begin : node_at(buffer.lower).begin;
-      made.end = buffer.upper > schedule.size()
+      made.end = buffer.upper > specialization->run_order().nodes
                      ? run.end
                      : (std::max)(made.begin, node_at(buffer.upper - 1).end);
     }
@@ -151,9 +150,9 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
       const int buffer = arena.lifetimes.buffer_of[value];
       if (buffer < 0) continue;
       std::string& name = report.buffers[first + Index(buffer)].name;
-      const bool is_scratch = value >= Index(view.num_values());
+      const bool is_scratch = specialization->IsScratchOfStep(value);
       name += StrCat(name.empty() ? "" : " = ",
-                     is_scratch ? "scratch" : view.name(static_cast<int>(value)));
+                     is_scratch ? "scratch" : specialization->MemoryName(value));
     }
   }
   return report;

@@ -15,11 +15,18 @@ class BoundNodes {
  public:
   // Makes every operator by its choice, in the order of the view. `refused`(node, why) is asked
   // where the constructor of a kernel refuses its node: it changes the choice, or throws. Errors as
-  // CreateOperator's.
+  // CreateOperator's. Where `outer` has a blob for a value, that is the value's: of a node around
+  // this graph, whose nodes outlive these.
   BoundNodes(const GraphView& view, const GraphTypes& types, const std::vector<NodeChoice>& choices,
+             std::span<Blob* const> outer = {},
              FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
     operators_.resize(Index(view.num_nodes()));
     for (int value = 0; value < view.num_values(); ++value) {
+      if (!outer.empty() && outer[Index(value)]) {
+        workspace_.ShareBlob(view.name(value), outer[Index(value)]);
+        blobs_.push_back(outer[Index(value)]);
+        continue;
+      }
       Blob* blob = workspace_.CreateBlob(view.name(value));
       if (const Tensor* constant = view.constant(value)) *blob->GetMutable<Tensor>() = *constant;
       if (view.IsInput(value)) blob->GetMutable<Tensor>();
@@ -47,6 +54,8 @@ class BoundNodes {
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
   // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
   Blob& blob(int value) const { return *blobs_[Index(value)]; }
+  // The operators of the bodies that are planned with this graph.
+  std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }
 
  private:
   // For the operators of an executor after the first: their kernels have taken these nodes before.
@@ -57,6 +66,7 @@ class BoundNodes {
   Workspace workspace_;
   std::vector<Blob*> blobs_;                              // by value
   std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; gone before the workspace
+  std::vector<std::unique_ptr<BoundNodes>> bodies_;       // gone before the blobs
 };
 
 }  // namespace detail

@@ -12,16 +12,25 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class BoundPlan final : public RefCounted {
+class BoundPlan final : public RefCounted, public BodyRunner {
  public:
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
             ThreadPool& pool, ReplayOptions options)
-      : view_(specialization->view()),
-        specialization_(std::move(specialization)),
-        nodes_(std::move(nodes)),
-        replay_(specialization_->schedule(), Body{this}, options, pool) {
-    MakeSteps();
+      : BoundPlan(std::move(specialization), *nodes, this) {
+    own_nodes_ = std::move(nodes);
+    LookAhead();
+    ids_of_run_ = NumberIds(0);
+    replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
     ReportMode();
+  }
+  // Of a body in `root`, which the operator that carries it runs.
+  BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
+      : root_(root),
+        view_(specialization->view()),
+        specialization_(std::move(specialization)),
+        nodes_(&nodes) {
+    MakeSteps();
+    MakeBodies();
   }
 
   // Puts every planned value and scratch into the executor's arenas, before runs of this plan.
@@ -33,11 +42,7 @@ class BoundPlan final : public RefCounted {
     ReleaseArenas();
     std::vector<Storage> taken;
     for (const ArenaPlan& arena : planned) taken.push_back(TakeArena(arena, arenas));
-    arenas_ = std::move(taken);
-    several_arenas_ = arenas_.size() > 1;
-    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
-    for (size_t a = 0; a < arenas_.size(); ++a)
-      if (arenas_[a]) FillArena(planned[a], arenas_[a]);
+    PutInto(planned, taken);
   }
   bool NeedsLargerArenas(const SharedArenas& arenas) const {
     for (const ArenaPlan& arena : specialization_->arenas())
@@ -55,6 +60,7 @@ class BoundPlan final : public RefCounted {
     for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
     arenas_.clear();
     only_arena_ = nullptr;
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
   }
 
   const Specialization& specialization() const { return *specialization_; }
@@ -67,24 +73,35 @@ class BoundPlan final : public RefCounted {
   void Run(Timeout timeout) {
     Begin();
     try {
-      replay_.Run(timeout);
-      if (decisions_ != replay_.decisions()) [[unlikely]]
+      replay_->Run(timeout);
+      if (decisions_ != replay_->decisions()) [[unlikely]]
         ReportMode();
     } catch (...) {
       Clean();
       throw;
     }
   }
+  // Runs a body, on this thread, within a run of the graph around it.
+  void RunBody() override {
+    const int steps = static_cast<int>(steps_.size());
+    first_id_ = root_->first_id_ + ids_before_;
+    const StepRunner run(*this);
+    for (int i = 0; i < steps; ++i) {
+      if (root_->replay_->stopped()) [[unlikely]]
+        Throw(ErrorCode::kCancelled, "the run around it has ended");
+      run(i);
+    }
+  }
   // `done` is called once, by the thread that ends the run; a run that failed must be cleaned then.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
-    replay_.RunAsync(std::move(done));
+    replay_->RunAsync(std::move(done));
   }
   // Cancels the run, from any thread: steps that have not begun are skipped, asynchronous ones in
   // flight fail.
   void Cancel() {
     const int run = runs_;
-    replay_.Cancel();
+    replay_->Cancel();
     if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
   }
   // To be called after a run that failed. A device may still write to the memory of steps that were
@@ -92,8 +109,8 @@ class BoundPlan final : public RefCounted {
   void Clean() {
     if (!specialization_->may_pend()) return;
     CancelPending();
-    while (replay_.pending() > 0) sched_yield();  // waits for completions on their way
-    replay_.Drain();
+    while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
+    replay_->Drain();
     ReleaseArenas();
     shared_arenas_->Abandon();
     UseArenas(*shared_arenas_);
@@ -104,7 +121,7 @@ class BoundPlan final : public RefCounted {
     }
   }
 
-  std::string ExplainMode() const { return replay_.ExplainMode(); }
+  std::string ExplainMode() const { return replay_->ExplainMode(); }
 
  private:
   // Runs steps on one thread, each under an invocation of its own: the ids of a run follow each
@@ -119,9 +136,7 @@ class BoundPlan final : public RefCounted {
     ~StepRunner() { current_ = outer_; }
     NodeState operator()(int i) const {
       const Step& step = plan_.steps_[Index(i)];
-      // The operators of a large graph lie scattered; the order of the steps is known.
-      if (Index(i + kAhead) < plan_.steps_.size())
-        __builtin_prefetch(plan_.steps_[Index(i + kAhead)].op);
+      __builtin_prefetch(step.ahead);
       try {
         current_.id = plan_.first_id_ + static_cast<uint64_t>(i);
         current_.kind = step.kind;
@@ -139,8 +154,6 @@ class BoundPlan final : public RefCounted {
     }
 
    private:
-    static constexpr int kAhead = 6;
-
     BoundPlan& plan_;
     const Invocation outer_;
     Invocation& current_;
@@ -161,6 +174,7 @@ class BoundPlan final : public RefCounted {
   };
   struct Step {
     OperatorBase* op;
+    const OperatorBase* ahead;  // that runs some steps later, to be fetched; null: none
     int first_place, end_place;
     int first_wait, end_wait;
     int stream;
@@ -171,12 +185,12 @@ class BoundPlan final : public RefCounted {
   void Begin() {
     ++runs_;
     cancelled_ = false;
-    first_id_ = NextInvocationIds(steps_.size());
+    first_id_ = NextInvocationIds(ids_of_run_);
   }
   // The mode of the replay changes with the times of its runs.
   OPKIT_COLD void ReportMode() {
-    decisions_ = replay_.decisions();
-    specialization_->SetMode(replay_.ExplainMode());
+    decisions_ = replay_->decisions();
+    specialization_->SetMode(replay_->ExplainMode());
   }
 
   // Runs an operator that opens its own invocation.
@@ -188,7 +202,7 @@ class BoundPlan final : public RefCounted {
   }
   // Asynchronous work may never finish: it must not hold up a run that has failed.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
-    replay_.Fail(std::move(failure));
+    replay_->Fail(std::move(failure));
     CancelPending();
   }
   void IssueTo(const Step& step) {
@@ -214,7 +228,7 @@ class BoundPlan final : public RefCounted {
     const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
     SetInFlight(i, {});
     if (failure) FailPending(failure);
-    replay_.Complete(i, failure);
+    replay_->Complete(i, failure);
   }
   // Cancel may come at any time, and an operator's own handle is not to be read while the operator
   // is issued again: a step in flight has a second handle.
@@ -314,7 +328,7 @@ class BoundPlan final : public RefCounted {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
       for (int value : view_.inputs(node))
-        reads_rewritten |= value >= 0 && view_.IsRewritten(value);
+        reads_rewritten |= value >= 0 && specialization_->IsRewritten(value);
       Step& step = steps_.emplace_back();
       step.op = &nodes_->op(node);
       step.stream = specialization_->stream(node);
@@ -326,11 +340,50 @@ class BoundPlan final : public RefCounted {
         if (value >= 0)
           places_.push_back({&nodes_->blob(value), nullptr, 0,
                              step.op->InfersOutputs() ? -1 : AddInferred(value), value,
-                             reads_rewritten || view_.IsRewritten(value)});
+                             reads_rewritten || specialization_->IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
+  }
+  void MakeBodies() {
+    for (size_t i = 0; i < specialization_->bodies().size(); ++i)
+      bodies_.push_back(MakeIntrusive<BoundPlan>(specialization_->bodies()[i]->plan,
+                                                 *nodes_->bodies()[i], root_));
+    const auto& planned = specialization_->bodies();
+    for (size_t i = 0; i < planned.size();) {
+      const int node = planned[i]->node;
+      auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
+      std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
+      for (; i < planned.size() && planned[i]->node == node; ++i)
+        runners[Index(planned[i]->number)] = bodies_[i].get();
+      carrier.UseRunners(std::move(runners));
+    }
+  }
+  // The operators of a large graph lie scattered; the order of the steps, bodies included, is
+  // known.
+  void LookAhead() {
+    constexpr size_t kAhead = 6;
+    std::vector<Step*> order;
+    AppendSteps(order);
+    for (size_t i = 0; i < order.size(); ++i)
+      order[i]->ahead = i + kAhead < order.size() ? order[i + kAhead]->op : nullptr;
+  }
+  // The steps of a run, bodies included, have invocations that follow each other.
+  uint64_t NumberIds(uint64_t next) {
+    ids_before_ = next;
+    next += steps_.size();
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) next = body->NumberIds(next);
+    return next;
+  }
+  void AppendSteps(std::vector<Step*>& order) {
+    const auto& planned = specialization_->bodies();
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      order.push_back(&steps_[i]);
+      const int node = specialization_->schedule().original_of(static_cast<int>(i));
+      for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
+        bodies_[Index(&body - planned.data())]->AppendSteps(order);
+    }
   }
   int AddInferred(int value) {
     const TensorInfo& info = specialization_->types()[value];
@@ -366,12 +419,24 @@ class BoundPlan final : public RefCounted {
     return InContext([&] { return arenas.Take(arena.device, arena.plan.arena_bytes); },
                      [&] { return specialization_->LargestIn(arena); });
   }
+  // Puts the values of this plan and of its bodies into arenas.
+  void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas) {
+    arenas_ = arenas;
+    several_arenas_ = arenas_.size() > 1;
+    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
+    for (size_t a = 0; a < arenas_.size(); ++a)
+      if (arenas_[a]) FillArena(planned[a], arenas_[a]);
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutInto(planned, arenas);
+  }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
     for (size_t at = 0; at < places_.size(); ++at) {
       Place& place = places_[at];
-      const size_t value = Index(place.value);
+      const size_t value = specialization_->MemoryValue(place.value);
       const int64_t offset = arena.OffsetOf(value);
       if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
+      place.storage = storage.get();
+      place.offset = offset;
+      if (specialization_->OuterOf(place.value) >= 0) continue;  // the plan around has put it there
       const TensorInfo& info = specialization_->types()[place.value];
       Blob& blob = *place.blob;
       *blob.GetMutable<Tensor>() =
@@ -379,11 +444,9 @@ class BoundPlan final : public RefCounted {
               ? Tensor(storage, offset, info.shape.ToShape(), info.dtype)
               : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype, info.layout, offset,
                                    arena.values[value].bytes);
-      place.storage = storage.get();
-      place.offset = offset;
     }
     for (size_t step = 0; step < steps_.size(); ++step) {
-      const size_t value = Index(view_.num_values()) + step;
+      const size_t value = specialization_->MemoryScratch(static_cast<int>(step));
       const int64_t offset = arena.OffsetOf(value);
       if (offset >= 0 && arena.values[value].bytes > 0)
         steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
@@ -391,10 +454,16 @@ class BoundPlan final : public RefCounted {
     }
   }
 
+  // What a run of a body reads comes first, in one cache line.
+  std::vector<Step> steps_;
+  BoundPlan* const root_;    // itself but for a body
+  uint64_t first_id_ = 0;    // the invocation of the first step of this run
+  uint64_t ids_before_ = 0;  // of the run, before those of these steps
   const GraphView& view_;
   IntrusivePtr<Specialization> specialization_;
-  std::unique_ptr<BoundNodes> nodes_;
-  std::vector<Step> steps_;
+  std::unique_ptr<BoundNodes> own_nodes_;  // null for a body, whose nodes the root's hold
+  BoundNodes* const nodes_;
+  std::vector<IntrusivePtr<BoundPlan>> bodies_;
   std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
   std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
@@ -403,12 +472,12 @@ class BoundPlan final : public RefCounted {
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
   int decisions_ = 0;
+  uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
-  uint64_t first_id_ = 0;  // the invocation of the first step of this run
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step is pending
-  Replay<Body> replay_;
+  std::optional<Replay<Body>> replay_;           // none for a body, which its operator runs
 };
 
 }  // namespace detail

@@ -15,12 +15,12 @@ namespace detail {
 // Thread-safe.
 class ConvertedConstants {
  public:
-  // The constant of that number in the plan's view. Errors: as ConvertLayout.
-  Tensor Get(int value, const Tensor& constant, const Layout& layout, Device device);
+  // Errors: as ConvertLayout.
+  Tensor Get(const Tensor& constant, const Layout& layout, Device device);
 
  private:
   struct Item {
-    int value;
+    Tensor constant;
     Tensor tensor;
   };
   Mutex mutex_;

@@ -100,6 +100,12 @@ class KernelSelector {
 
 // The name by which selections know a node.
 const std::string& SelectionName(const OperatorDef& def);
+// The name of the node that carries it and its own, "y/body/", come before the names of the nodes
+// in a body.
+std::string SelectionPrefix(const OperatorDef& def, std::string_view body);
+// What a selection, or null, says of the nodes in a body of a node.
+Selection SelectionInside(const Selection* selection, const OperatorDef& def,
+                          std::string_view body);
 
 }  // namespace detail
 }  // namespace opkit

@@ -15,6 +15,7 @@
 #include "opkit/graph/memory/node_order.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
+#include "opkit/graph/node_bodies.hpp"
 #include "opkit/graph/plan/bound_nodes.hpp"
 #include "opkit/graph/plan/converted_graph.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
@@ -22,8 +23,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The memory of one device, as the planner and the verifier see it: steps are numbers of the
-// schedule, values are those of the view and then the scratch of each step.
+// The memory of one device, as the planner and the verifier see it: its steps and values are those
+// that Specialization numbers, with the steps and values of bodies among them.
 struct ArenaPlan {
   Device device;
   std::vector<RunValue> values;
@@ -46,6 +47,21 @@ inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
   return {entries + begin[Index(step)], entries + begin[Index(step) + 1]};
 }
 
+class Specialization;
+
+// A body that is planned with the graph around it.
+struct PlannedBody {
+  PlannedBody(int carrier, int number_of_body, const NodeBody& body)
+      : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
+
+  const int node;    // that carries it
+  const int number;  // among the node's bodies
+  const std::string name;
+  const GraphView view;
+  Selection forced;  // what the selection of the graph around says of the body's nodes
+  IntrusivePtr<Specialization> plan;
+};
+
 class Specialization final : public RefCounted {
  public:
   struct Options {
@@ -57,15 +73,26 @@ class Specialization final : public RefCounted {
     KernelSelector::Options selection = {};
   };
 
-  Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
+  // The node that carries a body, in the graph around it, and that graph's operators.
+  struct Around {
+    const Specialization& plan;
+    const BoundNodes& nodes;
+    int node;
+    const NodeBody& body;
+  };
+
+  // Of a body, with `around`: it has no arenas, since those of the graph around hold its values.
+  Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options,
+                 const Around* around = nullptr)
       : plan_view_(view),
         inputs_(std::move(input_infos)),
         plan_types_(Infer(view, inputs_)),
         selector_(plan_view_, plan_types_, options.selection) {
-    SelectKernels(*options.converted_constants);
+    SelectKernels(*options.converted_constants, around);
+    PlanBodies(options);
     SetSchedule(options);
     AssignStreams();
-    PlanArenas(options);
+    if (!around) PlanArenas(options);
   }
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
@@ -118,19 +145,58 @@ class Specialization final : public RefCounted {
     for (size_t value = 1; value < arena.values.size(); ++value)
       if (bytes(value) > bytes(largest)) largest = value;
     const std::string begin = "in the memory of " + ToString(arena.device) + " between nodes, ";
+    if (largest >= first_body_value())
+      return StrCat(begin, "most of it the ", bytes(largest), " bytes of ",
+                    DescribeMemory(largest));
     const int value = static_cast<int>(largest);
-    if (value >= view().num_values())
+    if (largest >= memory_scratch_)
       return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
-                    NameOfStep(value - view().num_values()));
+                    NameOfStep(static_cast<int>(largest - memory_scratch_)));
     return StrCat(begin, "most of it '", view().name(value), "', which is ",
                   ToString(types()[value]), " and made by node ",
                   ToString(view().graph().node(view().producer(value))));
   }
 
+  // The bodies that are planned with this graph, in the order of the nodes that carry them.
+  const std::vector<std::unique_ptr<PlannedBody>>& bodies() const { return bodies_; }
+  std::span<const std::unique_ptr<PlannedBody>> BodiesOf(int node) const {
+    const auto [first, end] = std::ranges::equal_range(
+        bodies_, node, {}, [](const std::unique_ptr<PlannedBody>& body) { return body->node; });
+    return {first, end};
+  }
+  // Of a body: the value of the graph around that this one is; -1 where it is the body's own.
+  int OuterOf(int value) const { return outer_[Index(value)]; }
+  // Whether a node of this graph or of one around it rewrites the value.
+  bool IsRewritten(int value) const { return rewritten_[Index(value)] != 0; }
+
+  // The numbers of values and steps in ArenaPlan and run_order(): first the values of view() and
+  // the scratch of each step, then those of each body. A step that runs bodies is one step for its
+  // beginning, those of the bodies, and one for its end.
+  size_t MemoryValue(int value) const { return memory_values_[Index(value)]; }
+  size_t MemoryScratch(int step) const { return memory_scratch_ + Index(step); }
+  // The step of schedule() that a step of the memory plan belongs to.
+  int StepOf(int64_t memory_step) const {
+    const auto next = std::ranges::upper_bound(begin_, memory_step);
+    return static_cast<int>(next - begin_.begin()) - 1;
+  }
+  bool IsScratchOfStep(size_t number) const {
+    return number >= memory_scratch_ && number < memory_scratch_ + Index(schedule_->size());
+  }
+  // "sum", "scratch of step 3", "branch/sum".
+  OPKIT_COLD std::string MemoryName(size_t number) const {
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      if (body->plan->HasMemoryValue(number))
+        return StrCat(SelectionName(view().graph().node(body->node)), "/",
+                      body->plan->MemoryName(number));
+    for (int value = 0; value < view().num_values(); ++value)
+      if (MemoryValue(value) == number) return view().name(value);
+    return StrCat("scratch of step ", number - memory_scratch_);
+  }
+
   // Operators for one executor; the first call returns those that selection made. Not synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
     if (spare_) return std::move(spare_);
-    return std::make_unique<BoundNodes>(view(), types(), choices_);
+    return MakeNodes(nullptr);
   }
 
  private:
@@ -143,7 +209,7 @@ class Specialization final : public RefCounted {
 
   // Selection, then the converters that it asks for, then the operators; once more where a
   // constructor refuses its node and the next kernel wants other layouts.
-  void SelectKernels(ConvertedConstants& constants) {
+  void SelectKernels(ConvertedConstants& constants, const Around* around) {
     struct OtherLayouts {};
     const auto refused = [&](int node, const std::string& why) {
       if (node >= plan_view_.num_nodes()) throw UnsupportedOperatorFeature(why);
@@ -154,11 +220,82 @@ class Specialization final : public RefCounted {
       converted_.reset();
       if (ConvertedGraph::IsNeeded(plan_view_, plan_types_, choices_))
         converted_ = std::make_unique<ConvertedGraph>(plan_view_, plan_types_, choices_, constants);
+      FindOuter(around);
       try {
-        spare_ = std::make_unique<BoundNodes>(view(), types(), choices_, refused);
+        spare_ = std::make_unique<BoundNodes>(
+            view(), types(), choices_, OuterBlobs(around ? &around->nodes : nullptr), refused);
       } catch (const OtherLayouts&) {
       }
     }
+  }
+  // Finds the values that the graph around hands in, and those that it is to get from a node of
+  // this one.
+  void FindOuter(const Around* around) {
+    outer_.assign(Index(view().num_values()), -1);
+    rewritten_.assign(outer_.size(), 0);
+    if (around) {
+      const GraphView& outside = around->plan.view();
+      const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
+        if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
+      };
+      for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
+        bind(static_cast<int>(i), outside.inputs(around->node), Index(around->body.inputs[i]));
+      for (size_t o = 0; o < plan_view_.outputs().size(); ++o)
+        if (const int value = plan_view_.outputs()[o]; plan_view_.producer(value) >= 0)
+          bind(value, outside.outputs(around->node), o);
+    }
+    for (int value = 0; value < view().num_values(); ++value)
+      rewritten_[Index(value)] = view().IsRewritten(value) ||
+                                 (OuterOf(value) >= 0 && around->plan.IsRewritten(OuterOf(value)));
+  }
+  // The blobs of the graph around, by value; empty where there is none.
+  std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
+    std::vector<Blob*> blobs;
+    for (int value = 0; around && value < view().num_values(); ++value)
+      blobs.push_back(OuterOf(value) < 0 ? nullptr : &around->blob(OuterOf(value)));
+    return blobs;
+  }
+  std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* around) const {
+    auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(around));
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
+    return nodes;
+  }
+
+  void PlanBodies(const Options& options) {
+    for (int node = 0; node < view().num_nodes(); ++node)
+      if (const auto* runs = dynamic_cast<const RunsBodies*>(&spare_->op(node))) {
+        const bool exclusive = runs->bodies().size() > 1;
+        for (size_t i = 0; i < runs->bodies().size(); ++i)
+          PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
+      }
+  }
+  // A body with an operator that completes after it has returned is left to its node. So is one of
+  // several that does not fit the shapes: it is not the one that is taken.
+  void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
+                const Options& options) {
+    const OperatorDef& def = view().graph().node(node);
+    auto planned = std::make_unique<PlannedBody>(node, number, body);
+    std::vector<TensorInfo> infos;
+    for (const int input : body.inputs) {
+      const int value = view().inputs(node)[Index(input)];
+      infos.push_back(value < 0 ? TensorInfo() : types()[value]);
+    }
+    Options inner = options;
+    inner.walked = true;
+    planned->forced = SelectionInside(options.selection.forced, def, body.name);
+    inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
+    try {
+      const Around around{*this, *spare_, node, body};
+      planned->plan =
+          MakeIntrusive<Specialization>(planned->view, std::move(infos), inner, &around);
+    } catch (const Error& error) {
+      if (exclusive && error.code() != ErrorCode::kNotFound) return;
+      RethrowInContext(StrCat("in ", body.name, " of ", def));
+    }
+    if (planned->plan->may_pend()) return;
+    spare_->bodies().push_back(planned->plan->TakeNodes());
+    bodies_.push_back(std::move(planned));
   }
 
   // An edge is early between two operators of one device that both take work before the work they
@@ -196,13 +333,6 @@ class Specialization final : public RefCounted {
         if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
       }
     }
-    run_order_.nodes = schedule_->size();
-    for (int step = 0; step < schedule_->size(); ++step)
-      for (int entry : EntriesOf(*schedule_, step)) {
-        if (IsOrderAlone(step, entry)) continue;
-        run_order_.before.push_back(step);
-        run_order_.after.push_back(Schedule::TargetOf(entry));
-      }
   }
 
   // A chain of operators of one device runs on one stream; a branch takes the next one.
@@ -229,18 +359,80 @@ class Specialization final : public RefCounted {
     }
   }
 
-  std::string NameOfStep(int step) const {
-    return ToString(view().graph().node(schedule_->original_of(step)));
+  // The number of steps is known with the last of them.
+  int NumberSteps(int next) {
+    for (int step = 0; step < schedule_->size(); ++step) {
+      begin_.push_back(next++);
+      const auto bodies = BodiesOf(schedule_->original_of(step));
+      for (const std::unique_ptr<PlannedBody>& body : bodies) next = body->plan->NumberSteps(next);
+      end_.push_back(bodies.empty() ? begin_.back() : next++);
+    }
+    return next;
+  }
+  size_t NumberValues(size_t next, const Specialization* around) {
+    first_memory_value_ = next;
+    for (int value = 0; value < view().num_values(); ++value)
+      memory_values_.push_back(OuterOf(value) < 0 ? next++ : around->MemoryValue(OuterOf(value)));
+    memory_scratch_ = next;
+    next += Index(schedule_->size());
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      next = body->plan->NumberValues(next, this);
+    return end_memory_value_ = next;
+  }
+  bool HasMemoryValue(size_t number) const {
+    return first_memory_value_ <= number && number < end_memory_value_;
+  }
+  // Adds the order of the steps inside `step`: those of its bodies one after the other, and so the
+  // bodies.
+  void OrderBodies(int step, RunOrder& order) const {
+    int last = begin_[Index(step)];
+    const auto follow = [&](int next) {
+      order.before.push_back(last);
+      order.after.push_back(next);
+    };
+    const auto bodies = BodiesOf(schedule_->original_of(step));
+    for (const std::unique_ptr<PlannedBody>& body : bodies)
+      for (int inner = 0; inner < body->plan->schedule().size(); ++inner) {
+        follow(body->plan->begin_[Index(inner)]);
+        body->plan->OrderBodies(inner, order);
+        last = body->plan->end_[Index(inner)];
+      }
+    if (!bodies.empty()) follow(end_[Index(step)]);
+  }
+  void OrderSteps(const Options& options) {
+    run_order_.nodes = NumberSteps(0);
+    for (int step = 0; step < schedule_->size(); ++step) {
+      OrderBodies(step, run_order_);
+      for (int entry : EntriesOf(*schedule_, step)) {
+        if (IsOrderAlone(step, entry)) continue;
+        run_order_.before.push_back(end_[Index(step)]);
+        run_order_.after.push_back(begin_[Index(Schedule::TargetOf(entry))]);
+      }
+    }
+    if (options.walked && !may_pend_)
+      for (int step = 0; step < run_order_.nodes; ++step) run_order_.stages.push_back(step);
+  }
+  void AddArenas(std::vector<ArenaPlan>& arenas) const {
+    const auto add = [&](Device device) {
+      for (const ArenaPlan& arena : arenas)
+        if (arena.device == device) return;
+      arenas.emplace_back().device = device;
+    };
+    for (int value = 0; value < view().num_values(); ++value)
+      if (OuterOf(value) < 0 && IsPlanned(value)) add(MemoryDevice(types()[value].device));
+    for (int node = 0; node < view().num_nodes(); ++node)
+      if (Scratch(node) > 0) add(MemoryDevice(view().graph().node(node).device()));
+    for (const std::unique_ptr<PlannedBody>& body : bodies_) body->plan->AddArenas(arenas);
   }
   void PlanArenas(const Options& options) {
-    if (options.walked && !may_pend_)
-      for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
-    for (int value = 0; value < view().num_values(); ++value)
-      if (IsPlanned(value)) AddArena(MemoryDevice(types()[value].device));
-    for (int node = 0; node < view().num_nodes(); ++node)
-      if (Scratch(node) > 0) AddArena(MemoryDevice(view().graph().node(node).device()));
+    OrderSteps(options);
+    const size_t values = NumberValues(0, nullptr);
+    AddArenas(arenas_);
     for (ArenaPlan& arena : arenas_) {
-      Describe(arena);
+      arena.values.resize(values);
+      for (RunValue& value : arena.values) value.external = true;
+      Describe(arena, -1, memory_.planned_values);
+      AllowInPlace(arena);
       arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
       const auto plan = [&] {
         return PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
@@ -266,9 +458,9 @@ class Specialization final : public RefCounted {
     if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
     const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
     // The step at which the most bytes are live.
-    std::vector<int64_t> change(Index(schedule_->size()) + 2, 0);
+    std::vector<int64_t> change(Index(run_order_.nodes) + 2, 0);
     const auto at = [&](int64_t step) {
-      return Index((std::clamp)(step + 1, int64_t{0}, int64_t{schedule_->size()} + 1));
+      return Index((std::clamp)(step + 1, int64_t{0}, int64_t{run_order_.nodes} + 1));
     };
     for (const MemoryInterval& buffer : buffers) {
       change[at(buffer.lower)] += buffer.size;
@@ -288,13 +480,8 @@ class Specialization final : public RefCounted {
                       [&](size_t value) { return arena.values[value].bytes; });
     constexpr size_t kShown = 5;
     std::string list;
-    for (const size_t value : std::span(values).first((std::min)(kShown, values.size()))) {
-      const int number = static_cast<int>(value);
-      list += StrCat("\n  ", arena.values[value].bytes, " bytes: ",
-                     number < view().num_values()
-                         ? StrCat("'", view().name(number), "' ", ToString(types()[number]))
-                         : "scratch of " + NameOfStep(number - view().num_values()));
-    }
+    for (const size_t value : std::span(values).first((std::min)(kShown, values.size())))
+      list += StrCat("\n  ", arena.values[value].bytes, " bytes: ", DescribeMemory(value));
     if (values.size() > kShown) list += StrCat("\n  and ", values.size() - kShown, " more");
     Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device),
           " takes ", arena.plan.arena_bytes, " bytes (no plan less than ",
@@ -314,16 +501,17 @@ class Specialization final : public RefCounted {
     std::vector<std::string> names;
     for (size_t value = 0; value < arena.values.size(); ++value)
       addresses.push_back(arena.OffsetOf(value));
-    for (int value = 0; value < view().num_values(); ++value) names.push_back(view().name(value));
+    for (size_t value = 0; value < first_body_value(); ++value)
+      names.push_back(value < memory_scratch_ ? view().name(static_cast<int>(value))
+                                              : std::string());
+    for (size_t value = first_body_value(); value < arena.values.size(); ++value)
+      names.push_back(MemoryName(value));
     VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, arena.plan.arena_bytes,
                      names);
     return true;
   }
-  void AddArena(Device device) {
-    for (const ArenaPlan& arena : arenas_)
-      if (arena.device == device) return;
-    arenas_.emplace_back().device = device;
-  }
+  // The first number of a body's value; of the graph that has the arenas.
+  size_t first_body_value() const { return MemoryScratch(schedule_->size()); }
   int64_t Scratch(int node) const { return choice(node).config.scratch_bytes; }
   // Whether the value lies in an arena: a node makes it, its size is known, and runs do not return
   // it.
@@ -332,38 +520,89 @@ class Specialization final : public RefCounted {
     return view().producer(value) >= 0 && !view().IsOutput(value) && info.shape.is_known() &&
            info.dtype != DType::kUndefined;
   }
-  // Fills in the values of an arena, and which of them may share bytes.
-  void Describe(ArenaPlan& arena) {
-    arena.values.reserve(Index(view().num_values()) + Index(schedule_->size()));
+  // "'sum' float32[2]", "scratch of Conv 'c1' (X, W) -> (P)".
+  OPKIT_COLD std::string DescribeMemory(size_t number) const {
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      if (body->plan->HasMemoryValue(number))
+        return StrCat(body->plan->DescribeMemory(number), " in ", body->name, " of ",
+                      view().graph().node(body->node));
+    if (number >= memory_scratch_)
+      return "scratch of " + NameOfStep(static_cast<int>(number - memory_scratch_));
+    for (int value = 0; value < view().num_values(); ++value)
+      if (OuterOf(value) < 0 && MemoryValue(value) == number)
+        return StrCat("'", view().name(value), "' ", ToString(types()[value]));
+    return {};
+  }
+  std::string NameOfStep(int step) const {
+    return ToString(view().graph().node(schedule_->original_of(step)));
+  }
+
+  // Fills in the values of an arena. A value that a body hands out is made by the body's step, and
+  // one that it takes in is read by the body's steps alone; where a run takes one body of several,
+  // such values are made when the node begins and read until it ends. `carrier_end` is the end of
+  // the step that runs this body; -1: no body.
+  void Describe(ArenaPlan& arena, int carrier_end, int& planned_values) const {
+    const auto is_exclusive = [&](int node) { return BodyCount(node) > 1; };
+    const auto step_of = [&](int node) { return Index(schedule_->node_of(node)); };
     for (int value = 0; value < view().num_values(); ++value) {
-      RunValue& planned = arena.values.emplace_back();
-      planned.external = !IsPlanned(value) || MemoryDevice(types()[value].device) != arena.device;
+      RunValue& planned = arena.values[MemoryValue(value)];
+      const bool is_own = OuterOf(value) < 0;
+      if (is_own && IsPlanned(value) && MemoryDevice(types()[value].device) == arena.device) {
+        planned.external = false;
+        planned.bytes = BytesOf(value);
+        ++planned_values;
+      }
       if (planned.external) continue;
-      ++memory_.planned_values;
-      planned.bytes = BytesOf(value);
-      planned.producer = schedule_->node_of(view().producer(value));
-      for (int node : view().consumers(value)) planned.users.push_back(schedule_->node_of(node));
+      if (const int node = view().producer(value);
+          node >= 0 && (is_own || planned.producer == carrier_end))
+        planned.producer = is_exclusive(node) ? begin_[step_of(node)] : end_[step_of(node)];
+      for (const int node : view().consumers(value))
+        if (BodiesOf(node).empty() || is_exclusive(node) || HandsOn(node, value))
+          planned.users.push_back(end_[step_of(node)]);
     }
     for (int step = 0; step < schedule_->size(); ++step) {
       const int node = schedule_->original_of(step);
-      RunValue& scratch = arena.values.emplace_back();
+      if (Scratch(node) == 0 || MemoryDevice(view().graph().node(node).device()) != arena.device)
+        continue;
+      RunValue& scratch = arena.values[MemoryScratch(step)];
+      scratch.external = false;
       scratch.bytes = Scratch(node);
-      scratch.producer = step;
-      scratch.external =
-          scratch.bytes == 0 || MemoryDevice(view().graph().node(node).device()) != arena.device;
+      scratch.producer = begin_[Index(step)];
     }
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      body->plan->Describe(arena, end_[step_of(body->node)], planned_values);
+  }
+  // How many bodies a node has, those that are left to it included.
+  size_t BodyCount(int node) const {
+    return BodiesOf(node).empty() ? 0 : view().graph().node(node).subgraphs().size();
+  }
+  // Whether the one body of a node hands the value out as it came in.
+  bool HandsOn(int node, int value) const {
+    const Specialization& body = *BodiesOf(node)[0]->plan;
+    for (int inner = 0; inner < body.view().num_values(); ++inner)
+      if (body.OuterOf(inner) == value && body.view().IsInput(inner) && body.view().IsOutput(inner))
+        return true;
+    return false;
+  }
+  // Lists the values of an arena that may share bytes.
+  void AllowInPlace(ArenaPlan& arena) const {
     for (int node = 0; node < view().num_nodes(); ++node)
       for (const auto& [input, output] : choice(node).config.inplace)
         AllowInPlace(arena, node, input, output);
+    for (const std::unique_ptr<PlannedBody>& body : bodies_) body->plan->AllowInPlace(arena);
   }
-  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) {
+  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) const {
     const int from = view().inputs(node)[Index(input)];
     const int to = view().outputs(node)[Index(output)];
     if (from < 0 || to < 0 || from == to || view().producer(to) != node) return;
-    if (arena.values[Index(from)].external || arena.values[Index(to)].external) return;
+    const int step = end_[Index(schedule_->node_of(node))];
+    const RunValue& read = arena.values[MemoryValue(from)];
+    const RunValue& written = arena.values[MemoryValue(to)];
+    if (read.external || written.external || written.producer != step) return;
     for (size_t i = 0; i < view().inputs(node).size(); ++i)  // also read where it may not be shared
       if (view().inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
-    arena.inplace.push_back({schedule_->node_of(node), from, to});
+    arena.inplace.push_back(
+        {step, static_cast<int>(MemoryValue(from)), static_cast<int>(MemoryValue(to))});
   }
 
   bool MayShare(int node, int input, int output) const {
@@ -382,6 +621,13 @@ class Specialization final : public RefCounted {
   std::vector<int> streams_;        // by node
   std::vector<char> follows_;       // by step, in order: the graph has an edge from the step before
   bool may_pend_ = false;
+  std::vector<std::unique_ptr<PlannedBody>> bodies_;      // by node
+  std::vector<int> outer_;                                // by value; see OuterOf
+  std::vector<char> rewritten_;                           // by value
+  std::vector<size_t> memory_values_;                     // by value
+  size_t memory_scratch_ = 0;                             // of the first step
+  size_t first_memory_value_ = 0, end_memory_value_ = 0;  // its own numbers, and its bodies'
+  std::vector<int> begin_, end_;                          // by step: in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary memory_;

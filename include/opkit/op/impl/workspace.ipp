@@ -19,18 +19,29 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
 }
 
 OPKIT_INLINE Workspace::~Workspace() {
-  for (Blob* blob : blobs_) delete blob;
+  for (size_t i = 0; i < blobs_.size(); ++i)
+    if (!is_shared_[i]) delete blobs_[i];
 }
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
   const size_t number = detail::Index(names_.Add(name));
-  if (number == blobs_.size()) blobs_.push_back(nullptr);
+  if (number == blobs_.size()) blobs_.push_back(nullptr), is_shared_.push_back(0);
   Blob*& blob = blobs_[number];
   if (!blob) blob = new Blob(name);
   return blob;
 }
+OPKIT_INLINE void Workspace::ShareBlob(const std::string& name, Blob* blob) {
+  if (HasBlob(name))
+    Throw(ErrorCode::kAlreadyExists, "the workspace has a blob '", name, "' already");
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == blobs_.size()) blobs_.push_back(nullptr), is_shared_.push_back(0);
+  blobs_[number] = blob;
+  is_shared_[number] = 1;
+}
 OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
   if (!FindBlob(name)) return false;
-  delete std::exchange(blobs_[detail::Index(names_.Find(name))], nullptr);
+  const size_t number = detail::Index(names_.Find(name));
+  Blob* const blob = std::exchange(blobs_[number], nullptr);
+  if (!std::exchange(is_shared_[number], 0)) delete blob;
   return true;
 }
 OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {

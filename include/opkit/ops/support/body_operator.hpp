@@ -3,51 +3,82 @@
 #define OPKIT_OPS_SUPPORT_BODY_OPERATOR_HPP_
 
 #include "opkit/graph/executor.hpp"
-#include "opkit/graph/subgraph.hpp"
+#include "opkit/graph/node_bodies.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// A graph of a node, and for each input of the graph the number of the node's input.
-struct NodeBody {
-  const char* name = "";
-  const Graph* graph = nullptr;
-  std::vector<int> inputs;
-};
-
-class BodyOperator : public StandardOperator {
+// A plan runs the bodies with the graph around them. An operator that is run alone compiles each
+// when it first runs it, and keeps it.
+class BodyOperator : public StandardOperator, public RunsBodies {
  public:
   BodyOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config,
                std::vector<NodeBody> bodies)
       : StandardOperator(def, ws, config),
         bodies_(std::move(bodies)),
         executors_(bodies_.size()),
-        handed_out_(def.outputs().size(), nullptr) {}
+        handed_out_(def.outputs().size(), nullptr) {
+    OPKIT_ASSERT(bodies_.size() <= kMostBodies);
+  }
+
+  const std::vector<NodeBody>& bodies() const final { return bodies_; }
+  void UseRunners(std::vector<BodyRunner*> runners) final {
+    handed_on_.clear();
+    for (size_t i = 0; i < bodies_.size(); ++i)
+      if ((runners_[i] = runners[i])) FindHandedOn(static_cast<int>(i));
+  }
 
  protected:
   // Runs a body. Its outputs become the node's, by position.
   void RunBody(int number) {
-    const NodeBody& body = bodies_[detail::Index(number)];
     try {
-      std::vector<NamedTensor> inputs;
-      for (size_t i = 0; i < body.inputs.size(); ++i)
-        inputs.push_back({body.graph->inputs()[i].name, Input(body.inputs[i])});
-      ReleaseOutputs();
-      const NamedTensors outputs = ExecutorOf(number).Run(inputs);
-      int o = 0;
-      for (const NamedTensor& output : outputs) {
-        if (HasOutput(o)) {
-          handed_out_[detail::Index(o)] = output.tensor.storage().get();
-          SetOutputTensor(o, output.tensor);
-        }
-        ++o;
+      if (BodyRunner* const runner = runners_[detail::Index(number)]) {
+        runner->RunBody();
+        for (const HandedOn& one : handed_on_)
+          if (one.body == number)
+            OutputTensorCopyFrom(one.output, one.constant ? *one.constant : Input(one.input));
+        return;
       }
+      RunAlone(number);
     } catch (...) {
-      detail::RethrowInContext(StrCat("in ", body.name));
+      detail::RethrowInContext(StrCat("in ", bodies_[detail::Index(number)].name));
     }
   }
 
  private:
+  // An output that is an input or a constant of the body itself.
+  struct HandedOn {
+    int body, output, input;
+    const Tensor* constant;
+  };
+
+  void FindHandedOn(int number) {
+    const NodeBody& body = bodies_[detail::Index(number)];
+    for (int o = 0; o < OutputSize(); ++o) {
+      const std::string& name = body.graph->outputs()[detail::Index(o)];
+      if (!HasOutput(o) || body.graph->Producer(name) >= 0) continue;
+      HandedOn one{number, o, -1, body.graph->FindConstant(name)};
+      for (size_t i = 0; i < body.inputs.size(); ++i)
+        if (body.graph->inputs()[i].name == name) one.input = body.inputs[i];
+      handed_on_.push_back(one);
+    }
+  }
+  void RunAlone(int number) {
+    const NodeBody& body = bodies_[detail::Index(number)];
+    std::vector<NamedTensor> inputs;
+    for (size_t i = 0; i < body.inputs.size(); ++i)
+      inputs.push_back({body.graph->inputs()[i].name, Input(body.inputs[i])});
+    ReleaseOutputs();
+    const NamedTensors outputs = ExecutorOf(number).Run(inputs);
+    int o = 0;
+    for (const NamedTensor& output : outputs) {
+      if (HasOutput(o)) {
+        handed_out_[detail::Index(o)] = output.tensor.storage().get();
+        SetOutputTensor(o, output.tensor);
+      }
+      ++o;
+    }
+  }
   // Runs one node after the other on this thread, and kernels on its pool: a graph inside a node is
   // usually small.
   Executor& ExecutorOf(int number) {
@@ -70,6 +101,11 @@ class BodyOperator : public StandardOperator {
     }
   }
 
+  static constexpr size_t kMostBodies = 2;
+
+  // What every run reads comes first, in one cache line.
+  BodyRunner* runners_[kMostBodies] = {};  // by body; null: it is run alone
+  std::vector<HandedOn> handed_on_;        // of bodies that have a runner
   std::vector<NodeBody> bodies_;
   std::vector<std::optional<Executor>> executors_;  // by body
   std::vector<const void*> handed_out_;             // addresses of storages, for comparison only

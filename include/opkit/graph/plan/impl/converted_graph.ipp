@@ -53,11 +53,14 @@ OPKIT_INLINE bool ConvertedGraph::IsNeeded(const GraphView& view, const GraphTyp
   return false;
 }
 
-OPKIT_INLINE Tensor ConvertedConstants::Get(int value, const Tensor& constant, const Layout& layout,
+OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout& layout,
                                             Device device) {
   MutexLock lock(mutex_);
   for (const Item& item : items_)
-    if (item.value == value && item.tensor.layout() == layout &&
+    if (item.constant.storage() == constant.storage() &&
+        item.constant.raw_data() == constant.raw_data() &&
+        item.constant.dtype() == constant.dtype() && item.constant.shape() == constant.shape() &&
+        item.constant.strides() == constant.strides() && item.tensor.layout() == layout &&
         MemoryDevice(item.tensor.device()) == MemoryDevice(device))
       return item.tensor;
   Tensor made = constant;
@@ -66,7 +69,7 @@ OPKIT_INLINE Tensor ConvertedConstants::Get(int value, const Tensor& constant, c
     Copy(made, &there);
     made = std::move(there);
   }
-  items_.push_back({value, ConvertLayout(made, layout)});
+  items_.push_back({constant, ConvertLayout(made, layout)});
   return items_.back().tensor;
 }
 
@@ -139,7 +142,7 @@ struct ConvertedGraph::Builder {
       if (const std::string* known = FindPlace(value, target)) return *known;
       const Device memory = MemoryDevice(target.device);
       std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
-      graph.AddConstant(name, constants.Get(value, *constant, target.layout, memory));
+      graph.AddConstant(name, constants.Get(*constant, target.layout, memory));
       placed.push_back({name, value, {target.layout, memory}});
       return name;
     }

@@ -59,23 +59,32 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
   }
 }
 
-OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
-  const RegistryUse use;
-  Explanation explanation;
+inline void ExplainNodes(const Specialization& found, std::vector<Explanation::Node>& nodes,
+                         Explanation& explanation) {
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
     const OperatorDef& def = found.view().graph().node(node);
-    Explanation::Node& out = explanation.nodes.emplace_back();
+    Explanation::Node& out = nodes.emplace_back();
     out.name = SelectionName(def);
     out.text = ToString(def);
     if (node < found.plan_view().num_nodes()) {
       ExplainNode(found, node, out);
+      for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node)) {
+        out.bodies.push_back({body->name, {}});
+        ExplainNodes(*body->plan, out.bodies.back().nodes, explanation);
+      }
       continue;
     }
     ExplainConverter(found, node, out);
     ++explanation.converters;
     explanation.converted_bytes += out.bytes;
   }
+}
+
+OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
+  const RegistryUse use;
+  Explanation explanation;
+  ExplainNodes(found, explanation.nodes, explanation);
   return explanation;
 }
 

@@ -18,6 +18,22 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   return def.name();
 }
 
+OPKIT_INLINE std::string SelectionPrefix(const OperatorDef& def, std::string_view body) {
+  return StrCat(SelectionName(def), "/", body, "/");
+}
+OPKIT_INLINE Selection SelectionInside(const Selection* selection, const OperatorDef& def,
+                                       std::string_view body) {
+  Selection inside;
+  if (!selection) return inside;
+  const std::string prefix = SelectionPrefix(def, body);
+  for (const SelectedKernel& one : selection->nodes)
+    if (one.node.starts_with(prefix)) {
+      inside.nodes.push_back(one);
+      inside.nodes.back().node.erase(0, prefix.size());
+    }
+  return inside;
+}
+
 OPKIT_INLINE NodeDevices::NodeDevices(const OperatorDef& def) : device_(def.device()) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
   inputs_cross_ = schema.inputs_can_cross_devices();
@@ -37,10 +53,18 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 // A forced choice that no node would take is not passed over in silence.
 OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
-  std::map<std::string_view, int> numbers;
-  for (int node = 0; node < view_.num_nodes(); ++node)
-    numbers.emplace(SelectionName(view_.graph().node(node)), node);
+  std::map<std::string, int> numbers;
+  std::vector<std::string> bodies;
+  for (int node = 0; node < view_.num_nodes(); ++node) {
+    const OperatorDef& def = view_.graph().node(node);
+    numbers.emplace(SelectionName(def), node);
+    for (const NamedSubgraph& item : def.subgraphs())
+      bodies.push_back(SelectionPrefix(def, item.name));
+  }
   for (const SelectedKernel& one : options_.forced->nodes) {
+    if (std::ranges::any_of(bodies,
+                            [&](const std::string& body) { return one.node.starts_with(body); }))
+      continue;  // the plan of the body checks it
     const auto found = numbers.find(one.node);
     if (found == numbers.end()) {
       std::vector<std::string> names;
