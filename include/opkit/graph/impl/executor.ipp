@@ -37,7 +37,7 @@ class Executor::Impl {
   Impl(Executor& self, Plan plan)
       : self_(self),
         plan_(std::move(plan)),
-        bindings_(view()),
+        bindings_(view(), state().donated()),
         bound_plans_(state().options().max_shapes) {
     if (state().inputs_known()) Select(state().inputs());
   }
@@ -168,6 +168,7 @@ class Executor::Impl {
         Input& input = self_.bindings_.inputs()[i];
         input.tensor = std::move(before_[i]);
         if (self_.current_) self_.TensorOf(input.value) = input.tensor;
+        if (self_.current_ && input.donated) self_.current_->SetDonated(input.value, Tensor());
       }
       self_.changed_ = true;
     }
@@ -245,7 +246,7 @@ class Executor::Impl {
     for (const Output& output : bindings_.outputs()) {
       Tensor* tensor = Made(output);
       // A caller holds the last result: this run writes to other memory.
-      if (tensor && !output.lent && tensor->storage().use_count() > 1)
+      if (tensor && !output.lent && !output.donated && tensor->storage().use_count() > 1)
         *tensor = Tensor(tensor->device());
     }
   }
@@ -271,11 +272,28 @@ class Executor::Impl {
         TakeBack(output);
       output.lent = lend;
     }
+    for (const Input& input : bindings_.inputs())
+      if (input.donated && input.tensor.is_dense()) Donate(input, input.tensor);
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
     input.dense.CopyFrom(input.tensor);
     TensorOf(input.value) = input.dense;
+    if (input.donated) Donate(input, input.dense);
+  }
+  // Lets the run write to an input. An output that the caller has bound elsewhere stays there.
+  void Donate(const Input& input, const Tensor& tensor) {
+    current_->SetDonated(input.value, tensor);
+    const detail::Specialization& found = current_->specialization();
+    for (Output& output : bindings_.outputs()) {
+      const bool is_planned = found.IsDonated(found.ValueOf(output.value));
+      output.donated = is_planned && !output.is_bound();
+      if (!is_planned || !output.is_bound()) continue;
+      Tensor& made = TensorOf(output.value);
+      if (made.raw_data() == output.bound.raw_data()) continue;  // it is the input's own memory
+      current_->SetOutside(output.value);
+      made = output.lent ? output.bound : Tensor(made.device());
+    }
   }
   void TakeBack(Output& output) {
     Tensor& tensor = TensorOf(output.value);
@@ -319,7 +337,10 @@ class Executor::Impl {
   // Releases the caller's tensors and the last results before switching plans.
   void ReleaseTensors() {
     if (!current_) return;
-    for (const Input& input : bindings_.inputs()) TensorOf(input.value) = Tensor();
+    for (const Input& input : bindings_.inputs()) {
+      TensorOf(input.value) = Tensor();
+      if (input.donated) current_->SetDonated(input.value, Tensor());
+    }
     for (Output& output : bindings_.outputs())
       if (Made(output)) TakeBack(output);
   }
@@ -337,7 +358,7 @@ class Executor::Impl {
             tensor->dtype() != output.bound.dtype() || tensor->shape() != output.bound.shape())
             [[unlikely]]
           CopyToBound(output, *tensor);
-      } else if (tensor->storage().use_count() > 1) [[unlikely]] {
+      } else if (!output.donated && tensor->storage().use_count() > 1) [[unlikely]] {
         *tensor = Detached(*tensor);  // a view of an input, a constant or another output
       }
     }

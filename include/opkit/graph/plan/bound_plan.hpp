@@ -63,6 +63,18 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
   }
 
+  // Puts the values that lie in a donated input, of that number in the plan's graph, into its
+  // tensor; an uninitialized one lets go of the last.
+  void SetDonated(int plan_input, const Tensor& tensor) {
+    for (const ArenaPlan& arena : specialization_->arenas())
+      for (const ArenaPlan::Donated& donated : arena.donated)
+        if (donated.input == specialization_->ValueOf(plan_input))
+          PutIntoDonated(arena, donated, tensor);
+  }
+  // The output lies where the caller wants it, and not in a donated input.
+  void SetOutside(int plan_output) {
+    LeaveDonated(specialization_->MemoryValue(specialization_->ValueOf(plan_output)));
+  }
   const Specialization& specialization() const { return *specialization_; }
   const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
@@ -315,10 +327,12 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
     return false;
   }
-  // The arena that the storage is; null when it is none.
+  // The arena, or the donated input's memory, that the storage is; null when it is none.
   Storage ArenaOf(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
       if (arena.get() == storage) return arena;
+    for (const auto& [input, donated] : donated_)
+      if (donated.get() == storage) return donated;
     return {};
   }
 
@@ -408,6 +422,37 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       steps_[i].end_wait = static_cast<int>(waits_.size());
     }
   }
+  void PutIntoDonated(const ArenaPlan& arena, const ArenaPlan::Donated& donated,
+                      const Tensor& input) {
+    std::erase_if(donated_, [&](const auto& held) { return held.first == donated.input; });
+    if (input.initialized()) donated_.emplace_back(donated.input, input.storage());
+    for (Place& place : places_) {
+      const size_t value = specialization_->MemoryValue(place.value);
+      const int64_t offset = arena.OffsetOf(value), bytes = arena.values[value].bytes;
+      if (bytes == 0 || offset < donated.begin || offset >= donated.end) continue;
+      place.storage = input.initialized() ? input.storage().get() : nullptr;
+      place.offset = input.byte_offset() + offset - donated.begin;
+      if (specialization_->OuterOf(place.value) >= 0) continue;
+      if (input.initialized())
+        SetTensor(place, input.storage(), bytes);
+      else if (!view_.IsOutput(place.value))  // the last run's outputs stay
+        *place.blob->GetMutable<Tensor>() = Tensor(input.device());
+    }
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutIntoDonated(arena, donated, input);
+  }
+  void LeaveDonated(size_t value) {
+    for (Place& place : places_)
+      if (specialization_->MemoryValue(place.value) == value) place.storage = nullptr;
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
+  }
+  // Makes the value of a place a tensor there.
+  void SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
+    const TensorInfo& info = specialization_->types()[place.value];
+    *place.blob->GetMutable<Tensor>() =
+        info.layout.is_standard() ? Tensor(storage, place.offset, info.shape.ToShape(), info.dtype)
+                                  : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype,
+                                                       info.layout, place.offset, bytes);
+  }
   bool HasLargeEnough(SharedArenas& arenas) const {
     for (size_t a = 0; a < arenas_.size(); ++a) {
       const ArenaPlan& planned = specialization_->arenas()[a];
@@ -422,11 +467,15 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Puts the values of this plan and of its bodies into arenas.
   void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas) {
     arenas_ = arenas;
-    several_arenas_ = arenas_.size() > 1;
+    several_arenas_ = arenas_.size() > 1 || HasDonated(planned);
     only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
     for (size_t a = 0; a < arenas_.size(); ++a)
       if (arenas_[a]) FillArena(planned[a], arenas_[a]);
     for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutInto(planned, arenas);
+  }
+  static bool HasDonated(const std::vector<ArenaPlan>& arenas) {
+    return std::ranges::any_of(arenas,
+                               [](const ArenaPlan& arena) { return !arena.donated.empty(); });
   }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
     for (size_t at = 0; at < places_.size(); ++at) {
@@ -434,16 +483,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       const size_t value = specialization_->MemoryValue(place.value);
       const int64_t offset = arena.OffsetOf(value);
       if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
+      if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
       place.storage = storage.get();
       place.offset = offset;
       if (specialization_->OuterOf(place.value) >= 0) continue;  // the plan around has put it there
-      const TensorInfo& info = specialization_->types()[place.value];
-      Blob& blob = *place.blob;
-      *blob.GetMutable<Tensor>() =
-          info.layout.is_standard()
-              ? Tensor(storage, offset, info.shape.ToShape(), info.dtype)
-              : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype, info.layout, offset,
-                                   arena.values[value].bytes);
+      SetTensor(place, storage, arena.values[value].bytes);
     }
     for (size_t step = 0; step < steps_.size(); ++step) {
       const size_t value = specialization_->MemoryScratch(static_cast<int>(step));
@@ -469,6 +513,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   SharedArenas* shared_arenas_ = nullptr;
   std::vector<Storage> arenas_;  // of shared_arenas_; none between ReleaseArenas and UseArenas
+  std::vector<std::pair<int, Storage>> donated_;  // inputs in whose memory values lie
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
   int decisions_ = 0;

@@ -25,6 +25,7 @@ class PlanState final : public RefCounted {
     options_.passes = nullptr;  // the list belongs to the caller
     if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
+    FindDonated();
     for (const auto& input : graph_.inputs()) {
       inputs_.push_back(input.info);
       inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
@@ -32,6 +33,8 @@ class PlanState final : public RefCounted {
   }
 
   const PlanOptions& options() const { return options_; }
+  // The inputs whose memory is the plan's during a run.
+  const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_; }
   const GraphView& view() const { return view_; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
@@ -70,7 +73,8 @@ class PlanState final : public RefCounted {
                                 &converted_constants_,
                                 {options_.strict_backends,
                                  options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                 &options_.devices, options_.objective}});
+                                 &options_.devices, options_.objective},
+                                donated_});
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
@@ -99,6 +103,23 @@ class PlanState final : public RefCounted {
   }
 
  private:
+  void FindDonated() {
+    std::vector<std::string> names;
+    for (const GraphInput& input : graph_.inputs()) names.push_back(input.name);
+    for (const std::string& name : options_.donated_inputs) {
+      const int value = view_.FindValue(name);
+      if (value < 0 || !view_.IsInput(value))
+        Throw(ErrorCode::kNotFound, "PlanOptions::donated_inputs names '", name,
+              "', which is no input of the graph", SuggestName(name, names));
+      const char* const why = view_.IsRewritten(value) ? "rewritten by a node of the graph"
+                              : view_.IsOutput(value)  ? "an output of the graph too"
+                                                       : nullptr;
+      if (why)
+        Throw(ErrorCode::kInvalidArgument, "PlanOptions::donated_inputs names '", name,
+              "', which is ", why, ", so that its caller reads it after a run");
+      donated_.push_back(value);
+    }
+  }
   // Whether steps run one after the other in their order.
   bool IsWalked() const {
     return options_.deterministic || options_.mode == ReplayMode::kWalk ||
@@ -109,6 +130,7 @@ class PlanState final : public RefCounted {
   const Graph graph_;
   const GraphView view_;
   std::vector<TensorInfo> inputs_;
+  std::vector<int> donated_;
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
   std::unique_ptr<ThreadPool> own_pool_;

@@ -31,6 +31,13 @@ struct ArenaPlan {
   std::vector<InPlaceOption> inplace;
   MemoryLifetimes lifetimes;
   MemoryPlan plan;
+  // The memory of an input that the caller has donated: an offset from `begin` on, which lies
+  // behind the arena, is one into that input's tensor.
+  struct Donated {
+    int input;  // a value of the view
+    int64_t begin, end;
+  };
+  std::vector<Donated> donated;
 
   // The offset of a value; -1 where it is not in this arena.
   int64_t OffsetOf(size_t value) const {
@@ -71,6 +78,7 @@ class Specialization final : public RefCounted {
     bool verify_memory = false;
     ConvertedConstants* converted_constants = nullptr;  // of the plan
     KernelSelector::Options selection = {};
+    std::span<const int> donated = {};  // values of the plan's graph; none in a body
   };
 
   // The node that carries a body, in the graph around it, and that graph's operators.
@@ -117,6 +125,8 @@ class Specialization final : public RefCounted {
            follows_[Index(step) + 1] == 0;
   }
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
+  // Whether an output of the graph lies in a donated input.
+  bool IsDonated(int output) const { return std::ranges::count(donated_outputs_, output) > 0; }
   const MemorySummary& memory() const { return memory_; }
   // How nodes are run, and why, in the words of the executor that measured last. Thread-safe.
   std::string mode() const {
@@ -283,6 +293,7 @@ class Specialization final : public RefCounted {
     }
     Options inner = options;
     inner.walked = true;
+    inner.donated = {};
     planned->forced = SelectionInside(options.selection.forced, def, body.name);
     inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
     try {
@@ -420,24 +431,28 @@ class Specialization final : public RefCounted {
     };
     for (int value = 0; value < view().num_values(); ++value)
       if (OuterOf(value) < 0 && IsPlanned(value)) add(MemoryDevice(types()[value].device));
+    for (const int value : donated_) add(MemoryDevice(types()[value].device));
     for (int node = 0; node < view().num_nodes(); ++node)
       if (Scratch(node) > 0) add(MemoryDevice(view().graph().node(node).device()));
     for (const std::unique_ptr<PlannedBody>& body : bodies_) body->plan->AddArenas(arenas);
   }
   void PlanArenas(const Options& options) {
     OrderSteps(options);
+    for (const int input : options.donated) donated_.push_back(ValueOf(input));
     const size_t values = NumberValues(0, nullptr);
     AddArenas(arenas_);
     for (ArenaPlan& arena : arenas_) {
-      arena.values.resize(values);
-      for (RunValue& value : arena.values) value.external = true;
-      Describe(arena, -1, memory_.planned_values);
-      AllowInPlace(arena);
-      arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
+      if (!donated_.empty()) FindDonatedOutputs(arena, values);
+      FindLifetimesOf(arena, values, memory_.planned_values);
+      // What lies in a donated input takes nothing of the arena.
+      std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
+      for (const int input : donated_)
+        if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[Index(buffer)].size = 0;
       const auto plan = [&] {
-        return PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+        return PlanMemory(buffers, arena.lifetimes.conflicts, options.memory);
       };
       arena.plan = InContext(plan, [&] { return LargestIn(arena); });
+      PlaceDonated(arena);
       CheckCapacity(arena, options.memory.capacity_bytes);
       // The most values that are verified without being asked: the time grows with their square.
       [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
@@ -450,6 +465,46 @@ class Specialization final : public RefCounted {
       for (const RunValue& value : arena.values)
         if (!value.external) AddNaive(value);
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
+    }
+  }
+  void FindLifetimesOf(ArenaPlan& arena, size_t values, int& planned_values) const {
+    arena.values.assign(values, {});
+    arena.inplace.clear();
+    for (RunValue& value : arena.values) value.external = true;
+    Describe(arena, -1, planned_values);
+    AllowInPlace(arena);
+    arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
+  }
+  int BufferOf(const ArenaPlan& arena, int value) const {
+    return arena.lifetimes.buffer_of[MemoryValue(value)];
+  }
+  // An output lies outside the arena, unless that is in the memory of a donated input.
+  void FindDonatedOutputs(ArenaPlan& arena, size_t values) {
+    const auto is_known = [&](int value) {
+      return view().producer(value) >= 0 && types()[value].shape.is_known() &&
+             types()[value].dtype != DType::kUndefined;
+    };
+    const std::vector<int> before = donated_outputs_;  // on other devices
+    for (const int output : view().outputs())
+      if (is_known(output)) donated_outputs_.push_back(output);
+    int count = 0;
+    FindLifetimesOf(arena, values, count);
+    std::vector<int> found = before;
+    for (const int output : donated_outputs_)
+      for (const int input : donated_)
+        if (BufferOf(arena, output) >= 0 && BufferOf(arena, output) == BufferOf(arena, input))
+          found.push_back(output);
+    donated_outputs_ = std::move(found);
+  }
+  void PlaceDonated(ArenaPlan& arena) const {
+    int64_t next = arena.plan.arena_bytes;
+    for (const int input : donated_) {
+      const int buffer = BufferOf(arena, input);
+      if (buffer < 0) continue;
+      const int64_t bytes = arena.lifetimes.buffers[Index(buffer)].size;
+      arena.plan.offsets[Index(buffer)] = next;
+      arena.donated.push_back({input, next, next + bytes});
+      next += (bytes + 63) / 64 * 64;
     }
   }
   OPKIT_COLD void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const {
@@ -506,8 +561,8 @@ class Specialization final : public RefCounted {
                                               : std::string());
     for (size_t value = first_body_value(); value < arena.values.size(); ++value)
       names.push_back(MemoryName(value));
-    VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, arena.plan.arena_bytes,
-                     names);
+    const int64_t end = arena.donated.empty() ? arena.plan.arena_bytes : arena.donated.back().end;
+    VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, end, names);
     return true;
   }
   // The first number of a body's value; of the graph that has the arenas.
@@ -517,8 +572,10 @@ class Specialization final : public RefCounted {
   // it.
   bool IsPlanned(int value) const {
     const TensorInfo& info = types()[value];
-    return view().producer(value) >= 0 && !view().IsOutput(value) && info.shape.is_known() &&
-           info.dtype != DType::kUndefined;
+    if (std::ranges::count(donated_, value)) return true;
+    return view().producer(value) >= 0 &&
+           (!view().IsOutput(value) || std::ranges::count(donated_outputs_, value)) &&
+           info.shape.is_known() && info.dtype != DType::kUndefined;
   }
   // "'sum' float32[2]", "scratch of Conv 'c1' (X, W) -> (P)".
   OPKIT_COLD std::string DescribeMemory(size_t number) const {
@@ -550,6 +607,7 @@ class Specialization final : public RefCounted {
       if (is_own && IsPlanned(value) && MemoryDevice(types()[value].device) == arena.device) {
         planned.external = false;
         planned.bytes = BytesOf(value);
+        planned.kept = view().IsOutput(value);
         ++planned_values;
       }
       if (planned.external) continue;
@@ -624,7 +682,10 @@ class Specialization final : public RefCounted {
   std::vector<std::unique_ptr<PlannedBody>> bodies_;      // by node
   std::vector<int> outer_;                                // by value; see OuterOf
   std::vector<char> rewritten_;                           // by value
+  std::vector<int> donated_;                              // inputs whose memory is the plan's
+  std::vector<int> donated_outputs_;                      // that lie in it
   std::vector<size_t> memory_values_;                     // by value
+                                                          // by value
   size_t memory_scratch_ = 0;                             // of the first step
   size_t first_memory_value_ = 0, end_memory_value_ = 0;  // its own numbers, and its bodies'
   std::vector<int> begin_, end_;                          // by step: in the memory plan

@@ -17,18 +17,21 @@ class TensorBindings {
     Tensor tensor;
     Tensor dense;    // a copy of `tensor`, where that has strides
     bool rewritten;  // a node of the graph rewrites it
+    bool donated;    // runs may write to it
   };
   struct Output {
     int value;
     Tensor bound;
-    bool lent;  // operators write to `bound` itself; else results are copied there
+    bool lent;             // operators write to `bound` itself; else results are copied there
+    bool donated = false;  // runs write it to a donated input
 
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  explicit TensorBindings(const GraphView& view) : view_(view) {
+  TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
     for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false});
+      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+    for (const int value : donated) inputs_[Index(value)].donated = true;
     for (const auto& rewrite : view.rewrites())  // inputs are the first values
       if (view.IsInput(rewrite.value)) inputs_[Index(rewrite.value)].rewritten = true;
     for (int value : view.outputs()) outputs_.push_back({value, {}, false});
@@ -71,7 +74,7 @@ class TensorBindings {
     if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
       Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
             input.rewritten ? "the graph writes to it" : "it is not on the host");
-    if (input.rewritten) CheckApartFromGraph("given for input", name, tensor);
+    if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
   }
   // Throws for a tensor that this output cannot be written to, whatever its type will be.
   void Check(const Output& output, const Tensor& tensor) const {
@@ -119,7 +122,7 @@ class TensorBindings {
               outputs_[j].value, outputs_[i].value);
     for (const Input& input : inputs_)
       for (const Input& other : inputs_)
-        if (input.rewritten && &input != &other)
+        if ((input.rewritten || input.donated) && &input != &other)
           share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
                 other.value);
   }

@@ -33,6 +33,12 @@ struct PlanOptions {
   // where that is there and has a kernel. Values are copied where neighbours differ. Empty: the
   // CPU.
   std::vector<Device> devices = {};
+  // Inputs whose memory is the plan's from the start of a run on: where their last reader may write
+  // in place, it writes an intermediate value or an output there. The tensor that was given for one
+  // then holds anything after the run, or is what the run returns as an output. Compile throws
+  // kNotFound for a name that is no input, and kInvalidArgument for an input that the graph
+  // rewrites or returns.
+  std::vector<std::string> donated_inputs = {};
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
