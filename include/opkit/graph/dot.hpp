@@ -25,10 +25,17 @@ std::string ToDot(const Graph& graph, const GraphTypes& types, const DotOptions&
 
 namespace detail {
 
-// `types` and `backends` are null where they are not known; a node's backend is empty for a
+// Nodes that are drawn in one box.
+struct DotGroup {
+  std::string label;
+  std::vector<int> nodes;
+};
+
+// `types`, `backends` and `groups` are null where there are none; a node's backend is empty for a
 // converter between layouts.
 std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOptions& options,
-                    const std::vector<std::string>* backends);
+                    const std::vector<std::string>* backends,
+                    const std::vector<DotGroup>* groups = nullptr);
 
 }  // namespace detail
 }  // namespace opkit

@@ -41,8 +41,10 @@ class GraphTypes {
 // `known` adds to what the graph declares of its inputs (the shapes of a run). Errors, showing both
 // sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
 // that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and the errors
-// of the operators' own functions.
-GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {});
+// of the operators' own functions. Nothing is learned from a node whose operator is not registered,
+// where those are allowed.
+GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
+                      UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit
 

@@ -105,10 +105,13 @@ class GraphView {
   std::vector<int> order_;
 };
 
+// What happens to nodes whose operators nobody registered: an Error (kNotFound) with the nearest
+// name, or nothing, so that a partitioner can take them.
+enum class UnknownOperators : uint8_t { kRefused, kAllowed };
+
 // Every error that can be found without types and shapes: those of GraphView, and those that
-// schemas find in nodes (unknown operator with the nearest name, arity, in-place, attributes), with
-// the node.
-void Check(const Graph& graph);
+// schemas find in nodes (unknown operator, arity, in-place, attributes), with the node.
+void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit
 

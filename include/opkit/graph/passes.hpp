@@ -43,7 +43,8 @@ class PassList {
   // Checks the graph before the first pass and after every pass. An error in a pass, or in the
   // graph that it returned, names the pass. Calls watch(name, before, after) after every pass:
   //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
-  Graph Run(Graph graph, Watch watch = {}) const;
+  Graph Run(Graph graph, Watch watch = {},
+            UnknownOperators unknown = UnknownOperators::kRefused) const;
 
  private:
   struct Entry : detail::RefCounted {

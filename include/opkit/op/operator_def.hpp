@@ -101,6 +101,7 @@ class OperatorDef {
   Arguments& mutable_args() { return mutable_fields().args; }
   std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
   std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
+  std::vector<std::string>& mutable_control_inputs() { return mutable_fields().control_inputs; }
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);

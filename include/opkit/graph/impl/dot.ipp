@@ -24,6 +24,8 @@ class DotWriter {
     DrawGraph(graph, types, "", "  ");
     return out_ + "}\n";
   }
+  // Puts boxes around nodes of the graph; before Write.
+  void SetGroups(const std::vector<DotGroup>& groups) { groups_ = &groups; }
 
  private:
   // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
@@ -116,12 +118,26 @@ class DotWriter {
       }
       for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, indent);
     }
+    if (groups_ && prefix.empty()) DrawGroups(indent);
     for (size_t o = 0; o < graph.outputs().size(); ++o) {
       const std::string& output = graph.outputs()[o];
       const std::string box = StrCat(prefix, "o", o);
       const std::string maker = maker_of(output);
       DrawNode(indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
       DrawEdge(indent, maker, box, types ? "label=" + Quote(ToString(types->at(output))) : "");
+    }
+  }
+  void DrawGroups(const std::string& indent) {
+    constexpr const char* kColours[] = {"#fde3b0", "#d9ead3", "#ead1dc", "#d0e0e3",
+                                        "#fff2cc", "#d9d2e9", "#f4cccc", "#c9daf8"};
+    for (size_t g = 0; g < groups_->size(); ++g) {
+      const DotGroup& group = (*groups_)[g];
+      out_ += StrCat(indent, "subgraph cluster_g", g, " {\n");
+      out_ += StrCat(indent, "  label=", Quote(group.label), "; style=\"filled,rounded\"; color=\"",
+                     kColours[g % std::size(kColours)], "\";\n");
+      out_ += indent + " ";
+      for (const int node : group.nodes) out_ += StrCat(" n", node, ";");
+      out_ += "\n" + indent + "}\n";
     }
   }
   static std::string Describe(const std::string& value, const GraphTypes* types) {
@@ -143,6 +159,7 @@ class DotWriter {
 
   const DotOptions& options_;
   const std::vector<std::string>* const backends_;
+  const std::vector<DotGroup>* groups_ = nullptr;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
@@ -151,8 +168,11 @@ class DotWriter {
 
 OPKIT_INLINE std::string detail::DrawDot(const Graph& graph, const GraphTypes* types,
                                          const DotOptions& options,
-                                         const std::vector<std::string>* backends) {
-  return DotWriter(options, backends).Write(graph, types);
+                                         const std::vector<std::string>* backends,
+                                         const std::vector<DotGroup>* groups) {
+  DotWriter writer(options, backends);
+  if (groups) writer.SetGroups(*groups);
+  return std::move(writer).Write(graph, types);
 }
 OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
   return detail::DrawDot(graph, nullptr, options, nullptr);

@@ -81,8 +81,8 @@ class SymbolTable {
 
 class GraphInference {
  public:
-  explicit GraphInference(const GraphView& view)
-      : view_(view), types_(view), evaluated_(Index(view.num_nodes()), 0) {}
+  GraphInference(const GraphView& view, UnknownOperators unknown)
+      : view_(view), unknown_(unknown), types_(view), evaluated_(Index(view.num_nodes()), 0) {}
 
   void Know(int value, const TensorInfo& info, const std::string& where) {
     Merge(value, info, where);
@@ -108,6 +108,8 @@ class GraphInference {
 
   void Infer(int node) {
     const OperatorDef& def = view_.graph().node(node);
+    if (unknown_ == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
+      return;
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     const auto ins = view_.inputs(node), outs = view_.outputs(node);
     const std::string where = "node " + ToString(def);
@@ -220,6 +222,7 @@ class GraphInference {
   }
 
   const GraphView& view_;
+  const UnknownOperators unknown_;
   GraphTypes types_;
   SymbolTable symbols_;
   std::vector<char> evaluated_;  // by node: Evaluate tried it
@@ -228,10 +231,11 @@ class GraphInference {
 
 }  // namespace detail
 
-OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known) {
+OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
+                                   UnknownOperators unknown) {
   const detail::RegistryUse use;
   const Graph& graph = view.graph();
-  detail::GraphInference inference(view);
+  detail::GraphInference inference(view, unknown);
   for (const GraphInput& input : graph.inputs())
     inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
   for (const GraphConstant& constant : graph.constants())

@@ -231,8 +231,10 @@ OPKIT_INLINE void GraphView::IndexConsumers() {
   for_each_use([&](size_t value, int node) { consumers_[detail::Index(next[value]++)] = node; });
 }
 
-OPKIT_INLINE void Check(const Graph& graph) {
+OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
   for (const OperatorDef& def : graph.nodes()) {
+    if (unknown == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
+      continue;
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (std::string why = schema.Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in node ", ToString(def));

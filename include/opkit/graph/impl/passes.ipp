@@ -38,15 +38,15 @@ OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::stri
   return *this;
 }
 
-OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch) const {
-  Check(graph);
+OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unknown) const {
+  Check(graph, unknown);
   for (const auto& pass : passes_) {
     Graph before;
     if (watch) before = graph;
     const std::vector<std::string> outputs = graph.outputs();
     try {
       graph = pass->run(std::move(graph));
-      Check(graph);
+      Check(graph, unknown);
       for (const std::string& output : outputs)
         if (!graph.IsOutput(output))
           Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,

@@ -2,6 +2,7 @@
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
+#include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/plan.hpp"
 #include "opkit/graph/plan/explain_selection.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
@@ -68,7 +69,6 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
   DescribeSteps(*found, "  ", out);
   return out;
 }
-
 }  // namespace detail
 
 OPKIT_INLINE Plan::Plan(detail::IntrusivePtr<detail::PlanState> state) : state_(std::move(state)) {}
@@ -148,8 +148,8 @@ namespace detail {
 
 // The graph after the passes, with the bodies that its nodes run after them too. A body that a pass
 // fails on stays as it is where a run may take another one.
-inline Graph ApplyPasses(const Graph& graph, const PassList& passes) {
-  Graph out = passes.Run(graph);
+inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOperators unknown) {
+  Graph out = passes.Run(graph, {}, unknown);
   for (int node = 0; node < out.num_nodes(); ++node) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(out.node(node).type());
     if (!schema || !schema->runs_subgraphs()) continue;
@@ -159,7 +159,7 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes) {
       const Graph* const body = GraphOf(*item.graph);
       if (!body) continue;
       try {
-        Graph changed = ApplyPasses(*body, passes);
+        Graph changed = ApplyPasses(*body, passes, unknown);
         if (!SameGraph(changed, *body)) after.Subgraph(item.name, MakeSubgraph(std::move(changed)));
       } catch (const Error&) {
         if (before.subgraphs().size() == 1)
@@ -171,14 +171,25 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes) {
   return out;
 }
 
+// The graph that the plan runs.
+inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
+  const bool parted = !options.partitioners.empty();
+  Graph prepared = ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses(),
+                               parted ? UnknownOperators::kAllowed : UnknownOperators::kRefused);
+  if (!parted) return prepared;
+  prepared = Partition(prepared, options.partitioners, options.partition_report);
+  CheckOperatorsKnown(prepared);
+  return prepared;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
-  auto state = detail::MakeIntrusive<detail::PlanState>(
-      detail::ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses()), options);
+  auto state =
+      detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "

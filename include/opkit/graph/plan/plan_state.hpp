@@ -22,7 +22,8 @@ class PlanState final : public RefCounted {
     if (options.threads < 0 || options.max_shapes < 1)
       Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
             options.threads, " and ", options.max_shapes);
-    options_.passes = nullptr;  // the list belongs to the caller
+    options_.passes = nullptr;  // the list belongs to the caller, as the report does
+    options_.partition_report = nullptr;
     if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
     FindDonated();

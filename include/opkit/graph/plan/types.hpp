@@ -4,11 +4,14 @@
 
 #include "opkit/engine/schedule/replay_mode.hpp"
 #include "opkit/graph/memory/types.hpp"
+#include "opkit/graph/partition/request.hpp"
 #include "opkit/graph/passes.hpp"
 #include "opkit/graph/selection.hpp"
 #include "opkit/op/kernel.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+struct PartitionReport;  // graph/partition/report.hpp
 
 struct PlanOptions {
   // Threads that run the plan, the caller's included; 0: those of ThreadPool::Default(). Another
@@ -19,6 +22,12 @@ struct PlanOptions {
   ReplayMode mode = ReplayMode::kAuto;
   // Applied in order before anything is selected; null: DefaultPasses().
   const PassList* passes = nullptr;
+  // Asked in order, after the passes, for parts of the graph that they run (Partition of
+  // graph/partition/partition.hpp). Only with them may the graph have operators that nobody
+  // registered; Compile throws kNotFound where they leave some.
+  std::vector<PartitionerRequest> partitioners = {};
+  // Filled in with what they took, if given.
+  PartitionReport* partition_report = nullptr;
   MemoryPlanOptions memory = {};
   // Every backend that a node names is required, and one that is only preferred for the program
   // must be there: Compile throws kNotFound where it would pass it over.

@@ -23,6 +23,7 @@ class DimsView : public std::span<const int64_t> {
 // A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
+inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
 // Success, or a failure with its text. One pointer, null for a success.
 class [[nodiscard]] OpStatus {

@@ -1,0 +1,395 @@
+// CutSubgraphs' definition: contraction of joins under a maintained topological order.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
+
+#include <algorithm>
+#include <numeric>
+
+#include "opkit/graph/partition/cut.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Groups of nodes in an order in which they could run. Each group is a node of the graph that is
+// left when every group is one node; that graph never has a cycle.
+class GroupGraph {
+ public:
+  explicit GroupGraph(const CutProblem& problem)
+      : max_size_(problem.max_size), kind_(problem.kinds), class_(problem.classes) {
+    const size_t n = problem.order.size();
+    parent_.resize(n);
+    std::iota(parent_.begin(), parent_.end(), 0);
+    size_.assign(n, 1);
+    out_.resize(n);
+    in_.resize(n);
+    for (const GraphView::Edge& edge : problem.edges) {
+      out_[Index(edge.from)].push_back(edge.to);
+      in_[Index(edge.to)].push_back(edge.from);
+    }
+    label_.resize(n);
+    before_.assign(n, -1);
+    after_.assign(n, -1);
+    for (size_t i = 0; i + 1 < n; ++i) {
+      after_[Index(problem.order[i])] = problem.order[i + 1];
+      before_[Index(problem.order[i + 1])] = problem.order[i];
+    }
+    first_ = n > 0 ? problem.order[0] : -1;
+    Relabel();
+    stamp_.assign(n, 0);
+    // Enough that graphs of a few thousand nodes never meet it.
+    bank_ = static_cast<int64_t>(64 * (n + problem.edges.size())) + (int64_t{1} << 20);
+  }
+
+  int Find(int node) {
+    while (parent_[Index(node)] != node)
+      node = parent_[Index(node)] = parent_[Index(parent_[Index(node)])];
+    return node;
+  }
+  // False where the groups of the two may not be one. There is an edge from u to v.
+  bool Join(int u, int v) {
+    const int a = Find(u), b = Find(v);
+    if (a == b || !Fit(a, b) || !Search(a, b)) return false;
+    Contract(a, b);
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kEnd = int64_t{1} << 62;
+
+  // A walk along edges, one edge a step.
+  struct Walk {
+    std::vector<std::pair<int, size_t>> path;  // a group, and how many of its edges are done
+    std::vector<int> met;
+    void Begin(int from) {
+      path.assign(1, {from, 0});
+      met.clear();
+    }
+    bool done() const { return path.empty(); }
+  };
+  enum class Step : uint8_t { kOn, kMeets };
+
+  bool Fit(int a, int b) const {
+    const int x = kind_[Index(a)], y = kind_[Index(b)];
+    if (x == kNotTaken || y == kNotTaken) return false;
+    if (x != y && x != kAnySubgraph && y != kAnySubgraph) return false;
+    if (!class_.empty() && class_[Index(a)] != class_[Index(b)]) return false;
+    return max_size_ <= 0 || int64_t{size_[Index(a)]} + size_[Index(b)] <= max_size_;
+  }
+
+  // Walks forwards from a and backwards from b by turns, between their places in the order, until
+  // one walk has seen all or they meet. Then moves what the finished walk met out of the way.
+  bool Search(int a, int b) {
+    forward_.Begin(a);
+    backward_.Begin(b);
+    const int mark = next_stamp_ += 2;
+    int64_t limit = (std::max)(int64_t{64}, bank_ / 16);
+    for (;;) {
+      if (Advance(forward_, out_, a, b, mark, mark + 1) == Step::kMeets) return false;
+      if (forward_.done()) break;
+      if (Advance(backward_, in_, b, a, mark + 1, mark) == Step::kMeets) return false;
+      if (backward_.done()) break;
+      bank_ -= 2;
+      if (--limit < 0) return false;
+    }
+    at_front_ = !forward_.done();
+    Walk& walk = at_front_ ? backward_ : forward_;
+    std::sort(walk.met.begin(), walk.met.end(),
+              [this](int x, int y) { return label_[Index(x)] < label_[Index(y)]; });
+    if (at_front_)
+      MoveBefore(walk.met, a);
+    else
+      MoveAfter(walk.met, b);
+    return true;
+  }
+  Step Advance(Walk& walk, std::vector<std::vector<int>>& edges, int from, int to, int mine,
+               int theirs) {
+    auto& [group, done] = walk.path.back();
+    std::vector<int>& list = edges[Index(group)];
+    if (done == list.size()) {
+      walk.path.pop_back();
+      return Step::kOn;
+    }
+    const int next = Find(list[done]);
+    if (next == group) {  // inside of the group since a contraction
+      list[done] = list.back();
+      list.pop_back();
+      return Step::kOn;
+    }
+    list[done++] = next;
+    if (next == to) return group == from ? Step::kOn : Step::kMeets;
+    const int64_t at = label_[Index(next)];
+    if (at < (std::min)(label_[Index(from)], label_[Index(to)]) ||
+        at > (std::max)(label_[Index(from)], label_[Index(to)]))
+      return Step::kOn;
+    int& stamp = stamp_[Index(next)];
+    if (stamp == theirs) return Step::kMeets;
+    if (stamp == mine) return Step::kOn;
+    stamp = mine;
+    walk.met.push_back(next);
+    walk.path.push_back({next, 0});
+    return Step::kOn;
+  }
+
+  // The contracted group takes the place of a after a walk backwards, of b after one forwards.
+  void Contract(int a, int b) {
+    const int place = at_front_ ? a : b, other = at_front_ ? b : a;
+    Unlink(other);
+    const auto edges_of = [this](int g) { return out_[Index(g)].size() + in_[Index(g)].size(); };
+    const int root = edges_of(a) >= edges_of(b) ? a : b, child = root == a ? b : a;
+    parent_[Index(child)] = root;
+    size_[Index(root)] += size_[Index(child)];
+    kind_[Index(root)] = (std::max)(kind_[Index(root)], kind_[Index(child)]);
+    for (auto* edges : {&out_, &in_}) {
+      std::vector<int>&to = (*edges)[Index(root)], &from = (*edges)[Index(child)];
+      to.insert(to.end(), from.begin(), from.end());
+      from = {};
+    }
+    if (root != place) TakePlace(root, place);
+  }
+
+  void Unlink(int g) {
+    const int left = before_[Index(g)], right = after_[Index(g)];
+    (left < 0 ? first_ : after_[Index(left)]) = right;
+    if (right >= 0) before_[Index(right)] = left;
+  }
+  void TakePlace(int g, int place) {
+    const int left = before_[Index(g)] = before_[Index(place)];
+    const int right = after_[Index(g)] = after_[Index(place)];
+    label_[Index(g)] = label_[Index(place)];
+    (left < 0 ? first_ : after_[Index(left)]) = g;
+    if (right >= 0) before_[Index(right)] = g;
+  }
+  void LinkBetween(int left, int g, int right) {
+    before_[Index(g)] = left;
+    after_[Index(g)] = right;
+    (left < 0 ? first_ : after_[Index(left)]) = g;
+    if (right >= 0) before_[Index(right)] = g;
+  }
+  // Labels lie next to the far neighbour, since the next groups to move go beside the same one.
+  void MoveBefore(const std::vector<int>& groups, int place) {
+    if (groups.empty()) return;
+    for (const int g : groups) Unlink(g);
+    const int left = before_[Index(place)];
+    const int64_t low = left < 0 ? 0 : label_[Index(left)];
+    const int64_t step = StepOf(label_[Index(place)] - low, groups.size());
+    int last = left;
+    int64_t label = low;
+    for (const int g : groups) {
+      LinkBetween(last, g, place);
+      label_[Index(g)] = label += step;
+      last = g;
+    }
+    if (step == 0) Relabel();
+  }
+  void MoveAfter(const std::vector<int>& groups, int place) {
+    if (groups.empty()) return;
+    for (const int g : groups) Unlink(g);
+    const int right = after_[Index(place)];
+    const int64_t high = right < 0 ? kEnd : label_[Index(right)];
+    const int64_t step = StepOf(high - label_[Index(place)], groups.size());
+    int last = place;
+    int64_t label = high - step * static_cast<int64_t>(groups.size());
+    for (const int g : groups) {
+      LinkBetween(last, g, right);
+      label_[Index(g)] = label;
+      label += step;
+      last = g;
+    }
+    if (step == 0) Relabel();
+  }
+  // 0 where there is no room.
+  static int64_t StepOf(int64_t gap, size_t count) {
+    const auto needed = static_cast<int64_t>(count) + 1;
+    return gap < needed ? 0 : (std::max)(int64_t{1}, gap / (needed * 64));
+  }
+  void Relabel() {
+    const int64_t step = kEnd / (static_cast<int64_t>(label_.size()) + 1);
+    int64_t label = 0;
+    for (int g = first_; g >= 0; g = after_[Index(g)]) label_[Index(g)] = label += step;
+  }
+
+  const int max_size_;
+  std::vector<int> parent_, size_, kind_;  // of groups: at the node that represents each
+  const std::vector<int>& class_;
+  std::vector<std::vector<int>> out_, in_;
+  std::vector<int64_t> label_;  // grows along the list
+  std::vector<int> before_, after_;
+  int first_ = -1;
+  std::vector<int> stamp_;
+  int next_stamp_ = 0;
+  Walk forward_, backward_;
+  bool at_front_ = false;
+  int64_t bank_;  // edges that searches may still look at
+};
+
+class SubgraphCutter {
+ public:
+  explicit SubgraphCutter(const CutProblem& problem)
+      : problem_(problem), place_(problem.order.size(), -1) {
+    Check();
+    for (const GraphView::Edge& edge : problem.joins)
+      if (problem.kinds[Index(edge.from)] != kNotTaken &&
+          problem.kinds[Index(edge.to)] != kNotTaken)
+        joins_.push_back(edge);
+    for (const int kind : problem.kinds) taken_ += kind != kNotTaken;
+  }
+
+  CutResult Cut() {
+    const auto later = [this](int a, int b) { return place_[Index(a)] > place_[Index(b)]; };
+    // By the later node, the nearest producer first.
+    std::sort(joins_.begin(), joins_.end(), [&](const auto& a, const auto& b) {
+      return a.to != b.to ? later(b.to, a.to) : later(a.from, b.from);
+    });
+    CutResult best = Try(joins_);
+    constexpr size_t kSmall = 2048;
+    if (problem_.order.size() > kSmall) return best;
+    const int fewest = Components();
+    std::vector<GraphView::Edge> joins(joins_.rbegin(), joins_.rend());
+    uint64_t random = 1;
+    const int tries = problem_.order.size() <= 64 ? 24 : 2;
+    for (int i = 0; i < tries && best.num_groups > fewest; ++i) {
+      CutResult other = Try(joins);
+      if (other.num_groups < best.num_groups) best = std::move(other);
+      for (size_t k = joins.size(); k > 1; --k) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        std::swap(joins[k - 1], joins[(random >> 33) % k]);
+      }
+    }
+    return best;
+  }
+
+ private:
+  void Check() {
+    const size_t n = problem_.order.size();
+    if (problem_.kinds.size() != n || (!problem_.classes.empty() && problem_.classes.size() != n))
+      Throw(ErrorCode::kInvalidArgument, "a cut of ", n, " nodes needs a kind for each, found ",
+            problem_.kinds.size());
+    for (const int kind : problem_.kinds)
+      if (kind < kNotTaken)
+        Throw(ErrorCode::kOutOfRange, "a node has the kind ", kind,
+              "; it is -2 for a node that is not taken, -1 for any subgraph, or a kind from 0 on");
+    int place = 0;
+    for (const int node : problem_.order) {
+      if (node < 0 || Index(node) >= n || place_[Index(node)] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "the order of a cut names node ", node,
+              " twice, or has no node of that number");
+      place_[Index(node)] = place++;
+    }
+    for (const auto* edges : {&problem_.edges, &problem_.joins})
+      for (const GraphView::Edge& edge : *edges)
+        if (edge.from < 0 || edge.to < 0 || Index(edge.from) >= n || Index(edge.to) >= n ||
+            place_[Index(edge.from)] >= place_[Index(edge.to)])
+          Throw(ErrorCode::kInvalidArgument, "the order of a cut contradicts the edge from ",
+                edge.from, " to ", edge.to);
+  }
+  CutResult Try(const std::vector<GraphView::Edge>& joins) {
+    GroupGraph groups(problem_);
+    constexpr int kMaxRounds = 4;  // a contraction may turn two paths into one
+    bool joined = true;
+    for (int round = 0; joined && round < kMaxRounds; ++round) {
+      joined = false;
+      for (const GraphView::Edge& edge : joins) joined |= groups.Join(edge.from, edge.to);
+    }
+    CutResult result;
+    result.group.assign(problem_.order.size(), -1);
+    std::vector<int> number(problem_.order.size(), -1);
+    for (const int node : problem_.order) {
+      if (problem_.kinds[Index(node)] == kNotTaken) continue;
+      int& known = number[Index(groups.Find(node))];
+      if (known < 0) known = result.num_groups++;
+      result.group[Index(node)] = known;
+    }
+    return result;
+  }
+  // Taken nodes that joins connect: no cut has fewer subgraphs.
+  int Components() {
+    std::vector<int> parent(problem_.order.size());
+    std::iota(parent.begin(), parent.end(), 0);
+    const auto find = [&](int node) {
+      while (parent[Index(node)] != node)
+        node = parent[Index(node)] = parent[Index(parent[Index(node)])];
+      return node;
+    };
+    int count = taken_;
+    for (const GraphView::Edge& edge : joins_) {
+      const int a = find(edge.from), b = find(edge.to);
+      if (a == b) continue;
+      parent[Index(a)] = b;
+      --count;
+    }
+    return count;
+  }
+
+  const CutProblem& problem_;
+  std::vector<int> place_;  // by node: in the order
+  std::vector<GraphView::Edge> joins_;
+  int taken_ = 0;
+};
+
+// Whether the schema says that runs of the node have an effect; an operator that nobody registered
+// has no schema that says so.
+inline bool OrdersByEffect(const OperatorDef& def) {
+  return OpRegistry::Global().FindSchema(def.type()) && HasEffect(def);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE CutProblem CutProblemOf(const GraphView& view) {
+  CutProblem problem;
+  problem.order = view.order();
+  problem.edges = view.edges();
+  int last = -1;
+  for (const int node : view.order()) {
+    if (!detail::OrdersByEffect(view.graph().node(node))) continue;
+    if (last >= 0) problem.edges.push_back({last, node});
+    last = node;
+  }
+  for (int node = 0; node < view.num_nodes(); ++node)
+    for (const int value : view.inputs(node))
+      if (value >= 0 && view.producer(value) >= 0 && view.producer(value) != node)
+        problem.joins.push_back({view.producer(value), node});
+  for (const GraphView::Rewrite& rewrite : view.rewrites())
+    for (const int reader : view.consumers(rewrite.value))
+      if (reader > rewrite.node) problem.joins.push_back({rewrite.node, reader});
+  problem.kinds.assign(detail::Index(view.num_nodes()), kNotTaken);
+  return problem;
+}
+
+OPKIT_INLINE CutResult CutSubgraphs(const CutProblem& problem) {
+  return detail::SubgraphCutter(problem).Cut();
+}
+
+OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
+                                          const std::vector<char>& inside) {
+  using detail::Index;
+  const size_t n = problem.order.size();
+  if (inside.size() != n)
+    Throw(ErrorCode::kInvalidArgument, "LeavingPath needs a flag for each of ", n, " nodes, found ",
+          inside.size());
+  std::vector<size_t> first(n + 1, 0);
+  for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
+  for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
+  std::vector<int> targets(problem.edges.size());
+  std::vector<size_t> next(first.begin(), first.end() - 1);
+  for (const GraphView::Edge& edge : problem.edges) targets[next[Index(edge.from)]++] = edge.to;
+  std::vector<int> from(n, -1);  // of nodes outside that the set leads to: the node before
+  for (const int node : problem.order) {
+    if (!inside[Index(node)] && from[Index(node)] < 0) continue;
+    for (size_t i = first[Index(node)]; i < first[Index(node) + 1]; ++i) {
+      const int to = targets[i];
+      if (!inside[Index(to)]) {
+        if (from[Index(to)] < 0) from[Index(to)] = node;
+      } else if (!inside[Index(node)]) {
+        std::vector<int> path{to, node};
+        while (!inside[Index(path.back())]) path.push_back(from[Index(path.back())]);
+        return {path.rbegin(), path.rend()};
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_

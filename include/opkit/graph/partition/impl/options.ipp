@@ -1,0 +1,74 @@
+// The definition of ReadPartitionLimits.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
+
+#include <charconv>
+
+#include "opkit/graph/partition/options.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::vector<std::string> SplitNames(const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = (std::min)(text.find(',', begin), text.size());
+    if (end > begin) names.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+inline int CountOption(const std::string& name, const std::string& value) {
+  int count = 0;
+  const char* const end = value.data() + value.size();
+  const auto [last, error] = std::from_chars(value.data(), end, count);
+  if (error != std::errc() || last != end || count < 1)
+    Throw(ErrorCode::kInvalidArgument, "option ", name, " is a number from 1 on, found '", value,
+          "'");
+  return count;
+}
+inline bool SwitchOption(const std::string& name, const std::string& value) {
+  if (value == "true" || value == "1") return true;
+  if (value == "false" || value == "0") return false;
+  Throw(ErrorCode::kInvalidArgument, "option ", name, " is true or false, found '", value, "'");
+}
+
+OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& options) {
+  PartitionLimits limits;
+  for (size_t i = 0; i < options.size(); ++i) {
+    const auto& [name, value] = options[i];
+    for (size_t k = 0; k < i; ++k)
+      if (options[k].first == name)
+        Throw(ErrorCode::kInvalidArgument, "option ", name, " is given twice, as '",
+              options[k].second, "' and '", value, "'");
+    if (name == "exclude_ops")
+      limits.exclude_ops = SplitNames(value);
+    else if (name == "exclude_nodes")
+      limits.exclude_nodes = SplitNames(value);
+    else if (name == "min_size")
+      limits.min_size = CountOption(name, value);
+    else if (name == "max_size")
+      limits.max_size = CountOption(name, value);
+    else if (name == "max_subgraphs")
+      limits.max_subgraphs = CountOption(name, value);
+    else if (name == "require_all")
+      limits.require_all = SwitchOption(name, value);
+    else if (name == "see_taken")
+      limits.see_taken = SwitchOption(name, value);
+    else if (name == "accept_if_faster")
+      Throw(ErrorCode::kUnsupported,
+            "option accept_if_faster needs a measurement, which this version does not have; leave "
+            "it out");
+    else
+      limits.rest.emplace_back(name, value);
+  }
+  if (limits.max_size > 0 && limits.max_size < limits.min_size)
+    Throw(ErrorCode::kInvalidArgument, "option max_size is ", limits.max_size, " and min_size ",
+          limits.min_size, ": no subgraph can have both");
+  return limits;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_

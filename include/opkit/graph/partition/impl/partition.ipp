@@ -1,0 +1,375 @@
+// Partition's definition: one run of each partitioner over what those before it left.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
+
+#include <algorithm>
+
+#include "opkit/graph/partition/node_sets.hpp"
+#include "opkit/graph/partition/options.hpp"
+#include "opkit/graph/partition/partition.hpp"
+#include "opkit/graph/partition/partitioner.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A graph on its way through the partitioners, and the nodes of the first graph that each of its
+// nodes stands for.
+struct PartitionState {
+  Graph graph;
+  std::vector<std::vector<int>> origin;  // by node
+  std::vector<char> taken;               // by node: a partitioner put it there
+};
+
+// One partitioner over one graph.
+class PartitionRun {
+ public:
+  PartitionRun(const PartitionState& state, const PartitionerRequest& request,
+               PartitionReport& report)
+      : state_(state),
+        request_(request),
+        report_(report),
+        partitioner_(PartitionerRegistry::Global().Get(request.name)),
+        limits_(ReadPartitionLimits(request.options)),
+        structure_(state.graph),
+        types_(InferGraph(structure_, {}, UnknownOperators::kAllowed)),
+        view_(structure_, types_, state.taken),
+        problem_(CutProblemOf(structure_)),
+        why_(Index(structure_.num_nodes())) {}
+
+  PartitionState Run() {
+    const std::unique_ptr<PartitionWork> work = partitioner_->Begin(view_, limits_.rest);
+    Ask(*work);
+    Cut();
+    DropSmall();
+    Review(*work);
+    if (limits_.require_all) RequireAll();
+    Record();
+    return Replace();
+  }
+
+ private:
+  struct Group {
+    std::vector<int> nodes;  // by index
+    int kind = kAnySubgraph;
+    bool dropped = false;
+    PartitionReport::Subgraph told;
+  };
+
+  void Ask(PartitionWork& work) {
+    PartitionAnswer answer(view_);
+    work.Mark(answer);
+    problem_.kinds = answer.kinds();
+    problem_.classes = answer.sets();
+    CheckExcludedNodes();
+    const auto in = [](const std::vector<std::string>& list, const std::string& name) {
+      return std::find(list.begin(), list.end(), name) != list.end();
+    };
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      const OperatorDef& def = state_.graph.node(node);
+      int& kind = problem_.kinds[Index(node)];
+      if (!state_.taken.empty() && state_.taken[Index(node)] && !limits_.see_taken)
+        Keep(node, "taken already");
+      else if (kind == kNotTaken)
+        why_[Index(node)] =
+            answer.reasons()[Index(node)].empty() ? "unsupported" : answer.reasons()[Index(node)];
+      else if (in(limits_.exclude_ops, def.type()))
+        Keep(node, StrCat("excluded: operator ", def.type()));
+      else if (!def.name().empty() && in(limits_.exclude_nodes, def.name()))
+        Keep(node, "excluded by name");
+    }
+  }
+  void Keep(int node, std::string why) {
+    problem_.kinds[Index(node)] = kNotTaken;
+    why_[Index(node)] = std::move(why);
+  }
+  void CheckExcludedNodes() const {
+    if (limits_.exclude_nodes.empty()) return;
+    NameIndex names;
+    for (const OperatorDef& def : state_.graph.nodes())
+      if (!def.name().empty()) names.Add(def.name());
+    for (const std::string& name : limits_.exclude_nodes)
+      if (names.Find(name) < 0)
+        Throw(ErrorCode::kNotFound, "option exclude_nodes names '", name,
+              "', which the graph does not have", SuggestName(name, names.names()));
+  }
+
+  // Until every node that rewrites a value is with the node that makes it.
+  void Cut() {
+    problem_.max_size = limits_.max_size;
+    SetClasses();
+    CutResult cut;
+    constexpr int kMaxRounds = 3;
+    for (int round = 0;; ++round) {
+      cut = CutSubgraphs(problem_);
+      bool changed = false;
+      for (const GraphView::Rewrite& rewrite : structure_.rewrites()) {
+        const int group = cut.group[Index(rewrite.node)];
+        if (group < 0) continue;
+        const int maker = structure_.producer(rewrite.value);
+        if (maker >= 0 && cut.group[Index(maker)] == group && round < kMaxRounds) continue;
+        Keep(rewrite.node, StrCat("rewrites '", structure_.name(rewrite.value),
+                                  "', which is made outside of the subgraph"));
+        changed = true;
+      }
+      if (!changed) break;
+    }
+    groups_.resize(Index(cut.num_groups));
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      if (cut.group[Index(node)] < 0) continue;
+      Group& group = groups_[Index(cut.group[Index(node)])];
+      group.nodes.push_back(node);
+      group.kind = (std::max)(group.kind, problem_.kinds[Index(node)]);
+    }
+    group_of_ = std::move(cut.group);
+  }
+  // Nodes of different devices are not one subgraph, nor are those of different sets.
+  void SetClasses() {
+    std::vector<Device> devices;
+    std::vector<int> device_of;
+    for (const OperatorDef& def : state_.graph.nodes()) {
+      const auto found = std::find(devices.begin(), devices.end(), def.device());
+      device_of.push_back(static_cast<int>(found - devices.begin()));
+      if (found == devices.end()) devices.push_back(def.device());
+    }
+    for (size_t node = 0; node < device_of.size(); ++node)
+      problem_.classes[node] =
+          problem_.classes[node] * static_cast<int>(devices.size()) + device_of[node];
+  }
+
+  void DropSmall() {
+    int left = 0;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      Group& group = groups_[g];
+      const auto size = static_cast<int>(group.nodes.size());
+      if (size < limits_.min_size)
+        Drop(group, StrCat("too small: ", size, " of at least ", limits_.min_size, " nodes",
+                           CycleText(static_cast<int>(g))));
+      else
+        ++left;
+    }
+    if (limits_.max_subgraphs <= 0 || left <= limits_.max_subgraphs) return;
+    std::vector<Group*> by_size;
+    for (Group& group : groups_)
+      if (!group.dropped) by_size.push_back(&group);
+    std::stable_sort(by_size.begin(), by_size.end(), [](const Group* a, const Group* b) {
+      return a->nodes.size() > b->nodes.size();
+    });
+    for (size_t i = Index(limits_.max_subgraphs); i < by_size.size(); ++i)
+      Drop(*by_size[i], StrCat("max_subgraphs is ", limits_.max_subgraphs, ", and ",
+                               limits_.max_subgraphs, " others have as many nodes or more"));
+  }
+  void Drop(Group& group, const std::string& why) {
+    group.dropped = true;
+    for (const int node : group.nodes) why_[Index(node)] = why;
+  }
+  // Why the group is not one with a neighbour; for the first groups only, since each takes time by
+  // the size of the graph.
+  std::string CycleText(int g) {
+    constexpr int kMaxPaths = 16;
+    for (const GraphView::Edge& edge : problem_.joins) {
+      if (paths_shown_ == kMaxPaths) return "";
+      const int from = group_of_[Index(edge.from)], to = group_of_[Index(edge.to)];
+      if (from == to || from < 0 || to < 0 || (from != g && to != g)) continue;
+      std::vector<char> inside(group_of_.size(), 0);
+      for (size_t node = 0; node < group_of_.size(); ++node)
+        inside[node] = group_of_[node] == from || group_of_[node] == to;
+      const std::vector<int> path = LeavingPath(problem_, inside);
+      if (path.empty()) continue;
+      ++paths_shown_;
+      return "; with its neighbour it would close a cycle: " + PathText(state_.graph, path);
+    }
+    return "";
+  }
+
+  void Review(PartitionWork& work) {
+    SubgraphExtractor extractor(structure_, &types_);
+    NameIndex names;
+    for (const OperatorDef& def : state_.graph.nodes()) names.Add(def.name());
+    int id = 0;
+    for (Group& group : groups_) {
+      if (group.dropped) continue;
+      ExtractedSubgraph extracted = extractor.Extract(group.nodes);
+      const std::string op = partitioner_->SubgraphOperator(group.kind);
+      Tell(group, op, extracted);
+      if (extracted.outputs.empty()) {
+        Reject(group, "rejected: it has no outputs");
+        continue;
+      }
+      const OpSchema* schema = OpRegistry::Global().FindSchema(op);
+      if (!schema)
+        Throw(ErrorCode::kNotFound, "the subgraph operator '", op, "' is not registered",
+              SuggestName(op, OpRegistry::Global().Operators()));
+      std::string name = StrCat(op, id);
+      for (int n = 1; names.Find(name) >= 0; ++n) name = StrCat(op, id, "_", n);
+      OperatorDef def(op, extracted.inputs, extracted.outputs);
+      def.Name(name).Device(state_.graph.node(group.nodes[0]).device());
+      for (const std::string& control : extracted.control_inputs) def.ControlInput(control);
+      MarkInputs(*schema, extracted, def);
+      SubgraphReview review(view_, group.nodes, extracted.body, def, id, group.kind);
+      work.Review(review);
+      ++id;
+      if (review.is_rejected()) {
+        const std::string& why = review.why_rejected();
+        Reject(group, why.empty() ? "rejected" : "rejected: " + why);
+        continue;
+      }
+      def.Subgraph("body", MakeSubgraph(std::move(extracted.body)));
+      if (const std::string why = schema->Verify(def); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, why, "; in the node for a subgraph, ", ToString(def));
+      names.Add(name);
+      group.told.name = name;
+      replacements_.push_back({group.nodes, std::move(def)});
+    }
+  }
+  // Which inputs are inputs of the model; for operators that take the attribute.
+  void MarkInputs(const OpSchema& schema, const ExtractedSubgraph& extracted,
+                  OperatorDef& def) const {
+    if (!schema.TakesArgument("isArg") || !schema.TakesArgument("isAux")) return;
+    std::vector<int64_t> is_arg, is_aux(extracted.inputs.size(), 0);
+    for (const std::string& input : extracted.inputs)
+      is_arg.push_back(state_.graph.IsInput(input) ? 1 : 0);
+    def.Arg("isArg", is_arg).Arg("isAux", is_aux);
+  }
+  void Reject(Group& group, std::string why) {
+    group.told.rejected = why;
+    Drop(group, why);
+  }
+  void Tell(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
+    PartitionReport::Subgraph& told = group.told;
+    told.partitioner = request_.name;
+    told.op = op;
+    told.kind = group.kind;
+    told.inputs = extracted.inputs;
+    told.outputs = extracted.outputs;
+    const auto add = [&](const std::string& name, uint64_t& bytes) {
+      const TensorInfo& info = types_.at(name);
+      if (info.dtype == DType::kUndefined || !info.shape.is_known())
+        ++told.open_values;
+      else
+        bytes += OpSchema::Bytes(info);
+    };
+    for (const std::string& name : told.inputs) add(name, told.input_bytes);
+    for (const std::string& name : told.outputs) add(name, told.output_bytes);
+    for (const int node : group.nodes) {
+      for (const int original : state_.origin[Index(node)]) told.nodes.push_back(original);
+      AddCost(node, told);
+    }
+    std::sort(told.nodes.begin(), told.nodes.end());
+  }
+  void AddCost(int node, PartitionReport::Subgraph& told) const {
+    const OperatorDef& def = state_.graph.node(node);
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    const std::vector<TensorInfo> inputs = types_.Of(structure_.inputs(node));
+    const std::vector<TensorInfo> outputs = types_.Of(structure_.outputs(node));
+    bool known = schema && schema->has_cost();
+    for (const auto* infos : {&inputs, &outputs})
+      for (const TensorInfo& info : *infos) known &= info.shape.is_known();
+    if (known)
+      told.flops += static_cast<uint64_t>(schema->Cost(def, inputs, outputs).flops);
+    else
+      ++told.unknown_costs;
+  }
+
+  void RequireAll() const {
+    std::string list;
+    int outside = 0;
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
+        continue;
+      constexpr int kMaxListed = 50;
+      if (++outside <= kMaxListed)
+        list += StrCat("\n  ", state_.graph.node(node), ": ", why_[Index(node)]);
+    }
+    if (outside > 0)
+      Throw(ErrorCode::kFailedPrecondition, "require_all is set, and ", outside, " of ",
+            view_.num_nodes(), " nodes stay outside:", list);
+  }
+  void Record() {
+    for (Group& group : groups_) {
+      if (group.told.op.empty()) continue;  // dropped before it was looked at
+      const auto number = static_cast<int>(report_.subgraphs.size());
+      if (group.told.rejected.empty())
+        for (const int node : group.told.nodes) report_.nodes[Index(node)].subgraph = number;
+      report_.subgraphs.push_back(std::move(group.told));
+    }
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
+        continue;
+      for (const int original : state_.origin[Index(node)])
+        report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[Index(node)]);
+    }
+  }
+  PartitionState Replace() const {
+    if (replacements_.empty()) return state_;
+    const NodeReplacer replacer(structure_, replacements_);
+    PartitionState next;
+    next.graph = replacer.Result();
+    for (const std::vector<int>& nodes : replacer.NodesInOrder()) {
+      std::vector<int> origin;
+      for (const int node : nodes)
+        origin.insert(origin.end(), state_.origin[Index(node)].begin(),
+                      state_.origin[Index(node)].end());
+      next.origin.push_back(std::move(origin));
+      const bool was_taken = !state_.taken.empty() && state_.taken[Index(nodes[0])];
+      next.taken.push_back(why_[Index(nodes[0])].empty() || was_taken);
+    }
+    return next;
+  }
+
+  const PartitionState& state_;
+  const PartitionerRequest& request_;
+  PartitionReport& report_;
+  const IntrusivePtr<const Partitioner> partitioner_;
+  const PartitionLimits limits_;
+  const GraphView structure_;
+  const GraphTypes types_;
+  const PartitionView view_;
+  CutProblem problem_;
+  std::vector<std::string> why_;  // by node: why it stays; empty: it is taken
+  std::vector<Group> groups_;
+  std::vector<int> group_of_;  // by node; -1: none
+  int paths_shown_ = 0;
+  std::vector<NodeReplacement> replacements_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph Partition(const Graph& graph,
+                             const std::vector<PartitionerRequest>& partitioners,
+                             PartitionReport* report) {
+  const detail::RegistryUse use;
+  for (const PartitionerRequest& request : partitioners)
+    PartitionerRegistry::Global().Get(request.name);  // throws for one that there is not
+  Check(graph, UnknownOperators::kAllowed);
+  PartitionReport told;
+  told.graph = graph;
+  told.nodes.resize(detail::Index(graph.num_nodes()));
+  detail::PartitionState state{graph, {}, {}};
+  for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
+  for (const PartitionerRequest& request : partitioners) try {
+      state = detail::PartitionRun(state, request, told).Run();
+    } catch (...) {
+      detail::RethrowInContext("in partitioner '" + request.name + "'");
+    }
+  if (report) *report = std::move(told);
+  return std::move(state.graph);
+}
+
+OPKIT_INLINE void CheckOperatorsKnown(const Graph& graph) {
+  std::string list, first;
+  int unknown = 0;
+  for (const OperatorDef& def : graph.nodes()) {
+    if (OpRegistry::Global().FindSchema(def.type())) continue;
+    if (first.empty()) first = def.type();
+    constexpr int kMaxListed = 50;
+    if (++unknown <= kMaxListed) list += "\n  " + ToString(def);
+  }
+  if (unknown > 0)
+    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
+          " left whose operator nobody registered and no partitioner took; the first is '", first,
+          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_

@@ -1,0 +1,117 @@
+// The definitions of a partitioner's answers, and of the registry.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
+
+#include "opkit/base/suggest.hpp"
+#include "opkit/graph/partition/partitioner.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline size_t AnsweredNode(const PartitionView& view, int node) {
+  if (node < 0 || node >= view.num_nodes())
+    Throw(ErrorCode::kOutOfRange, "the answer names node ", node, " of a graph that has ",
+          view.num_nodes());
+  return Index(node);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void PartitionAnswer::Take(int node, int kind, int set) {
+  const size_t at = detail::AnsweredNode(*view_, node);
+  if (kind < kAnySubgraph)
+    Throw(ErrorCode::kOutOfRange, "the answer takes node ", ToString(view_->graph().node(node)),
+          " for the kind ", kind,
+          "; it is -1 for any subgraph, or a number from 0 on for a kind of its own");
+  if (set < 0)
+    Throw(ErrorCode::kOutOfRange, "the answer puts node ", ToString(view_->graph().node(node)),
+          " into the set ", set, "; it is a number from 0 on");
+  kinds_[at] = kind;
+  sets_[at] = set;
+  reasons_[at].clear();
+}
+OPKIT_INLINE void PartitionAnswer::Take(std::string_view name, int kind, int set) {
+  const PartitionNode node = view_->FindNode(name);
+  if (!node.exists()) {
+    std::vector<std::string> names;
+    for (const OperatorDef& def : view_->graph().nodes())
+      if (!def.name().empty()) names.push_back(def.name());
+    Throw(ErrorCode::kNotFound, "the answer names node '", name, "', which the graph does not have",
+          SuggestName(name, names));
+  }
+  Take(node.index(), kind, set);
+}
+OPKIT_INLINE void PartitionAnswer::Refuse(int node, std::string why) {
+  const size_t at = detail::AnsweredNode(*view_, node);
+  kinds_[at] = kNotTaken;
+  reasons_[at] = std::move(why);
+}
+
+OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
+  if (i < 0 || detail::Index(i) >= body_->inputs().size())
+    Throw(ErrorCode::kOutOfRange, "input ", i, " of a subgraph that has ", body_->inputs().size());
+  return view_->graph().IsInput(body_->inputs()[detail::Index(i)].name);
+}
+OPKIT_INLINE void SubgraphReview::SetAttribute(const std::string& name, Attribute value) {
+  def_->mutable_args().Set(name, std::move(value));
+}
+OPKIT_INLINE void SubgraphReview::AddConstant(const std::string& name, const Tensor& value) {
+  body_->AddConstant(name, value);
+}
+
+OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
+  static PartitionerRegistry registry;
+  return registry;
+}
+
+OPKIT_INLINE bool PartitionerRegistry::Register(detail::IntrusivePtr<const Partitioner> partitioner,
+                                                const char* file, int line) noexcept try {
+  detail::MutexLock lock(mutex_);
+  const std::string& name = partitioner->name();
+  const auto [row, is_new] = rows_.try_emplace(name, Row{partitioner, file, line, {}});
+  Row& first = row->second;
+  if (!is_new && (first.line != line || std::string_view(first.file) != file))
+    first.problem = StrCat("partitioner '", name, "' is registered at ", first.file, ":",
+                           first.line, " and at ", file, ":", line, "; rename one of them");
+  return is_new;
+} catch (...) {
+  return false;
+}
+
+OPKIT_INLINE bool PartitionerRegistry::Unregister(const Partitioner& partitioner) noexcept {
+  detail::MutexLock lock(mutex_);
+  for (auto row = rows_.begin(); row != rows_.end(); ++row)
+    if (row->second.partitioner.get() == &partitioner) {
+      rows_.erase(row);
+      return true;
+    }
+  return false;
+}
+
+OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
+    std::string_view name) const {
+  {
+    detail::MutexLock lock(mutex_);
+    const auto row = rows_.find(name);
+    if (row != rows_.end()) {
+      if (!row->second.problem.empty()) Throw(ErrorCode::kAlreadyExists, row->second.problem);
+      if (const std::string problem = row->second.partitioner->problem(); !problem.empty())
+        Throw(ErrorCode::kInvalidArgument, problem);
+      return row->second.partitioner;
+    }
+  }
+  const std::vector<std::string> names = Names();
+  Throw(ErrorCode::kNotFound, "no partitioner '", name, "' is registered",
+        names.empty() ? "; REGISTER_PARTITIONER registers one" : SuggestName(name, names));
+}
+
+OPKIT_INLINE std::vector<std::string> PartitionerRegistry::Names() const {
+  detail::MutexLock lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& row : rows_) names.push_back(row.first);
+  return names;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_

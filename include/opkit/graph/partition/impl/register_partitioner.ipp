@@ -1,0 +1,117 @@
+// The definitions of partitioners made of functions.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
+
+#include "opkit/graph/partition/register_partitioner.hpp"
+#include "opkit/graph/partition/symbol_json.hpp"
+#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/abi/resource_state.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class FunctionPartitionWork final : public PartitionWork {
+ public:
+  FunctionPartitionWork(IntrusivePtr<const FunctionPartitioner> partitioner,
+                        const PartitionView& view, PartitionArguments arguments)
+      : partitioner_(std::move(partitioner)), arguments_(std::move(arguments)) {
+    const PartitionerRecord& record = partitioner_->record;
+    if (!record.make_selector) return;
+    selector_ = record.make_selector(view, arguments_);
+    if (!selector_) Throw(ErrorCode::kInvalidArgument, "setCreateSelector(f): f made no selector");
+  }
+  void Mark(PartitionAnswer& answer) override {
+    if (selector_)
+      MarkBySelector(*selector_, answer);
+    else
+      partitioner_->record.mark(answer, arguments_);
+  }
+  void Review(SubgraphReview& review) override {
+    if (partitioner_->record.review) partitioner_->record.review(review, arguments_);
+  }
+
+ private:
+  const IntrusivePtr<const FunctionPartitioner> partitioner_;
+  const PartitionArguments arguments_;
+  std::unique_ptr<SubgraphSelector> selector_;
+};
+
+OPKIT_INLINE std::string FunctionPartitioner::SubgraphOperator(int kind) const {
+  const auto own = record.subgraph_ops.find(kind);
+  return own == record.subgraph_ops.end() ? record.subgraph_op : own->second;
+}
+OPKIT_INLINE std::unique_ptr<PartitionWork> FunctionPartitioner::Begin(
+    const PartitionView& view, const PartitionArguments& arguments) const {
+  return std::make_unique<FunctionPartitionWork>(IntrusivePtr<const FunctionPartitioner>(this),
+                                                 view, arguments);
+}
+OPKIT_INLINE std::string FunctionPartitioner::problem() const {
+  if (!record.problem.empty()) return record.problem;
+  if (!record.mark && !record.make_selector)
+    return "the partitioner does not say which nodes it takes: call setSupportedOps or "
+           "setCreateSelector";
+  if (record.mark && record.make_selector)
+    return "the partitioner has both setSupportedOps and setCreateSelector; keep one";
+  return {};
+}
+
+// Calls f, whose FAIL becomes an Error with the text that OPKIT_ERROR_MSG collected.
+template <class F>
+void CallReturning(const char* what, F&& f) {
+  static_cast<void>(ProgramHost());  // keeps the text
+  const HostErrorScope scope;
+  if (f() == SUCCESS) return;
+  const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
+  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
+}
+inline OptionStrings OptionMap(const PartitionArguments& arguments) {
+  return OptionStrings(arguments.begin(), arguments.end());
+}
+
+OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
+                             CallSupportedOps call) {
+  SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
+  std::vector<int> ids(json.nodes.size(), kNotTaken);
+  OptionStrings options = OptionMap(arguments);
+  CallReturning("setSupportedOps' function", [&] { return call(json.text, ids, options); });
+  if (ids.size() != json.nodes.size())
+    Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
+          " ids for ", json.nodes.size(), " nodes");
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (json.nodes[i] >= 0 && ids[i] != kNotTaken) answer.Take(json.nodes[i], ids[i]);
+}
+
+OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
+                               CallAccept call) {
+  const GraphView view(review.body());
+  const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
+  OptionStrings options = OptionMap(arguments), attributes;
+  TensorsByName args, aux;
+  std::vector<IntrusivePtr<TensorSlot>> slots;  // hold the extents that the views show
+  for (const GraphConstant& constant : review.body().constants()) {
+    slots.push_back(MakeIntrusive<TensorSlot>());
+    slots.back()->Bind(constant.value, OpReq::kWrite);
+    args.emplace(constant.name, slots.back()->view);
+  }
+  bool accept = true;
+  CallReturning("setAcceptSubgraph's function", [&] {
+    return call(WriteSymbolJson(view, types).text, review.id(), &accept, options, attributes, args,
+                aux);
+  });
+  if (!accept) return review.Reject("");
+  const std::map<std::string, std::string> sorted(attributes.begin(), attributes.end());
+  for (const auto& [name, value] : sorted) review.SetAttribute(name, value);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char* file,
+                                                    int line) noexcept
+    : partitioner_(detail::MakeIntrusive<detail::FunctionPartitioner>()) {
+  record().name = name;
+  PartitionerRegistry::Global().Register(partitioner_, file, line);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_

@@ -1,0 +1,217 @@
+// REGISTER_PARTITIONER: partitioners made of functions, in the spelling that MXNet's loadable
+// partitioners have, or over the typed view.
+#ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+#define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+
+#include <unordered_map>
+
+#include "opkit/base/unique_function.hpp"
+#include "opkit/graph/partition/selector.hpp"
+#include "opkit/op/abi/op_tensor.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using OptionStrings = std::unordered_map<std::string, std::string>;
+using TensorsByName = std::map<std::string, OpTensor>;
+
+// MXNet's signatures.
+template <class F>
+concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, OptionStrings&>;
+template <class F>
+concept SupportedOpsOfVector =
+    std::is_invocable_v<F&, std::string, std::vector<int>&, OptionStrings&>;
+template <class F>
+concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, OptionStrings&>;
+template <class F>
+concept AcceptWithAttributes =
+    std::is_invocable_v<F&, std::string, int, bool*, OptionStrings&, OptionStrings&>;
+template <class F>
+concept AcceptWithTensors = std::is_invocable_v<F&, std::string, int, bool*, OptionStrings&,
+                                                OptionStrings&, TensorsByName&, TensorsByName&>;
+// The toolkit's.
+template <class F>
+concept TypedSupportedOps = std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&>;
+template <class F>
+concept TypedSupportedOpsWithOptions =
+    std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&, const PartitionArguments&>;
+template <class F>
+concept TypedReview = std::is_invocable_v<F&, SubgraphReview&>;
+
+// What REGISTER_PARTITIONER's setters fill in.
+struct PartitionerRecord {
+  using Mark = UniqueFunction<void(PartitionAnswer&, const PartitionArguments&)>;
+  using MakeSelector = UniqueFunction<std::unique_ptr<SubgraphSelector>(const PartitionView&,
+                                                                        const PartitionArguments&)>;
+  using Review = UniqueFunction<void(SubgraphReview&, const PartitionArguments&)>;
+
+  std::string name, problem, subgraph_op = "Subgraph";
+  std::map<int, std::string> subgraph_ops;  // by kind, where it has its own
+  mutable Mark mark;                        // called from const members; keep no state
+  mutable MakeSelector make_selector;
+  mutable Review review;
+};
+
+class FunctionPartitioner final : public Partitioner {
+ public:
+  const std::string& name() const override { return record.name; }
+  OPKIT_INLINE std::string SubgraphOperator(int kind) const override;
+  OPKIT_INLINE std::unique_ptr<PartitionWork> Begin(
+      const PartitionView& view, const PartitionArguments& arguments) const override;
+  OPKIT_INLINE std::string problem() const override;
+
+  PartitionerRecord record;
+};
+
+// The bridge from MXNet's signatures.
+using CallSupportedOps = FunctionRef<MXReturnValue(std::string, std::vector<int>&, OptionStrings&)>;
+using CallAccept = FunctionRef<MXReturnValue(std::string, int, bool*, OptionStrings&,
+                                             OptionStrings&, TensorsByName&, TensorsByName&)>;
+void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
+                CallSupportedOps call);
+void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, CallAccept call);
+
+}  // namespace detail
+
+// Fills in a partitioner; made by REGISTER_PARTITIONER. A function may be a function, a function
+// pointer or a lambda; it may be called on several threads. MXNet's answers are MX_SUCCESS and
+// MX_FAIL (OPKIT_ERROR_MSG says why); the typed forms throw, or answer nothing.
+//
+//   void supported(const PartitionView& view, PartitionAnswer& answer) {
+//     for (const PartitionNode& node : view.nodes())
+//       if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
+//   }
+//   REGISTER_PARTITIONER(myProp).setSupportedOps(supported).setSubgraphOp("_custom_subgraph_op");
+class PartitionerBuilder {
+ public:
+  OPKIT_INLINE PartitionerBuilder(const char* name, const char* file, int line) noexcept;
+
+  // Says which nodes are taken. Over the typed view, as above, with the options as a third argument
+  // where it wants them; or MXNet's
+  //   MXReturnValue f(std::string json, const int num_ids, int* ids,
+  //                   std::unordered_map<std::string, std::string>& options)
+  // or the same with std::vector<int>& ids: one for each node of the JSON (symbol_json.hpp), -2 at
+  // first: left alone. -1 takes the node, a number from 0 on takes it for a kind of its own.
+  template <class F>
+  PartitionerBuilder& setSupportedOps(F f) {
+    static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F> ||
+                      detail::TypedSupportedOps<F> || detail::TypedSupportedOpsWithOptions<F>,
+                  "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
+                  "answer), or MXReturnValue f(std::string json, const int num_ids, int* ids, "
+                  "std::unordered_map<std::string, std::string>& options)");
+    if constexpr (detail::TypedSupportedOpsWithOptions<F>)
+      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+        f(answer.view(), answer, arguments);
+      });
+    else if constexpr (detail::TypedSupportedOps<F>)
+      return SetMark([f](PartitionAnswer& answer, const PartitionArguments&) mutable {
+        f(answer.view(), answer);
+      });
+    else
+      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+        detail::MarkByJson(
+            answer, arguments,
+            [&f](std::string json, std::vector<int>& ids, detail::OptionStrings& options) {
+              if constexpr (detail::SupportedOpsOfVector<F>)
+                return static_cast<MXReturnValue>(f(std::move(json), ids, options));
+              else
+                return static_cast<MXReturnValue>(
+                    f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
+            });
+      });
+  }
+  // Instead of setSupportedOps: makes the SubgraphSelector for a graph,
+  //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
+  PartitionerBuilder& setCreateSelector(detail::PartitionerRecord::MakeSelector make) {
+    return Once(record().make_selector, "setCreateSelector", std::move(make));
+  }
+  // The operator that takes a subgraph's place; "Subgraph", which runs it in the program, where it
+  // is not called. With a kind: for subgraphs of that kind alone.
+  PartitionerBuilder& setSubgraphOp(std::string op) {
+    record().subgraph_op = std::move(op);
+    return *this;
+  }
+  PartitionerBuilder& setSubgraphOp(std::string op, int kind) {
+    record().subgraph_ops[kind] = std::move(op);
+    return *this;
+  }
+  // Looks at every legal subgraph: void f(SubgraphReview&), or MXNet's
+  //   MXReturnValue f(std::string json, int subgraph_id, bool* accept,
+  //                   std::unordered_map<std::string, std::string>& options,
+  //                   std::unordered_map<std::string, std::string>& attrs,
+  //                   std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>& aux)
+  // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
+  // constants of the subgraph; `aux` is empty.
+  template <class F>
+  PartitionerBuilder& setAcceptSubgraph(F f) {
+    static_assert(
+        detail::TypedReview<F> || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
+            detail::AcceptWithTensors<F>,
+        "setAcceptSubgraph(f): write void f(SubgraphReview& review), or MXReturnValue "
+        "f(std::string json, int subgraph_id, bool* accept, std::unordered_map<std::string, "
+        "std::string>& options)");
+    if constexpr (detail::TypedReview<F>)
+      return Once(
+          record().review, "setAcceptSubgraph",
+          detail::PartitionerRecord::Review(
+              [f](SubgraphReview& review, const PartitionArguments&) mutable { f(review); }));
+    else
+      return Once(
+          record().review, "setAcceptSubgraph",
+          detail::PartitionerRecord::Review(
+              [f](SubgraphReview& review, const PartitionArguments& arguments) mutable {
+                detail::ReviewByJson(
+                    review, arguments,
+                    [&f](std::string json, int id, bool* accept, detail::OptionStrings& options,
+                         detail::OptionStrings& attrs, detail::TensorsByName& args,
+                         detail::TensorsByName& aux) {
+                      if constexpr (detail::AcceptWithTensors<F>)
+                        return static_cast<MXReturnValue>(
+                            f(std::move(json), id, accept, options, attrs, args, aux));
+                      else if constexpr (detail::AcceptWithAttributes<F>)
+                        return static_cast<MXReturnValue>(
+                            f(std::move(json), id, accept, options, attrs));
+                      else
+                        return static_cast<MXReturnValue>(f(std::move(json), id, accept, options));
+                    });
+              }));
+  }
+  // The later name of setAcceptSubgraph.
+  template <class F>
+  PartitionerBuilder& setReviewSubgraph(F f) {
+    return setAcceptSubgraph(std::move(f));
+  }
+
+ private:
+  detail::PartitionerRecord& record() { return partitioner_->record; }
+  PartitionerBuilder& SetMark(detail::PartitionerRecord::Mark mark) {
+    return Once(record().mark, "setSupportedOps", std::move(mark));
+  }
+  template <class Function>
+  PartitionerBuilder& Once(Function& slot, const char* setter, Function f) {
+    if (slot)
+      record().problem = StrCat(setter, " is called twice");
+    else
+      slot = std::move(f);
+    return *this;
+  }
+
+  detail::IntrusivePtr<detail::FunctionPartitioner> partitioner_;
+};
+
+}  // namespace opkit
+
+#ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_PARTITIONER is the
+                                  // library's
+// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope.
+#define OPKIT_REGISTER_PARTITIONER(name)                                                       \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                              \
+  [[maybe_unused]] static const ::opkit::PartitionerBuilder OPKIT_UNIQUE(opkit_partitioner_) = \
+      ::opkit::PartitionerBuilder(#name, __FILE__, __LINE__)
+#endif
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/partition/impl/register_partitioner.ipp"
+#endif
+
+#endif  // OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_

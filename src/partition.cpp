@@ -1,0 +1,11 @@
+// The definitions of partitioners and of the cuts that they lead to, compiled once.
+#include "opkit/graph/partition/impl/partition.ipp"
+#include "opkit/graph/partition/impl/cut.ipp"
+#include "opkit/graph/partition/impl/extract.ipp"
+#include "opkit/graph/partition/impl/options.ipp"
+#include "opkit/graph/partition/impl/partitioner.ipp"
+#include "opkit/graph/partition/impl/register_partitioner.ipp"
+#include "opkit/graph/partition/impl/report.ipp"
+#include "opkit/graph/partition/impl/selector.ipp"
+#include "opkit/graph/partition/impl/symbol_json.ipp"
+#include "opkit/graph/partition/impl/view.ipp"

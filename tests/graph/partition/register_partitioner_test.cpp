@@ -1,0 +1,193 @@
+// REGISTER_PARTITIONER with MXNet's signatures as they stand, what they are given and what their
+// answers may not be; and the registry.
+#include "opkit/graph/partition/register_partitioner.hpp"
+
+#include "graph/partition/partition_graphs.hpp"
+#include "opkit/opkit.hpp"
+#include "support/tensors.hpp"
+
+namespace register_partitioner_test {
+using namespace partition_graphs;
+
+namespace mxnet {
+
+std::string last_json, last_options, last_args;  // what the functions were given
+
+// The signatures of the source, word for word.
+MXReturnValue mySupportedOps(std::string json, const int num_ids, int* ids,
+                             std::unordered_map<std::string, std::string>& options) {
+  last_json = json;
+  last_options = options.count("mode") ? options["mode"] : "none";
+  // Finds "op": "…" of each node, in order.
+  size_t at = 0;
+  for (int i = 0; i < num_ids; ++i) {
+    at = json.find("\"op\": \"", at) + 7;
+    const std::string op = json.substr(at, json.find('"', at) - at);
+    if (op == "Relu" || op == "Scale") ids[i] = -1;
+  }
+  if (last_options == "fail") {
+    OPKIT_ERROR_MSG << "the mode is " << options["mode"];
+    return MX_FAIL;
+  }
+  if (last_options == "lie") ids[num_ids - 1] = -3;
+  return MX_SUCCESS;
+}
+MXReturnValue acceptSubgraph(std::string json, int subgraph_id, bool* accept,
+                             std::unordered_map<std::string, std::string>& options,
+                             std::unordered_map<std::string, std::string>& attrs,
+                             std::map<std::string, MXTensor>& args,
+                             std::map<std::string, MXTensor>& aux) {
+  *accept = !(options.count("reject") && options["reject"] == std::to_string(subgraph_id));
+  attrs["note"] = "subgraph " + std::to_string(subgraph_id);
+  for (const auto& arg : args)
+    last_args += arg.first + " " + std::to_string(arg.second.size()) + " " +
+                 std::to_string(static_cast<int>(arg.second.data<float>()[0])) + "; ";
+  return json.empty() || !aux.empty() ? MX_FAIL : MX_SUCCESS;
+}
+REGISTER_PARTITIONER(myProp)
+    .setSupportedOps(mySupportedOps)
+    .setSubgraphOp("RunBody")
+    .setAcceptSubgraph(acceptSubgraph);
+
+MXReturnValue wrongCount(std::string, std::vector<int>& ids,
+                         std::unordered_map<std::string, std::string>&) {
+  ids.push_back(-1);
+  return MX_SUCCESS;
+}
+REGISTER_PARTITIONER(wrong_count).setSupportedOps(wrongCount).setSubgraphOp("RunBody");
+
+MXReturnValue acceptNone(std::string, int, bool* accept,
+                         std::unordered_map<std::string, std::string>&) {
+  *accept = false;
+  return MX_SUCCESS;
+}
+REGISTER_PARTITIONER(accepts_none)
+    .setSupportedOps(mySupportedOps)
+    .setSubgraphOp("RunBody")
+    .setReviewSubgraph(acceptNone);
+
+void takeAll(const PartitionView& view, PartitionAnswer& answer) {
+  for (const PartitionNode& node : view.nodes()) answer.Take(node, node.op() == "Relu" ? 1 : 0);
+}
+REGISTER_PARTITIONER(two_operators)
+    .setSupportedOps(takeAll)
+    .setSubgraphOp("RunBody")
+    .setSubgraphOp("RunRelus", 1);
+OPERATOR_SCHEMA(RunRelus).NumInputs(1).NumOutputs(1).NeedsSubgraph();
+
+REGISTER_PARTITIONER(no_function).setSubgraphOp("RunBody");
+REGISTER_PARTITIONER(two_functions).setSupportedOps(takeAll).setSupportedOps(takeAll);
+REGISTER_PARTITIONER(registered_twice).setSupportedOps(takeAll);
+REGISTER_PARTITIONER(registered_twice).setSupportedOps(takeAll);
+
+}  // namespace mxnet
+
+namespace {
+
+Graph Sample() {
+  Graph g = WithInputs({"X"});
+  g.AddConstant("W", Tensor::From<float>({2, 2}, {7, 1, 2, 3}));
+  g.AddNode(Scale("X", "A", 2).Name("s"));
+  g.AddNode(Relu("A", "B"));
+  g.AddNode(OperatorDef("MatMul").Input("B").Input("B").Output("C").Name("m").ControlInput("s"));
+  g.AddNode(Relu("W", "D"));
+  g.AddNode(Relu("C", "E"));
+  return g.AddOutput("D").AddOutput("E");
+}
+
+}  // namespace
+
+TEST_CASE("the original's functions get the graph as its JSON, with types, and answer ids") {
+  const Graph graph = Sample();
+  mxnet::last_args.clear();
+  const Graph after = Partition(graph, "myProp", {{"mode", "fast"}, {"reject", "2"}});
+  CHECK(mxnet::last_options == "fast");
+  CHECK(mxnet::last_json ==
+        "{\n"
+        "  \"nodes\": [\n"
+        "    {\"op\": \"null\", \"name\": \"X\", \"attrs\": {\"isArg\": \"True\", \"isAux\": "
+        "\"False\"}, \"inputs\": [], \"dtypes\": [\"float32\"], \"shapes\": [[4, 4]]},\n"
+        "    {\"op\": \"null\", \"name\": \"W\", \"attrs\": {\"isArg\": \"True\", \"isAux\": "
+        "\"False\", \"constant\": \"True\"}, \"inputs\": [], \"dtypes\": [\"float32\"], "
+        "\"shapes\": [[2, 2]]},\n"
+        "    {\"op\": \"Scale\", \"name\": \"s\", \"attrs\": {\"scale\": \"2\"}, \"inputs\": "
+        "[[0, 0, 0]], \"dtypes\": [\"float32\"], \"shapes\": [[4, 4]]},\n"
+        "    {\"op\": \"Relu\", \"name\": \"Relu_3\", \"attrs\": {}, \"inputs\": [[2, 0, 0]], "
+        "\"dtypes\": [\"float32\"], \"shapes\": [[4, 4]]},\n"
+        "    {\"op\": \"MatMul\", \"name\": \"m\", \"attrs\": {}, \"inputs\": [[3, 0, 0], [3, 0, "
+        "0]], \"control_inputs\": [\"s\"], \"dtypes\": [\"float32\"], \"shapes\": [[4, 4]]},\n"
+        "    {\"op\": \"Relu\", \"name\": \"Relu_5\", \"attrs\": {}, \"inputs\": [[1, 0, 0]], "
+        "\"dtypes\": [\"float32\"], \"shapes\": [[2, 2]]},\n"
+        "    {\"op\": \"Relu\", \"name\": \"Relu_6\", \"attrs\": {}, \"inputs\": [[4, 0, 0]], "
+        "\"dtypes\": [\"float32\"], \"shapes\": [[4, 4]]}\n"
+        "  ],\n"
+        "  \"arg_nodes\": [0, 1],\n"
+        "  \"heads\": [[5, 0, 0], [6, 0, 0]]\n"
+        "}\n");
+  CHECK(mxnet::last_args == "W 4 7; ");
+  CHECK(Ops(after) == "RunBody MatMul RunBody Relu");
+  CHECK(after.node(0).args().Get<std::string>("note") == "subgraph 0");
+  CHECK(after.node(2).args().Get<std::string>("note") == "subgraph 1");
+  CheckSameResults(graph, after, 1);
+}
+
+TEST_CASE("FAIL, ids that mean nothing and another number of ids are Errors with their reason") {
+  const Graph graph = Sample();
+  const auto error = [&](const char* name, PartitionArguments options) {
+    return std::string(ErrorOf([&] { Partition(graph, name, options); }).what());
+  };
+  CHECK(Contains(error("myProp", {{"mode", "fail"}}),
+                 "setSupportedOps' function answered FAIL: the mode is fail\n  in partitioner "
+                 "'myProp'"));
+  CHECK(Contains(error("myProp", {{"mode", "lie"}}), "for the kind -3"));
+  CHECK(Contains(error("wrong_count", {}), "answered 8 ids for 7 nodes"));
+  CHECK(SameGraph(Partition(graph, "accepts_none"), graph));
+}
+
+TEST_CASE("kinds have operators of their own") {
+  Graph graph = WithInputs({"X"});
+  graph.AddNode(Relu("X", "A"));
+  graph.AddNode(Scale("A", "B", 2));
+  graph.AddOutput("B");
+  CHECK(Ops(Partition(graph, "two_operators")) == "RunRelus RunBody");
+}
+
+TEST_CASE("a registration that is wrong is reported where it is used") {
+  const auto error = [](const char* name) {
+    return ErrorOf([&] { PartitionerRegistry::Global().Get(name); });
+  };
+  CHECK(Contains(error("no_function").what(), "call setSupportedOps or setCreateSelector"));
+  CHECK(Contains(error("two_functions").what(), "setSupportedOps is called twice"));
+  CHECK(error("registered_twice").code() == ErrorCode::kAlreadyExists);
+  CHECK(Contains(error("registered_twice").what(), "rename one of them"));
+  const auto names = PartitionerRegistry::Global().Names();
+  CHECK(std::find(names.begin(), names.end(), "myProp") != names.end());
+}
+
+TEST_CASE("a partitioner can be a class of its own, and be taken away again") {
+  class Firsts final : public Partitioner {
+   public:
+    const std::string& name() const override { return name_; }
+    std::string SubgraphOperator(int) const override { return "RunBody"; }
+    std::unique_ptr<PartitionWork> Begin(const PartitionView&,
+                                         const PartitionArguments&) const override {
+      class Work final : public PartitionWork {
+        void Mark(PartitionAnswer& answer) override { answer.Take(0); }
+      };
+      return std::make_unique<Work>();
+    }
+
+   private:
+    const std::string name_ = "firsts";
+  };
+  const auto firsts = MakeIntrusive<Firsts>();
+  PartitionerRegistry& registry = PartitionerRegistry::Global();
+  CHECK(registry.Register(firsts, "here", 1));
+  CHECK_FALSE(registry.Register(MakeIntrusive<Firsts>(), "here", 1));  // the same line: one
+  CHECK(Ops(Partition(Sample(), "firsts")) == "RunBody Relu MatMul Relu Relu");
+  CHECK(registry.Unregister(*firsts));
+  CHECK_FALSE(registry.Unregister(*firsts));
+  CHECK(ErrorOf([] { Partition(Sample(), "firsts"); }).code() == ErrorCode::kNotFound);
+}
+
+}  // namespace register_partitioner_test
