@@ -1,8 +1,6 @@
 // Partition and Compile with partitioners: options, order, answers that are wrong, the report.
 #include "opkit/graph/partition/partition.hpp"
 
-#include <map>
-
 #include "graph/partition/partition_graphs.hpp"
 #include "opkit/graph/print/print.hpp"
 #include "opkit/opkit.hpp"

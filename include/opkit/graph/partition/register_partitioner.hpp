@@ -7,6 +7,7 @@
 
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/partition/selector.hpp"
+#include "opkit/macros.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
