@@ -21,6 +21,7 @@ constexpr const char* kFooter = R"(Examples:
   opkit lib libmy_ops.so                           what an operator library holds
   opkit check libmy_ops.so                         what is wrong with its operators
   opkit trace diff before.json after.json          which operators got slower
+  opkit partition model.onnx --partition my_prop   what another runtime takes
   opkit run model.onnx --random --library libmy_ops.so
 
 Exit codes:
@@ -108,6 +109,7 @@ int Main(int argc, char** argv) {
   AddLibCommand(program);
   AddCheckCommand(program);
   AddTraceCommand(program);
+  AddPartitionCommand(program);
   try {
     Run(program, argc, argv);
     return 0;

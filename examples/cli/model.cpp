@@ -223,17 +223,6 @@ std::string AllUnknown(const std::set<std::string>& types) {
                 std::vector<std::string>(types.begin(), types.end()));
 }
 
-Graph WithShapes(const Graph& graph, const std::vector<GraphInput>& inputs) {
-  Graph out;
-  for (const GraphInput& input : inputs)
-    out.AddInput(input.name, input.info.dtype, input.info.shape);
-  for (const GraphConstant& constant : graph.constants())
-    out.AddConstant(constant.name, constant.value);
-  for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
-  for (const std::string& output : graph.outputs()) out.AddOutput(output);
-  return out;
-}
-
 // Whether the graph is right for some inputs and wrong for these. That a kernel refuses its node is
 // no proof: its attributes may be what it refuses.
 bool AreInputsWrong(const Graph& graph, const std::vector<GraphInput>& inputs) {
@@ -284,6 +273,7 @@ void AddModelOptions(CLI::App& app, ModelOptions* options) {
   app.add_option("--threads", options->threads, "Default: one for each CPU")
       ->check(WholeNumber(1, ThreadPool::kMaxThreads))
       ->option_text("N");
+  AddPartitionOptions(app, &options->partition);
 }
 
 void AddInputOptions(CLI::App& app, ModelOptions* options) {
@@ -314,7 +304,8 @@ OnnxModel LoadModel(ModelOptions& options) {
   });
   FailWith(ExitCode::kBadFile, "", [&] { return MapFile(options.path); });
   try {
-    return LoadOnnxModel(options.path);
+    return LoadOnnxModel(options.path,
+                         {.allow_unknown_operators = !options.partition.partitioners.empty()});
   } catch (const Error& error) {
     const std::string what = Describe(error);
     const bool missing = error.code() == ErrorCode::kNotFound;
@@ -369,10 +360,23 @@ std::vector<GraphInput> ShapesOf(const std::vector<NamedTensor>& inputs) {
   return out;
 }
 
+Graph WithShapes(const Graph& graph, const std::vector<GraphInput>& inputs) {
+  Graph out;
+  for (const GraphInput& input : inputs)
+    out.AddInput(input.name, input.info.dtype, input.info.shape);
+  for (const GraphConstant& constant : graph.constants())
+    out.AddConstant(constant.name, constant.value);
+  for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
+  for (const std::string& output : graph.outputs()) out.AddOutput(output);
+  return out;
+}
+
 Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
-              const ModelOptions& options) {
+              const ModelOptions& options, PartitionReport* report) {
   try {
     PlanOptions plan_options;
+    plan_options.partitioners = RequestsOf(options.partition);
+    plan_options.partition_report = report;
     if (!options.selection.empty())
       plan_options.selection = FailWith(ExitCode::kBadFile, "", [&] {
         const Storage file = MapFile(options.selection);

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/partition/report.hpp"
 #include "opkit/interop/onnx/options.hpp"
+#include "partition.hpp"
 #include "program.hpp"
 
 namespace cli {
@@ -21,12 +23,13 @@ struct ModelOptions {
   std::string selection;               // a file of kernels that nodes must have
   int threads = 0;                     // 0: as many as there are CPUs
   uint64_t seed = 0;                   // of random inputs
+  PartitionOptions partition;
 };
 
 // "2x3" or "2,3". Failure (kUsage) for what is no shape.
 opkit::Shape ParseShape(const std::string& text);
 
-// MODEL, --shape, --backends, --selection, --library, --threads.
+// MODEL, --shape, --backends, --selection, --library, --threads, --partition, --option.
 void AddModelOptions(CLI::App& app, ModelOptions* options);
 // --input and --seed, for commands that run the model.
 void AddInputOptions(CLI::App& app, ModelOptions* options);
@@ -43,9 +46,12 @@ std::vector<opkit::NamedTensor> MakeInputs(const opkit::Graph& graph, const Mode
 std::vector<opkit::GraphInput> ChooseShapes(const opkit::Graph& graph, const ModelOptions& options);
 std::vector<opkit::GraphInput> ShapesOf(const std::vector<opkit::NamedTensor>& inputs);
 
-// The plan for inputs of these shapes, all nodes on the backends that were asked for.
+// The graph for inputs of these shapes alone.
+opkit::Graph WithShapes(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs);
+// The plan for inputs of these shapes, all nodes on the backends that were asked for. `report`, if
+// given, is filled in with what partitioners took.
 opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs,
-                     const ModelOptions& options);
+                     const ModelOptions& options, opkit::PartitionReport* report = nullptr);
 
 }  // namespace cli
 

@@ -66,6 +66,7 @@ void AddOpsCommand(CLI::App& program);
 void AddLibCommand(CLI::App& program);
 void AddCheckCommand(CLI::App& program);
 void AddTraceCommand(CLI::App& program);
+void AddPartitionCommand(CLI::App& program);
 
 }  // namespace cli
 

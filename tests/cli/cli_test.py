@@ -816,6 +816,58 @@ class Libraries(Cli):
         self.refuses(USAGE, ["ops", "Twice"], "no operator 'Twice'")
 
 
+class Partition(Cli):
+    def test_tells_what_is_taken_and_why_the_rest_stays(self):
+        self.npy("x.npy", FLOAT, [2, 3], [1, 2, 3, -4, 5, -6])
+        out = self.opkit("partition", self.affine(), "--partition", "by_operator",
+                         "--option", "ops=Mul,Add", "--option", "exclude_nodes=adds")
+        self.assertIn("1 of 3 nodes taken, in 1 subgraph\n", out)
+        self.assertIn("subgraph 0: by_operator, Subgraph 'Subgraph0', 1 node\n", out)
+        self.assertIn("stays; by_operator: excluded by name\n", out)
+        self.assertIn("stays; by_operator: unsupported\n", out)
+        report = json.loads(self.opkit("partition", "affine.onnx", "--partition", "by_operator",
+                                       "--option", "ops=Mul,Add", "--json", "--dot", "parts.dot"))
+        self.assertEqual((report["taken"], report["of"]), (2, 3))
+        self.assertEqual(report["subgraphs"][0]["outputs"], ["dir/sum:0"])
+        self.assertIn("subgraph cluster_g0 {", (self.folder / "parts.dot").read_text())
+        graph = json.loads(self.opkit("partition", "affine.onnx", "--partition", "by_operator",
+                                      "--option", "ops=Mul,Add", "-o", "-"))
+        self.assertEqual([one["type"] for one in graph["nodes"]], ["Subgraph", "Relu"])
+
+    def test_a_partitioned_model_runs_the_same(self):
+        self.npy("x.npy", FLOAT, [2, 3], [1, 2, 3, -4, 5, -6])
+        self.opkit("run", self.affine(), "--input", "x=x.npy", "--output-dir", "flat")
+        self.opkit("run", "affine.onnx", "--input", "x=x.npy", "--output-dir", "parted",
+                   "--partition", "by_operator", "--option", "ops=Mul,Relu")
+        for name in ("y.npy", "dir_sum_0.npy"):
+            self.assertEqual(read_npy(self.folder / "flat" / name),
+                             read_npy(self.folder / "parted" / name))
+
+    def test_operators_that_nobody_has_may_stand_until_somebody_must_run_them(self):
+        path = self.write("m.onnx", model(
+            [node("Neg", ["x"], ["a"]), node("Alien", ["a"], ["y"])],
+            [value_info("x", FLOAT, [1])], [value_info("y", FLOAT, [1])]))
+        arguments = ["partition", path, "--partition", "by_operator", "--option", "ops=Neg"]
+        self.assertIn("1 of 2 nodes taken", self.opkit(*arguments, "--dry-run"))
+        self.refuses(BAD_MODEL, arguments, "1 node is left whose operator nobody registered",
+                     "'Alien'")
+
+    def test_what_is_not_understood(self):
+        path = self.affine()
+        self.refuses(USAGE, ["partition", path], "expected --partition NAME", "by_operator")
+        self.refuses(BAD_MODEL, ["partition", path, "--partition", "by_operators"],
+                     "did you mean 'by_operator'?")
+        self.refuses(USAGE, ["partition", path, "--partition", "by_operator", "--option", "ops"],
+                     "expected --option NAME=VALUE, found 'ops'")
+        self.refuses(USAGE, ["run", path, "--random", "--option", "a=b"], "give --partition NAME")
+        for options, sentence in ((["min_size=0", "ops=Add"], "a number from 1 on, found '0'"),
+                                  (["op=Add"], "there is no option 'op'"),
+                                  ([], "expected the option ops=NAME,...")):
+            given = [word for option in options for word in ("--option", option)]
+            self.refuses(BAD_MODEL, ["partition", path, "--partition", "by_operator", *given],
+                         sentence, "in partitioner 'by_operator'")
+
+
 class CommandLine(Cli):
     def test_help_has_examples_and_the_exit_codes(self):
         out = self.opkit("--help")

@@ -1,0 +1,140 @@
+// opkit partition: which parts of a model a partitioner takes, why the others stay, and the graph
+// that comes of it. The program has one partitioner of its own, by_operator; libraries bring more.
+#include "partition.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "file.hpp"
+#include "model.hpp"
+#include "opkit/graph/partition/partition.hpp"
+#include "opkit/graph/partition/register_partitioner.hpp"
+#include "opkit/interop/json.hpp"
+#include "terminal.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+// Takes the operators that its option `ops` names, for the program to run them: to see what a
+// library that takes these would get.
+void TakeByOperator(const PartitionView& view, PartitionAnswer& answer,
+                    const PartitionArguments& options) {
+  std::string ops;
+  for (const auto& [name, value] : options) {
+    if (name != "ops")
+      Throw(ErrorCode::kInvalidArgument, "there is no option '", name,
+            "'; those of by_operator are ops and those of every partitioner");
+    ops = "," + value + ",";
+  }
+  if (ops.size() < 3)
+    Throw(ErrorCode::kInvalidArgument, "expected the option ops=NAME,..., the operators to take");
+  for (const PartitionNode& node : view.nodes())
+    if (ops.find("," + node.op() + ",") != std::string::npos) answer.Take(node);
+}
+
+struct PartitionCommand {
+  ModelOptions model;
+  std::string output, dot;
+  bool dry_run = false, json = false;
+};
+
+void WriteSvg(const std::string& path, const std::string& dot) {
+  std::string quoted = "'";
+  for (const char c : path) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  std::FILE* const graphviz = popen(("dot -Tsvg > " + quoted + "' 2> /dev/null").c_str(), "w");
+  bool written = graphviz && std::fwrite(dot.data(), 1, dot.size(), graphviz) == dot.size();
+  if (graphviz) written = pclose(graphviz) == 0 && written;
+  if (!written)
+    throw Failure(ExitCode::kBadFile, "Graphviz did not draw '" + path + "'",
+                  "install its program dot, or give a name that ends with .dot");
+}
+
+void PartitionModel(PartitionCommand& command) {
+  const std::vector<PartitionerRequest> partitioners = RequestsOf(command.model.partition);
+  if (partitioners.empty())
+    throw Failure(ExitCode::kUsage, "expected --partition NAME",
+                  StrCat("there are ", PartitionerRegistry::Global().Names()));
+  const OnnxModel model = LoadModel(command.model);
+  const auto shapes = ChooseShapes(model.graph, command.model);
+  PartitionReport report;
+  std::string graph;
+  if (command.dry_run) {
+    FailWith(ExitCode::kBadModel, "", [&] {
+      const Graph prepared =
+          DefaultPasses().Run(WithShapes(model.graph, shapes), {}, UnknownOperators::kAllowed);
+      return Partition(prepared, partitioners, &report);
+    });
+  } else {
+    const Plan plan = MakePlan(model.graph, shapes, command.model, &report);
+    if (!command.output.empty()) graph = SaveGraphJson(plan.graph());
+  }
+  if (command.dot.ends_with(".svg"))
+    WriteSvg(command.dot, report.ToDot({.constants = false}));
+  else if (!command.dot.empty())
+    WriteFile(command.dot, report.ToDot({.constants = false}));
+  if (!graph.empty()) WriteFile(command.output, graph);
+  if (command.dot == "-" || (command.output == "-" && !graph.empty())) return;
+  WriteFile("-", command.json ? report.ToJson() : report.ToText());
+}
+
+}  // namespace
+
+REGISTER_PARTITIONER(by_operator).setSupportedOps(TakeByOperator);
+
+void AddPartitionOptions(CLI::App& app, PartitionOptions* options) {
+  app.add_option("--partition", options->partitioners,
+                 "Hands parts of the model to this partitioner; several are asked in their order")
+      ->allow_extra_args(false)
+      ->option_text("NAME ...");
+  app.add_option("--option", options->options,
+                 "Of the partitioners, such as min_size=2; opkit partition --help has them")
+      ->allow_extra_args(false)
+      ->option_text("NAME=VALUE ...");
+}
+
+std::vector<PartitionerRequest> RequestsOf(const PartitionOptions& options) {
+  PartitionArguments arguments;
+  for (const std::string& text : options.options) {
+    const size_t at = text.find('=');
+    if (at == std::string::npos || at == 0)
+      throw Failure(ExitCode::kUsage, "expected --option NAME=VALUE, found '" + text + "'");
+    arguments.emplace_back(text.substr(0, at), text.substr(at + 1));
+  }
+  if (!arguments.empty() && options.partitioners.empty())
+    throw Failure(ExitCode::kUsage, "--option is of a partitioner", "give --partition NAME");
+  std::vector<PartitionerRequest> requests;
+  for (const std::string& name : options.partitioners) requests.emplace_back(name, arguments);
+  return requests;
+}
+
+void AddPartitionCommand(CLI::App& program) {
+  auto command = std::make_shared<PartitionCommand>();
+  CLI::App* app = program.add_subcommand(
+      "partition", "Show which parts of a model a partitioner takes, and why others stay");
+  AddModelOptions(*app, &command->model);
+  app->add_flag("--dry-run", command->dry_run,
+                "Only reports: operators that nobody has may be left, and nothing is compiled");
+  app->add_option("-o,--output", command->output,
+                  "Writes the graph that runs as JSON; - is standard output")
+      ->option_text("FILE.json");
+  app->add_option("--dot", command->dot,
+                  "Draws the model with a box around each subgraph, for Graphviz; as SVG where the "
+                  "name ends with .svg, - is standard output")
+      ->option_text("FILE");
+  app->add_flag("--json", command->json, "Reports as JSON");
+  app->footer(
+      "Options of every partitioner: exclude_ops=NAME,... exclude_nodes=NAME,... min_size=N\n"
+      "max_size=N max_subgraphs=N require_all=true see_taken=true\n"
+      "by_operator, which the program has itself, takes the operators of ops=NAME,...\n\n"
+      "Examples:\n"
+      "  opkit partition model.onnx --partition by_operator --option ops=Conv,Relu\n"
+      "  opkit partition model.onnx --partition my_prop --library libmy.so --dry-run\n"
+      "  opkit partition model.onnx --partition my_prop --library libmy.so --dot parts.svg");
+  app->callback([command] { PartitionModel(*command); });
+}
+
+}  // namespace cli

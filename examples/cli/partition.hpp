@@ -1,0 +1,27 @@
+// Partitioners on the command line: --partition and --option of the commands that run a model, and
+// of opkit partition.
+#ifndef OPKIT_EXAMPLES_CLI_PARTITION_HPP_
+#define OPKIT_EXAMPLES_CLI_PARTITION_HPP_
+
+#include <string>
+#include <vector>
+
+#include "opkit/graph/partition/request.hpp"
+#include "program.hpp"
+
+namespace cli {
+
+struct PartitionOptions {
+  std::vector<std::string> partitioners;  // in the order in which they are asked
+  std::vector<std::string> options;       // name=value, for each of them
+};
+
+// --partition NAME and --option NAME=VALUE, as often as one likes.
+void AddPartitionOptions(CLI::App& app, PartitionOptions* options);
+// Failures (kUsage) for an option without a value, options without a partitioner and a partitioner
+// that is not there.
+std::vector<opkit::PartitionerRequest> RequestsOf(const PartitionOptions& options);
+
+}  // namespace cli
+
+#endif  // OPKIT_EXAMPLES_CLI_PARTITION_HPP_
