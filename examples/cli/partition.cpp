@@ -128,7 +128,7 @@ void AddPartitionCommand(CLI::App& program) {
   app->add_flag("--json", command->json, "Reports as JSON");
   app->footer(
       "Options of every partitioner: exclude_ops=NAME,... exclude_nodes=NAME,... min_size=N\n"
-      "max_size=N max_subgraphs=N require_all=true see_taken=true\n"
+      "max_size=N max_subgraphs=N require_all=true see_taken=true accept_if_faster=true\n"
       "by_operator, which the program has itself, takes the operators of ops=NAME,...\n\n"
       "Examples:\n"
       "  opkit partition model.onnx --partition by_operator --option ops=Conv,Relu\n"

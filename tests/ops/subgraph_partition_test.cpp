@@ -19,6 +19,37 @@ void TakeElementwise(const PartitionView& view, PartitionAnswer& answer) {
 }
 REGISTER_PARTITIONER(elementwise).setSupportedOps(TakeElementwise);
 
+// Takes each node with the probability percent / 100, by the option seed.
+void TakeSome(const PartitionView& view, PartitionAnswer& answer,
+              const PartitionArguments& options) {
+  detail::CheckRandom random(std::stoull(options.at(0).second));
+  const double probability = std::stod(options.at(1).second) / 100;
+  for (const PartitionNode& node : view.nodes())
+    if (random.Uniform() < probability) answer.Take(node);
+}
+REGISTER_PARTITIONER(some_nodes).setSupportedOps(TakeSome);
+
+// Nodes that read what any earlier one makes, their sum as the loss, and its gradients.
+Graph Trained(uint64_t seed) {
+  detail::CheckRandom random(seed);
+  Graph g;
+  g.AddInput("v0", DType::kFloat32, {3, 4}).AddInput("v1", DType::kFloat32, {3, 4});
+  int values = 2;
+  for (; values < 10; ++values) {
+    constexpr const char* kOps[] = {"Add", "Mul", "Tanh", "Sigmoid", "Sub"};
+    const auto kind = static_cast<size_t>(random.Next() % 5);
+    const auto pick = [&] { return StrCat("v", random.Next() % static_cast<uint64_t>(values)); };
+    OperatorDef def(kOps[kind]);
+    def.Input(pick()).Output(StrCat("v", values));
+    if (kind != 2 && kind != 3) def.Input(pick());
+    g.AddNode(std::move(def));
+  }
+  g.AddNode(OperatorDef("Add", {"v9", "v0"}, {"all"}));
+  g.AddNode(OperatorDef("ReduceSum", {"all"}, {"loss"}, {{"keepdims", 0}}));
+  const GradientMap gradients = AddGradients(g, "loss", {"v0"});
+  return g.AddOutput("loss").AddOutput(gradients.at("v0").dense);
+}
+
 // loss = sum(tanh(exp(x w) * x)).
 Graph Model() {
   Graph g;
@@ -58,6 +89,31 @@ TEST_CASE("partitioners of a plan leave a graph with gradients too") {
   PartitionReport report;
   const Plan plan = Compile(flat, {.partitioners = {"elementwise"}, .partition_report = &report});
   CHECK(report.num_taken() >= 3);
+}
+
+TEST_CASE("random parts of forward and backward graphs keep every bit, on 1 thread and on 4") {
+  int taken = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    const Graph flat = Trained(seed);
+    const std::vector<NamedTensor> inputs = {
+        {"v0", RandomTensor(Shape{3, 4}, DType::kFloat32, seed)},
+        {"v1", RandomTensor(Shape{3, 4}, DType::kFloat32, seed + 1000)}};
+    Executor expected(Compile(flat, {.threads = 1}));
+    const NamedTensors want = expected.Run(inputs);
+    for (const int threads : {1, 4}) {
+      PartitionReport report;
+      Executor exec(Compile(
+          flat, {.threads = threads,
+                 .partitioners = {{"some_nodes",
+                                   {{"seed", StrCat(seed)}, {"percent", StrCat(seed % 90 + 10)}}}},
+                 .partition_report = &report}));
+      const NamedTensors found = exec.Run(inputs);
+      for (size_t o = 0; o < want.size(); ++o) CHECK(detail::SameBytes(want[o], found[o]));
+      taken += report.num_taken();
+    }
+  }
+  CHECK(taken > 500);
 }
 
 }  // namespace subgraph_partition_test

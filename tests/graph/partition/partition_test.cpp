@@ -52,6 +52,43 @@ OPERATOR_SCHEMA(RunBody)
     });
 REGISTER_CPU_OPERATOR(RunBody, RunBodyOp);
 
+// Hands its input on, whatever its body says.
+class SkipOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    OutputTensorCopyFrom(0, Input(0));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(Skip).NumInputs(1).NumOutputs(1).NeedsSubgraph().IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Skip, SkipOp);
+class RepeatOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  RepeatOp(const OperatorDef& def, Workspace* ws)
+      : Operator<CPUContext>(def, ws), times_(def.type() == "Slow" ? 100'000 : 50'000) {}
+  bool RunOnDevice() override {
+    for (int i = 0; i < times_; ++i) OutputTensorCopyFrom(0, Input(0));
+    return true;
+  }
+
+ private:
+  const int times_;
+};
+OPERATOR_SCHEMA(Slow).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Slow, RepeatOp);
+OPERATOR_SCHEMA(RunOften).NumInputs(1).NumOutputs(1).NeedsSubgraph().IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(RunOften, RepeatOp);
+REGISTER_PARTITIONER(skips_or_repeats)
+    .setSupportedOps([](const PartitionView& view, PartitionAnswer& answer) {
+      for (const PartitionNode& node : view.nodes())
+        if (node.op() != "Scale") answer.Take(node, node.op() == "Slow" ? 0 : 1);
+    })
+    .setSubgraphOp("Skip", 0)
+    .setSubgraphOp("RunOften", 1);
+
 void TakeChosen(const PartitionView& view, PartitionAnswer& answer) {
   if (CurrentChoice().take) CurrentChoice().take(view, answer);
 }
@@ -187,9 +224,33 @@ TEST_CASE("options of every partitioner") {
   CHECK(Contains(error({{"require_all", "yes"}}).what(), "true or false, found 'yes'"));
   CHECK(Contains(error({{"min_size", "2"}, {"min_size", "3"}}).what(), "given twice"));
   CHECK(error({{"exclude_nodes", "aa"}}).code() == ErrorCode::kNotFound);
-  CHECK(error({{"accept_if_faster", "true"}}).code() == ErrorCode::kUnsupported);
   const Error own = error({{"level", "9"}});
   CHECK(Contains(own.what(), "everything has no option 'level'\n  in partitioner 'everything'"));
+}
+
+TEST_CASE("a subgraph is kept only where its operator is measured to be faster") {
+  // Slow copies its input 100,000 times, and RunOften its own 50,000 times.
+  Graph graph = WithInputs({"X"});
+  graph.AddNode(OperatorDef("Slow").Input("X").Output("A"));
+  graph.AddNode(Scale("A", "B", 2));
+  graph.AddNode(Relu("B", "C"));
+  graph.AddOutput("C");
+  PartitionReport report;
+  const Graph after = Partition(graph, "skips_or_repeats", {{"accept_if_faster", "true"}}, &report);
+  CHECK(Ops(after) == "Skip Scale Relu");
+  REQUIRE(report.subgraphs.size() == 2);
+  CHECK(report.subgraphs[0].own_ns > 0);
+  CHECK(report.subgraphs[0].own_ns < report.subgraphs[0].flat_ns);
+  CHECK(report.subgraphs[1].own_ns >= report.subgraphs[1].flat_ns);
+  CHECK(report.subgraphs[1].rejected.starts_with("not faster: "));
+  CHECK(Contains(report.ToText(), " ns as the nodes that it replaces\n"));
+  Graph open;
+  open.AddInput("X", DType::kFloat32, {Sym("N"), 4});
+  open.AddNode(Relu("X", "A"));
+  open.AddOutput("A");
+  const Error error = ErrorOf([&] { Partition(open, "relus", {{"accept_if_faster", "true"}}); });
+  CHECK(error.code() == ErrorCode::kFailedPrecondition);
+  CHECK(Contains(error.what(), "'X' is float32[N, 4]; give the inputs of the graph shapes"));
 }
 
 TEST_CASE("a partitioner that nobody registered is named with the nearest") {

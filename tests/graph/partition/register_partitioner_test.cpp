@@ -2,6 +2,8 @@
 // answers may not be; and the registry.
 #include "opkit/graph/partition/register_partitioner.hpp"
 
+#include <unordered_map>
+
 #include "graph/partition/partition_graphs.hpp"
 #include "opkit/opkit.hpp"
 #include "support/tensors.hpp"

@@ -4,7 +4,6 @@
 #define OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 
 #include <algorithm>
-#include <queue>
 
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/partition/cut.hpp"
@@ -202,16 +201,21 @@ class NodeReplacer {
       ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
     for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
     const auto later = [this](int a, int b) { return units_[Index(a)] > units_[Index(b)]; };
-    std::priority_queue<int, std::vector<int>, decltype(later)> ready(later);
+    std::vector<int> ready;  // a heap with the first unit on top
+    const auto push = [&](int unit) {
+      ready.push_back(unit);
+      std::push_heap(ready.begin(), ready.end(), later);
+    };
     for (size_t i = 0; i < units_.size(); ++i)
-      if (waits[i] == 0) ready.push(static_cast<int>(i));
+      if (waits[i] == 0) push(static_cast<int>(i));
     std::vector<int> order;
     while (!ready.empty()) {
-      const int unit = ready.top();
-      ready.pop();
+      std::pop_heap(ready.begin(), ready.end(), later);
+      const int unit = ready.back();
+      ready.pop_back();
       order.push_back(unit);
       for (size_t i = first[Index(unit)]; i < first[Index(unit) + 1]; ++i)
-        if (--waits[Index(edges[i].to)] == 0) ready.push(edges[i].to);
+        if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
     }
     if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
     return order;

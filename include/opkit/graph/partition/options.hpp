@@ -12,12 +12,11 @@ namespace detail {
 struct PartitionLimits {
   std::vector<std::string> exclude_ops, exclude_nodes;
   int min_size = 1, max_size = 0, max_subgraphs = 0;  // 0: any number
-  bool require_all = false, see_taken = false;
+  bool require_all = false, see_taken = false, accept_if_faster = false;
   PartitionArguments rest;  // for the partitioner
 };
 
-// Errors: kInvalidArgument for an option given twice or a value that it does not take,
-// kUnsupported for accept_if_faster, which this version does not have.
+// Error (kInvalidArgument) for an option given twice or a value that it does not take.
 PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 
 }  // namespace detail

@@ -3,33 +3,57 @@
 #ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 
-#include <unordered_map>
-
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/partition/selector.hpp"
 #include "opkit/macros.hpp"
+#include "opkit/op/abi/attr_map.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-using OptionStrings = std::unordered_map<std::string, std::string>;
+// Passed where a function takes a map of strings, std::unordered_map say, by value or reference:
+// becomes the one that it takes, which this header need not include.
+class StringMapArgument {
+ public:
+  explicit StringMapArgument(PartitionArguments items) : items_(std::move(items)) {}
+  template <class Map>
+    requires StringMap<std::remove_const_t<Map>>
+  operator Map&() {  // NOLINT: implicit
+    using Made = std::remove_const_t<Map>;
+    auto* made = new Shared<Made>(Made());
+    for (const auto& [name, text] : items_) made->value.emplace(name, text);
+    map_ = IntrusivePtr<RefCounted>(made);
+    read_ = [](const RefCounted& map) {
+      const Made& filled = static_cast<const Shared<Made>&>(map).value;
+      return PartitionArguments(filled.begin(), filled.end());
+    };
+    return made->value;
+  }
+  // What the map holds after the call.
+  PartitionArguments Read() const { return map_ ? read_(*map_) : items_; }
+
+ private:
+  PartitionArguments items_;
+  IntrusivePtr<RefCounted> map_;
+  PartitionArguments (*read_)(const RefCounted&) = nullptr;
+};
 using TensorsByName = std::map<std::string, OpTensor>;
 
 // MXNet's signatures.
 template <class F>
-concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, OptionStrings&>;
+concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
 template <class F>
 concept SupportedOpsOfVector =
-    std::is_invocable_v<F&, std::string, std::vector<int>&, OptionStrings&>;
+    std::is_invocable_v<F&, std::string, std::vector<int>&, StringMapArgument&>;
 template <class F>
-concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, OptionStrings&>;
+concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&>;
 template <class F>
 concept AcceptWithAttributes =
-    std::is_invocable_v<F&, std::string, int, bool*, OptionStrings&, OptionStrings&>;
+    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&>;
 template <class F>
-concept AcceptWithTensors = std::is_invocable_v<F&, std::string, int, bool*, OptionStrings&,
-                                                OptionStrings&, TensorsByName&, TensorsByName&>;
+concept AcceptWithTensors = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&,
+                                                StringMapArgument&, TensorsByName&, TensorsByName&>;
 // The toolkit's.
 template <class F>
 concept TypedSupportedOps = std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&>;
@@ -65,9 +89,10 @@ class FunctionPartitioner final : public Partitioner {
 };
 
 // The bridge from MXNet's signatures.
-using CallSupportedOps = FunctionRef<MXReturnValue(std::string, std::vector<int>&, OptionStrings&)>;
-using CallAccept = FunctionRef<MXReturnValue(std::string, int, bool*, OptionStrings&,
-                                             OptionStrings&, TensorsByName&, TensorsByName&)>;
+using CallSupportedOps =
+    FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
+using CallAccept = FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&,
+                                             StringMapArgument&, TensorsByName&, TensorsByName&)>;
 void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                 CallSupportedOps call);
 void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, CallAccept call);
@@ -112,7 +137,7 @@ class PartitionerBuilder {
       return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
         detail::MarkByJson(
             answer, arguments,
-            [&f](std::string json, std::vector<int>& ids, detail::OptionStrings& options) {
+            [&f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) {
               if constexpr (detail::SupportedOpsOfVector<F>)
                 return static_cast<MXReturnValue>(f(std::move(json), ids, options));
               else
@@ -163,8 +188,8 @@ class PartitionerBuilder {
               [f](SubgraphReview& review, const PartitionArguments& arguments) mutable {
                 detail::ReviewByJson(
                     review, arguments,
-                    [&f](std::string json, int id, bool* accept, detail::OptionStrings& options,
-                         detail::OptionStrings& attrs, detail::TensorsByName& args,
+                    [&f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
+                         detail::StringMapArgument& attrs, detail::TensorsByName& args,
                          detail::TensorsByName& aux) {
                       if constexpr (detail::AcceptWithTensors<F>)
                         return static_cast<MXReturnValue>(

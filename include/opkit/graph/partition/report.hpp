@@ -23,6 +23,9 @@ struct PartitionReport {
     int open_values = 0;  // values at the boundary whose bytes are not known
     uint64_t flops = 0;   // of the nodes whose cost is known
     int unknown_costs = 0;
+    // What accept_if_faster measured: a run of the nodes by themselves, and of the operator in
+    // their place. 0: it did not measure.
+    double flat_ns = 0, own_ns = 0;
     std::string rejected;  // why; empty: it was accepted
   };
 
@@ -35,8 +38,8 @@ struct PartitionReport {
   std::string ToText() const;
   // {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes", "inputs",
   // "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
-  // "rejected"}], "nodes": [{"node": 0, "op", "name", "taken_by" or "refused": {partitioner:
-  // why}}]}.
+  // "flat_ns", "own_ns", "rejected"}], "nodes": [{"node": 0, "op", "name", "taken_by" or "refused":
+  // {partitioner: why}}]}.
   std::string ToJson() const;
   // The graph in the language of Graphviz, each accepted subgraph in a box of its own colour.
   std::string ToDot(const DotOptions& options = {}) const;

@@ -19,6 +19,8 @@ namespace opkit::inline OPKIT_ABI {
 //   max_subgraphs  the largest ones are kept
 //   require_all    "true": a node that stays outside is an Error, which lists all of them
 //   see_taken      "true": may take the nodes that a partitioner before it has put there
+//   accept_if_faster  "true": keeps a subgraph only where a measured run of its operator is faster
+//                  than one of the nodes that it would replace
 // The partitioner gets all others.
 using PartitionArguments = std::vector<std::pair<std::string, std::string>>;
 

@@ -56,9 +56,7 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
     else if (name == "see_taken")
       limits.see_taken = SwitchOption(name, value);
     else if (name == "accept_if_faster")
-      Throw(ErrorCode::kUnsupported,
-            "option accept_if_faster needs a measurement, which this version does not have; leave "
-            "it out");
+      limits.accept_if_faster = SwitchOption(name, value);
     else
       limits.rest.emplace_back(name, value);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "opkit/graph/partition/measure.hpp"
 #include "opkit/graph/partition/node_sets.hpp"
 #include "opkit/graph/partition/options.hpp"
 #include "opkit/graph/partition/partition.hpp"
@@ -162,23 +163,27 @@ class PartitionRun {
     group.dropped = true;
     for (const int node : group.nodes) why_[Index(node)] = why;
   }
-  // Why the group is not one with a neighbour; for the first groups only, since each takes time by
+  // Why the group is not one with a neighbour, shown for a few groups only: each path takes time by
   // the size of the graph.
   std::string CycleText(int g) {
-    constexpr int kMaxPaths = 16;
-    for (const GraphView::Edge& edge : problem_.joins) {
-      if (paths_shown_ == kMaxPaths) return "";
-      const int from = group_of_[Index(edge.from)], to = group_of_[Index(edge.to)];
-      if (from == to || from < 0 || to < 0 || (from != g && to != g)) continue;
-      std::vector<char> inside(group_of_.size(), 0);
-      for (size_t node = 0; node < group_of_.size(); ++node)
-        inside[node] = group_of_[node] == from || group_of_[node] == to;
-      const std::vector<int> path = LeavingPath(problem_, inside);
-      if (path.empty()) continue;
-      ++paths_shown_;
-      return "; with its neighbour it would close a cycle: " + PathText(state_.graph, path);
+    if (neighbours_.empty()) {
+      neighbours_.assign(groups_.size(), -1);
+      for (const GraphView::Edge& edge : problem_.joins) {
+        const int from = group_of_[Index(edge.from)], to = group_of_[Index(edge.to)];
+        if (from == to || from < 0 || to < 0) continue;
+        neighbours_[Index(from)] = to;
+        neighbours_[Index(to)] = from;
+      }
     }
-    return "";
+    const int other = neighbours_[Index(g)];
+    if (other < 0 || paths_left_ == 0) return "";
+    --paths_left_;
+    std::vector<char> inside(group_of_.size(), 0);
+    for (size_t node = 0; node < group_of_.size(); ++node)
+      inside[node] = group_of_[node] == g || group_of_[node] == other;
+    const std::vector<int> path = LeavingPath(problem_, inside);
+    if (path.empty()) return "";
+    return "; with its neighbour it would close a cycle: " + PathText(state_.graph, path);
   }
 
   void Review(PartitionWork& work) {
@@ -213,9 +218,15 @@ class PartitionRun {
         Reject(group, why.empty() ? "rejected" : "rejected: " + why);
         continue;
       }
-      def.Subgraph("body", MakeSubgraph(std::move(extracted.body)));
+      const Graph body = std::move(extracted.body);
+      def.Subgraph("body", MakeSubgraph(body));
       if (const std::string why = schema->Verify(def); !why.empty())
         Throw(ErrorCode::kInvalidArgument, why, "; in the node for a subgraph, ", ToString(def));
+      if (limits_.accept_if_faster && !IsFaster(body, def, group.told)) {
+        Reject(group, StrCat("not faster: ", group.told.own_ns, " ns, and ", group.told.flat_ns,
+                             " ns as it is"));
+        continue;
+      }
       names.Add(name);
       group.told.name = name;
       replacements_.push_back({group.nodes, std::move(def)});
@@ -327,8 +338,9 @@ class PartitionRun {
   CutProblem problem_;
   std::vector<std::string> why_;  // by node: why it stays; empty: it is taken
   std::vector<Group> groups_;
-  std::vector<int> group_of_;  // by node; -1: none
-  int paths_shown_ = 0;
+  std::vector<int> group_of_;    // by node; -1: none
+  std::vector<int> neighbours_;  // by group: one that it could not be joined to; -1: none
+  int paths_left_ = 16;
   std::vector<NodeReplacement> replacements_;
 };
 

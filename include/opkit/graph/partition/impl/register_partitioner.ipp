@@ -2,6 +2,8 @@
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
+#include <algorithm>
+
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/op/abi/host_table.hpp"
@@ -64,15 +66,11 @@ void CallReturning(const char* what, F&& f) {
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
   Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
 }
-inline OptionStrings OptionMap(const PartitionArguments& arguments) {
-  return OptionStrings(arguments.begin(), arguments.end());
-}
-
 OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                              CallSupportedOps call) {
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
   std::vector<int> ids(json.nodes.size(), kNotTaken);
-  OptionStrings options = OptionMap(arguments);
+  StringMapArgument options(arguments);
   CallReturning("setSupportedOps' function", [&] { return call(json.text, ids, options); });
   if (ids.size() != json.nodes.size())
     Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
@@ -85,7 +83,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
                                CallAccept call) {
   const GraphView view(review.body());
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
-  OptionStrings options = OptionMap(arguments), attributes;
+  StringMapArgument options(arguments), attributes({});
   TensorsByName args, aux;
   std::vector<IntrusivePtr<TensorSlot>> slots;  // hold the extents that the views show
   for (const GraphConstant& constant : review.body().constants()) {
@@ -99,8 +97,9 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
                 aux);
   });
   if (!accept) return review.Reject("");
-  const std::map<std::string, std::string> sorted(attributes.begin(), attributes.end());
-  for (const auto& [name, value] : sorted) review.SetAttribute(name, value);
+  PartitionArguments given = attributes.Read();
+  std::sort(given.begin(), given.end());  // whatever the order of the map is
+  for (const auto& [name, value] : given) review.SetAttribute(name, value);
 }
 
 }  // namespace detail

@@ -51,6 +51,9 @@ OPKIT_INLINE std::string PartitionReport::ToText() const {
     if (subgraph.unknown_costs > 0)
       out += StrCat(", and ", detail::CountText(detail::Index(subgraph.unknown_costs), "node"),
                     " of unknown cost");
+    if (subgraph.own_ns > 0)
+      out += StrCat("\n  measured: ", subgraph.own_ns, " ns, ", subgraph.flat_ns,
+                    " ns as the nodes that it replaces");
     out += '\n';
   }
   for (size_t n = 0; n < nodes.size(); ++n) {
@@ -94,7 +97,8 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
     number("open_values", static_cast<uint64_t>(subgraph.open_values));
     number("flops", subgraph.flops);
     number("unknown_costs", static_cast<uint64_t>(subgraph.unknown_costs));
-    out += "\"rejected\": ";
+    out += StrCat("\"flat_ns\": ", subgraph.flat_ns, ", \"own_ns\": ", subgraph.own_ns,
+                  ", \"rejected\": ");
     AppendJsonString(out, subgraph.rejected);
     out += '}';
   });

@@ -1,0 +1,70 @@
+// IsFaster: whether a partitioner's operator is faster than the nodes that it would replace. Only
+// definitions include this header.
+#ifndef OPKIT_GRAPH_PARTITION_MEASURE_HPP_
+#define OPKIT_GRAPH_PARTITION_MEASURE_HPP_
+
+#include <cstring>
+
+#include "opkit/base/platform.hpp"
+#include "opkit/graph/partition/report.hpp"
+#include "opkit/graph/simple_net.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The shortest of several runs: what disturbs a run only makes it longer. Inputs are zeros, which
+// are indices and lengths that every operator takes.
+inline double MeasureNs(const Graph& graph) {
+  constexpr int kLeastRuns = 3, kMostRuns = 100;
+  constexpr int64_t kEnoughNs = 20'000'000;
+  Workspace ws;
+  for (const GraphInput& input : graph.inputs()) {
+    Tensor& tensor = *ws.CreateTensor(input.name);
+    tensor = Tensor(input.info.shape.ToShape(), input.info.dtype);
+    if (tensor.nbytes() > 0)
+      std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
+  }
+  SimpleNet net(graph, &ws);
+  net.Run();
+  int64_t best = INT64_MAX;
+  const int64_t begin = MonotonicNs();
+  for (int run = 0; run < kLeastRuns || (run < kMostRuns && MonotonicNs() - begin < kEnoughNs);
+       ++run) {
+    const int64_t start = MonotonicNs();
+    net.Run();
+    best = (std::min)(best, MonotonicNs() - start);
+  }
+  return static_cast<double>(best);
+}
+
+// Runs both, with the copies that the operator makes of its inputs and outputs. True, without a
+// measurement, where an operator of the body is nobody else's. Errors: kFailedPrecondition for an
+// input whose dtype or shape is open, kUnsupported for a node on a device that the host cannot
+// reach; what a run throws.
+inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& told) {
+  for (const OperatorDef& node : body.nodes())
+    if (!OpRegistry::Global().FindSchema(node.type())) return true;
+  if (!IsHostAccessible(def.device().type))
+    Throw(ErrorCode::kUnsupported, "accept_if_faster measures on the host, and ", ToString(def),
+          " runs on ", def.device());
+  Graph whole;
+  for (const GraphInput& input : body.inputs()) {
+    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
+      Throw(ErrorCode::kFailedPrecondition,
+            "accept_if_faster needs the dtype and shape of every value, and '", input.name, "' is ",
+            ToString(input.info), "; give the inputs of the graph shapes");
+    whole.AddInput(input.name, input.info.dtype, input.info.shape);
+  }
+  OperatorDef alone(def);
+  alone.mutable_control_inputs().clear();
+  whole.AddNode(std::move(alone));
+  for (const std::string& output : body.outputs()) whole.AddOutput(output);
+  told.flat_ns = MeasureNs(body);
+  told.own_ns = MeasureNs(whole);
+  return told.own_ns < told.flat_ns;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_MEASURE_HPP_
