@@ -4,7 +4,7 @@
 #ifndef OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
 #define OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
 
-#include "opkit/op/registration.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -32,9 +32,7 @@ inline std::vector<KernelConfig> ProposeInplaceFloat32(const KernelQuery& query)
 }
 // For runs, as CreateOperator makes operators before their inputs' types are known.
 inline void RequireFloat32(const OperatorBase& op) {
-  if (op.Input(0).dtype() != DType::kFloat32)
-    throw UnsupportedOperatorFeature(StrCat("the kernel of ", op.type(), " for \"", kEigenBackend,
-                                            "\" computes float32, and input 0 is ", op.Input(0)));
+  RequireDTypes(op, kEigenBackend, {DType::kFloat32});
 }
 
 }  // namespace opkit

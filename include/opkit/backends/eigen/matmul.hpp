@@ -21,11 +21,8 @@ inline std::vector<KernelConfig> ProposeForFloats(const KernelQuery& query) {
 // as an operator may be made before the type is known.
 template <class F>
 bool VisitFloats(const OperatorBase& op, F&& f) {
-  if (!ElementTypes<float, double>::Visit(op.Input(0).dtype(), f))
-    throw UnsupportedOperatorFeature(StrCat("the kernel of ", op.type(), " for \"", kEigenBackend,
-                                            "\" computes float32 and float64, and input 0 is ",
-                                            op.Input(0)));
-  return true;
+  RequireDTypes(op, kEigenBackend, {DType::kFloat32, DType::kFloat64});
+  return ElementTypes<float, double>::Visit(op.Input(0).dtype(), f);
 }
 
 }  // namespace detail

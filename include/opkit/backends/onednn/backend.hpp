@@ -5,7 +5,7 @@
 #ifndef OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_
 #define OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_
 
-#include "opkit/op/registration.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -30,11 +30,24 @@ inline void RequireOnednnTensors(const KernelQuery& query, size_t first_other = 
     require(query.inputs[i], "input ", i);
   require(query.outputs[0], "output ", 0);
 }
+namespace detail {
+// For Propose of a kernel that other backends have as well, for the same layouts: the operations
+// below which a call of oneDNN, of about half a microsecond, takes longer than what it saves
+// (bench/kernels).
+inline constexpr double kOnednnLeastFlops = 1e5;
+
+// Refuses a node of less work, unless it asks for this backend.
+inline void RequireOnednnWork(const KernelQuery& query, double flops) {
+  if (flops >= kOnednnLeastFlops || query.def.engine() == kOnednnBackend) return;
+  throw UnsupportedOperatorFeature(StrCat("for ", static_cast<int64_t>(flops),
+                                          " operations a call of oneDNN takes longer than what it "
+                                          "saves"));
+}
+}  // namespace detail
+
 // For runs, as CreateOperator makes operators before their inputs' types are known.
 inline void RequireOnednnFloat32(const OperatorBase& op) {
-  if (op.Input(0).dtype() != DType::kFloat32)
-    throw UnsupportedOperatorFeature(StrCat("the kernel of ", op.type(), " for \"", kOnednnBackend,
-                                            "\" computes float32, and input 0 is ", op.Input(0)));
+  RequireDTypes(op, kOnednnBackend, {DType::kFloat32});
 }
 
 }  // namespace opkit

@@ -90,6 +90,19 @@ class StandardOperator : public Operator<CPUContext> {
   std::vector<Tensor> dense_;  // copies of inputs that share the output's memory
 };
 
+// For the runs of kernels that compute few dtypes, as CreateOperator makes operators before their
+// inputs' types are known. Error: UnsupportedOperatorFeature unless input 0 is one of these.
+inline void RequireDTypes(const OperatorBase& op, const char* backend,
+                          std::initializer_list<DType> dtypes) {
+  for (const DType dtype : dtypes)
+    if (op.Input(0).dtype() == dtype) [[likely]]
+      return;
+  std::string names;
+  for (const DType dtype : dtypes) names += StrCat(names.empty() ? "" : " and ", dtype);
+  throw UnsupportedOperatorFeature(StrCat("the kernel of ", op.type(), " for \"", backend,
+                                          "\" computes ", names, ", and input 0 is ", op.Input(0)));
+}
+
 // The dtypes that ONNX calls "all floating-point tensors", for schemas.
 inline std::vector<DType> FloatingDTypes() {
   return {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64};
