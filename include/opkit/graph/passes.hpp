@@ -6,9 +6,11 @@
 
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/graph_view.hpp"
+#include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/graph/passes/common_subexpressions.hpp"
 #include "opkit/graph/passes/constant_folding.hpp"
 #include "opkit/graph/passes/dead_nodes.hpp"
+#include "opkit/graph/passes/hard_swish.hpp"
 #include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -60,8 +62,9 @@ class PassList {
   Entries passes_;
 };
 
-// remove_dead_nodes, fold_constants, merge_common_subexpressions: a second run of the list changes
-// nothing.
+// remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization,
+// merge_common_subexpressions: a second run of the list changes nothing. The third and the fourth
+// keep results up to rounding, the others to the bit.
 PassList DefaultPasses(FoldOptions options = {});
 
 }  // namespace opkit

@@ -63,6 +63,8 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
   const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
   passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  passes.Add("merge_hard_swish", MergeHardSwish);
+  passes.Add("fold_batch_normalization", FoldBatchNormalization);
   return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 

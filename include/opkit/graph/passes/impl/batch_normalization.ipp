@@ -1,0 +1,270 @@
+// FoldBatchNormalization's definition: walks the nodes in the order they run, and keeps for each
+// convolution the factor and the addend of every channel that its readers come to.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/passes/batch_normalization.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// y = x * factor + addend, by channel.
+struct ChannelScaling {
+  std::vector<double> factors, addends;
+
+  explicit ChannelScaling(size_t channels) : factors(channels, 1), addends(channels, 0) {}
+  void Then(const ChannelScaling& next) {
+    for (size_t c = 0; c < factors.size(); ++c) {
+      factors[c] *= next.factors[c];
+      addends[c] = addends[c] * next.factors[c] + next.addends[c];
+    }
+  }
+  bool IsFinite() const {
+    for (size_t c = 0; c < factors.size(); ++c)
+      if (!std::isfinite(factors[c]) || !std::isfinite(addends[c])) return false;
+    return true;
+  }
+};
+
+class BatchNormalizationFolder {
+ public:
+  explicit BatchNormalizationFolder(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0) {
+    for (const int node : view_.order()) {
+      if (std::optional<ChannelScaling> found = IsTied(node) ? std::nullopt : Scaling(node)) {
+        Base& base = bases_.at(base_of_[found_input_]);
+        base.scaling.Then(*found);
+        base.output = view_.outputs(node)[0];
+        removed_[Index(node)] = 1;
+        base_of_[base.output] = base.node;
+        has_folded_ = true;
+      } else if (const size_t channels = ScalableChannels(node); channels > 0) {
+        const int output = view_.outputs(node)[0];
+        bases_.emplace(node, Base{node, output, ChannelScaling(channels)});
+        base_of_[output] = node;
+      }
+    }
+  }
+
+  Graph Result() const {
+    if (!has_folded_) return graph_;
+    std::vector<GraphConstant> constants = graph_.constants();
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      const auto base = bases_.find(node);
+      if (base != bases_.end() && base->second.output != view_.outputs(node)[0])
+        Scale(base->second, def, constants);
+    }
+    DropUnread(nodes, constants);
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  // A Conv, or a BatchNormalization, with the scaling that its output gets.
+  struct Base {
+    int node;
+    int output;  // of the last node that was folded into it
+    ChannelScaling scaling;
+  };
+
+  static bool Is(const OperatorDef& def, std::string_view op) {
+    if (def.type() != op) return false;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    return schema && schema->is_standard();
+  }
+  // Whether more than its values ties a node to others, or it has more outputs than one.
+  bool IsTied(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsWaitedFor(def, control_) || !def.control_inputs().empty()) return true;
+    const auto outputs = view_.outputs(node);
+    for (size_t o = 0; o < outputs.size(); ++o)
+      if (o == 0 ? outputs[o] < 0 || view_.IsRewritten(outputs[o]) : outputs[o] >= 0) return true;
+    return outputs.empty();
+  }
+  // A constant of float32; null for any other value.
+  const Tensor* Floats(int node, size_t i) const {
+    const auto inputs = view_.inputs(node);
+    if (i >= inputs.size() || inputs[i] < 0 || view_.IsRewritten(inputs[i])) return nullptr;
+    const Tensor* tensor = view_.constant(inputs[i]);
+    const bool plain = tensor && tensor->dtype() == DType::kFloat32 && tensor->is_dense() &&
+                       tensor->layout().is_standard() && IsHostAccessible(tensor->device().type);
+    return plain ? tensor : nullptr;
+  }
+  bool LacksInput(int node, size_t i) const {
+    return i >= view_.inputs(node).size() || view_.inputs(node)[i] < 0;
+  }
+  bool HasStatistics(int node, size_t channels) const {
+    const Arguments& args = graph_.node(node).args();
+    if (args.Get<int64_t>("training_mode", 0) != 0 || args.Get<int64_t>("spatial", 1) == 0)
+      return false;
+    for (size_t i = 1; i < 5; ++i) {
+      const Tensor* numbers = Floats(node, i);
+      if (!numbers || Index(numbers->numel()) != channels) return false;
+    }
+    return true;
+  }
+  // The channels of a node that can be scaled; 0 where it is none.
+  size_t ScalableChannels(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsTied(node)) return 0;
+    const Tensor* numbers = Floats(node, 1);
+    if (!numbers || numbers->rank() < 1) return 0;
+    const size_t channels = Index(numbers->dim(0));
+    if (Is(def, "Conv") && numbers->rank() >= 3)
+      return LacksInput(node, 2) || Floats(node, 2) ? channels : 0;
+    if (Is(def, "BatchNormalization") && numbers->rank() == 1 && HasStatistics(node, channels))
+      return channels;
+    return 0;
+  }
+  // The rank of what a base makes; -1 if it is not known.
+  int RankOf(const Base& base) {
+    if (Is(graph_.node(base.node), "Conv")) return Floats(base.node, 1)->rank();
+    if (!types_) try {
+        types_ = InferGraph(view_);
+      } catch (const Error&) {
+        return -1;  // compiling the graph meets the error again, and reports it
+      }
+    const SymbolicShape& shape = (*types_)[view_.outputs(base.node)[0]].shape;
+    return shape.has_rank() ? shape.rank() : -1;
+  }
+  // Whether the node alone reads the value, which a base makes, and may be computed there.
+  const Base* BaseOf(int value, int node) const {
+    const auto found = value < 0 ? base_of_.end() : base_of_.find(value);
+    if (found == base_of_.end() || view_.IsOutput(value) || view_.consumers(value).size() != 1)
+      return nullptr;
+    const OperatorDef &def = graph_.node(node), &base = graph_.node(found->second);
+    const bool same_place =
+        def.device() == base.device() &&
+        (def.engine().empty() ||
+         (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
+    return same_place ? &bases_.at(found->second) : nullptr;
+  }
+  // What a node does to the channels of its input `found_input_`, which a base makes.
+  std::optional<ChannelScaling> Scaling(int node) {
+    const OperatorDef& def = graph_.node(node);
+    const auto inputs = view_.inputs(node);
+    if (Is(def, "BatchNormalization")) {
+      const Base* base = BaseOf(inputs[0], node);
+      if (!base || !HasStatistics(node, base->scaling.factors.size())) return {};
+      found_input_ = inputs[0];
+      return OrNone(Normalization(node, base->scaling.factors.size()));
+    }
+    const bool is_product = Is(def, "Mul") || Is(def, "Div");
+    if (!is_product && !Is(def, "Add") && !Is(def, "Sub")) return {};
+    for (size_t i = 0; i < 2; ++i) {
+      const Base* base = BaseOf(inputs[i], node);
+      const Tensor* numbers = Floats(node, 1 - i);
+      if (!base || !numbers || (i == 1 && Is(def, "Div"))) continue;
+      const size_t channels = base->scaling.factors.size();
+      if (!IsByChannel(numbers->shape(), channels, RankOf(*base))) continue;
+      ChannelScaling scaling(channels);
+      for (size_t c = 0; c < channels; ++c) {
+        const double number = numbers->data<float>()[numbers->numel() == 1 ? 0 : c];
+        if (is_product)
+          scaling.factors[c] = def.type() == "Div" ? 1 / number : number;
+        else
+          scaling.addends[c] = def.type() == "Sub" && i == 0 ? -number : number;
+        if (def.type() == "Sub" && i == 1) scaling.factors[c] = -1;
+      }
+      found_input_ = inputs[i];
+      return OrNone(std::move(scaling));
+    }
+    return {};
+  }
+  static std::optional<ChannelScaling> OrNone(ChannelScaling scaling) {
+    if (!scaling.IsFinite()) return {};
+    return scaling;
+  }
+  ChannelScaling Normalization(int node, size_t channels) const {
+    const auto number = [&](size_t i, size_t c) {
+      return static_cast<double>(Floats(node, i)->data<float>()[c]);
+    };
+    const double epsilon = graph_.node(node).args().Get<float>("epsilon", 1e-5f);
+    ChannelScaling scaling(channels);
+    for (size_t c = 0; c < channels; ++c) {
+      scaling.factors[c] = number(1, c) / std::sqrt(number(4, c) + epsilon);
+      scaling.addends[c] = number(2, c) - number(3, c) * scaling.factors[c];
+    }
+    return scaling;
+  }
+  // Whether a tensor broadcast over one of this rank is a number, or one number a channel.
+  static bool IsByChannel(const Shape& shape, size_t channels, int rank) {
+    if (rank < 0 || shape.rank() > rank) return false;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      const bool of_channels = axis + rank - shape.rank() == 1;
+      if (shape[axis] != 1 && !(of_channels && Index(shape[axis]) == channels)) return false;
+    }
+    return true;
+  }
+
+  // Gives the node the weights that include its scaling, and the name that readers know.
+  void Scale(const Base& base, OperatorDef& def, std::vector<GraphConstant>& constants) const {
+    const bool is_conv = def.type() == "Conv";
+    const ChannelScaling& scaling = base.scaling;
+    const auto channels = static_cast<int64_t>(scaling.factors.size());
+    const Tensor& given = *Floats(base.node, 1);
+    const int64_t of_channel = given.numel() / channels;
+    Tensor weights(given.shape(), DType::kFloat32), bias(Shape{channels}, DType::kFloat32);
+    const Tensor* old_bias = Floats(base.node, 2);
+    for (int64_t c = 0; c < channels; ++c) {
+      const double factor = scaling.factors[Index(c)];
+      for (int64_t i = c * of_channel; i < (c + 1) * of_channel; ++i)
+        weights.mutable_data<float>()[i] = static_cast<float>(given.data<float>()[i] * factor);
+      const double before = old_bias ? old_bias->data<float>()[c] : 0;
+      bias.mutable_data<float>()[c] =
+          static_cast<float>(before * factor + scaling.addends[Index(c)]);
+    }
+    const auto add = [&](size_t i, Tensor made, const char* hint) {
+      std::string name = graph_.FreshName(StrCat(view_.name(base.output), hint));
+      if (def.inputs().size() <= i) def.mutable_inputs().resize(i + 1);
+      def.mutable_inputs()[i] = name;
+      constants.push_back({std::move(name), std::move(made)});
+    };
+    add(1, std::move(weights), is_conv ? "@W" : "@scale");
+    add(2, std::move(bias), "@B");
+    def.mutable_outputs()[0] = view_.name(base.output);
+  }
+  // Drops the constants whose readers have gone.
+  void DropUnread(const std::vector<OperatorDef>& nodes,
+                  std::vector<GraphConstant>& constants) const {
+    NameIndex read;
+    for (const OperatorDef& def : nodes)
+      for (const std::string& input : def.inputs()) read.Add(input);
+    std::erase_if(constants, [&](const GraphConstant& constant) {
+      const int value = view_.FindValue(constant.name);
+      return value >= 0 && !view_.IsOutput(value) && !view_.consumers(value).empty() &&
+             read.Find(constant.name) < 0;
+    });
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;   // by node
+  std::map<int, Base> bases_;   // by node
+  std::map<int, int> base_of_;  // by value: the node of the base that makes it
+  std::optional<GraphTypes> types_;
+  int found_input_ = -1;
+  bool has_folded_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph FoldBatchNormalization(const Graph& graph) {
+  return detail::BatchNormalizationFolder(graph).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_

@@ -1,0 +1,143 @@
+// MergeHardSwish's definition: looks back from every product of a value with something made of it.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+
+#include <cmath>
+
+#include "opkit/graph/passes/hard_swish.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class HardSwishMerger {
+ public:
+  explicit HardSwishMerger(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0),
+        nodes_(graph.nodes()) {
+    for (int node = 0; node < graph.num_nodes(); ++node)
+      if (Is(node, "Mul")) Look(node);
+  }
+
+  Graph Result() const {
+    if (!has_merged_) return graph_;
+    std::vector<OperatorDef> nodes;
+    NameIndex read;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      nodes.push_back(nodes_[Index(node)]);
+      for (const std::string& input : nodes.back().inputs()) read.Add(input);
+    }
+    std::vector<GraphConstant> constants = graph_.constants();
+    std::erase_if(constants, [&](const GraphConstant& constant) {
+      const int value = view_.FindValue(constant.name);
+      return !view_.IsOutput(value) && !view_.consumers(value).empty() &&
+             read.Find(constant.name) < 0;
+    });
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  static constexpr float kSixth = 1 / 6.f;
+
+  bool Is(int node, std::string_view op) const {
+    const OperatorDef& def = graph_.node(node);
+    if (def.type() != op || IsWaitedFor(def, control_) || !def.control_inputs().empty())
+      return false;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    if (!schema || !schema->is_standard() || view_.outputs(node).size() != 1) return false;
+    for (const auto values : {view_.inputs(node), view_.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && view_.IsRewritten(value)) return false;
+    return view_.outputs(node)[0] >= 0;
+  }
+  static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
+  // Whether the value is a constant of one element, this number.
+  bool IsNumber(int value, float number) const {
+    const Tensor* tensor = value < 0 ? nullptr : view_.constant(value);
+    return tensor && tensor->dtype() == DType::kFloat32 && tensor->numel() == 1 &&
+           tensor->rank() <= 1 && IsHostAccessible(tensor->device().type) &&
+           IsNear(*tensor->data<float>(), number);
+  }
+  int Input(int node, size_t i) const {
+    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
+  }
+  // The node of this operator that makes the value for one reader alone; -1 where there is none.
+  int MakerOf(int value, std::string_view op) const {
+    const int node = value < 0 ? -1 : view_.producer(value);
+    if (node < 0 || view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
+    return Is(node, op) ? node : -1;
+  }
+  bool AreTogether(std::initializer_list<int> nodes) const {
+    const OperatorDef& first = graph_.node(*nodes.begin());
+    for (const int node : nodes) {
+      const OperatorDef& def = graph_.node(node);
+      if (def.device() != first.device() || def.engine() != first.engine() ||
+          def.requires_engine() != first.requires_engine())
+        return false;
+    }
+    return true;
+  }
+  void Look(int product) {
+    for (size_t i = 0; i < 2; ++i) {
+      const int x = Input(product, i), gate = Input(product, 1 - i);
+      if (x < 0 || x == gate) continue;
+      if (const int sigmoid = MakerOf(gate, "HardSigmoid"); sigmoid >= 0) {
+        const Arguments& args = graph_.node(sigmoid).args();
+        if (Input(sigmoid, 0) == x && IsNear(args.Get<float>("alpha", 0.2f), kSixth) &&
+            args.Get<float>("beta", 0.5f) == 0.5f && AreTogether({product, sigmoid}))
+          return Merge(x, product, {sigmoid, product});
+        continue;
+      }
+      const int clip = MakerOf(gate, "Clip");
+      if (clip < 0 || !IsNumber(Input(clip, 1), 0) || !IsNumber(Input(clip, 2), 6)) continue;
+      const int sum = MakerOf(Input(clip, 0), "Add");
+      if (sum < 0) continue;
+      const bool adds = (Input(sum, 0) == x && IsNumber(Input(sum, 1), 3)) ||
+                        (Input(sum, 1) == x && IsNumber(Input(sum, 0), 3));
+      const int last = adds ? SixthOf(product) : -1;
+      if (last >= 0 && AreTogether({sum, clip, product, last}))
+        return Merge(x, last, {sum, clip, product, last});
+    }
+  }
+  // The node that alone reads the product, and makes a sixth of it; -1 where there is none.
+  int SixthOf(int product) const {
+    const int value = view_.outputs(product)[0];
+    if (view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
+    const int node = view_.consumers(value)[0];
+    if (Is(node, "Div")) return Input(node, 0) == value && IsNumber(Input(node, 1), 6) ? node : -1;
+    if (!Is(node, "Mul")) return -1;
+    const size_t other = Input(node, 0) == value ? 1 : 0;
+    return IsNumber(Input(node, other), kSixth) ? node : -1;
+  }
+  void Merge(int x, int last, std::initializer_list<int> nodes) {
+    for (const int node : nodes) removed_[Index(node)] = node != last;
+    const OperatorDef& from = graph_.node(last);
+    nodes_[Index(last)] =
+        OperatorDef("HardSwish", {view_.name(x)}, from.outputs())
+            .Name(from.name())
+            .Device(from.device())
+            .Engine(from.engine(), from.requires_engine() ? kRequired : kPreferred);
+    has_merged_ = true;
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;  // by node
+  std::vector<OperatorDef> nodes_;
+  bool has_merged_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph MergeHardSwish(const Graph& graph) {
+  return detail::HardSwishMerger(graph).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
