@@ -6,4 +6,5 @@
 #include "opkit/graph/plan/impl/converted_graph.ipp"
 #include "opkit/graph/plan/impl/converters.ipp"
 #include "opkit/graph/plan/impl/explain_selection.ipp"
+#include "opkit/graph/plan/impl/fused_graph.ipp"
 #include "opkit/graph/plan/impl/kernel_selector.ipp"

@@ -62,7 +62,8 @@ NetBenchmark TimeNodes(Executor& executor, int runs) {
   const Plan& plan = executor.plan();
   std::vector<NodeTimes*> observers;
   for (int node = 0; node < plan.graph().num_nodes(); ++node)
-    observers.push_back(Observe<NodeTimes>(executor.op(node)));
+    observers.push_back(plan.choice(node).computed_by < 0 ? Observe<NodeTimes>(executor.op(node))
+                                                          : nullptr);
   Times whole;
   for (int i = 0; i < runs; ++i) {
     const Stopwatch watch;
@@ -79,10 +80,11 @@ NetBenchmark TimeNodes(Executor& executor, int runs) {
     row.op = def.type();
     row.name = Printable(def.name());
     row.node = node;
-    row.ms = observers[static_cast<size_t>(node)]->median();
+    NodeTimes* const observer = observers[static_cast<size_t>(node)];
+    row.ms = observer ? observer->median() : 0;  // in that of the node that computes it
     row.flops = static_cast<double>(cost.flops);
     row.bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
-    executor.op(node).DetachObserver(observers[static_cast<size_t>(node)]);
+    if (observer) executor.op(node).DetachObserver(observer);
   }
   out.SumUp();
   return out;

@@ -97,7 +97,8 @@ class Executor : public Observable<Executor> {
   // One of them. Errors: kNotFound, and as outputs().
   const Tensor& output(std::string_view name) const;
 
-  // The operator of a node of plan().graph(). It is another one after a run with other input
+  // The operator of a node of plan().graph(), which may be that of other nodes too (NodeChoice's
+  // computed_by). It is another one after a run with other input
   // shapes, and has the observers of the one before: what is attached here watches the node. Error
   // (kFailedPrecondition) before the first run of a plan whose shapes are not known.
   //

@@ -34,6 +34,9 @@ struct Explanation {
   struct Node {
     std::string name;  // its first output
     std::string text;  // "Conv 'c1' (X, W) -> (P)"
+    // The nodes that the kernel of the first computes together, as the plan's graph has them; empty
+    // where it computes its own alone. The candidates are those of the first.
+    std::vector<std::string> parts = {};
     std::vector<Candidate> candidates;
     int chosen = -1;     // in `candidates`; -1 for a converter
     int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
@@ -52,8 +55,8 @@ struct Explanation {
 };
 
 std::string ToString(const Explanation& explanation);
-// {"nodes": [{"name", "text", "chosen", "candidates": [{"backend", …}]} or {"name", "from", "to",
-// "bytes", "ns"}, …]}; a node that runs graphs has "bodies": [{"name", "nodes"}, …].
+// {"nodes": [{"name", "text", "parts", "chosen", "candidates": [{"backend", …}]} or {"name",
+// "from", "to", "bytes", "ns"}, …]}; a node that runs graphs has "bodies": [{"name", "nodes"}, …].
 std::string ToJson(const Explanation& explanation);
 
 }  // namespace opkit

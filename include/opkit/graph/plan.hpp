@@ -33,9 +33,11 @@ class Plan {
   TensorInfo type(std::string_view value) const;
   // The memory that a run takes. Error (kFailedPrecondition) unless has_shapes().
   MemorySummary memory() const;
-  // The kernel selected for a node of graph(); Error as for memory().
+  // The kernel selected for a node of graph(), which may compute other nodes of the same backend
+  // with it (Explain tells); Error as for memory().
   NodeChoice choice(int node) const;
-  // The kernels of all nodes, to be saved or forced on another plan; Error as for memory().
+  // The kernels of all nodes, to be saved or forced on another plan; but for nodes that the kernel
+  // of another one computes, as it does again there. Error as for memory().
   Selection selection() const;
   // Why each node has its kernel, and what conversions between layouts cost; Error as for memory().
   Explanation Explain() const;

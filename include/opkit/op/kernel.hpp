@@ -4,11 +4,13 @@
 #define OPKIT_OP_KERNEL_HPP_
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "opkit/base/unique_function.hpp"
 #include "opkit/op/fwd.hpp"
 #include "opkit/op/inference.hpp"
+#include "opkit/op/operator_def.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -69,6 +71,25 @@ class OperatorCreator {
 // where the kernel cannot run it.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
+// A node with the configuration that was selected for it, and the node that alone reads its output
+// 0, with its own.
+struct FusionQuery {
+  KernelQuery node;
+  const KernelConfig& config;
+  KernelQuery next;
+  const KernelConfig& next_config;
+  size_t read;  // the input of `next` that the node makes
+};
+// The two as one: a node of the outputs of `next` that reads inputs of both, for a kernel of the
+// same backend, and the configuration that this runs it in. Nothing is selected anew, so layouts
+// are those that were selected for the two.
+struct FusedNode {
+  OperatorDef def;
+  KernelConfig config;
+};
+// How a kernel takes the next node in; nullopt where it cannot. Plans ask again with the result.
+using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
+
 // Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
 // equal ones from two places are an error at first lookup.
 enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
@@ -88,6 +109,8 @@ struct Kernel {
   bool leaves_state = false;  // a function operator's forward, for its node's backward
   // Empty: one configuration, standard layouts, in place as the schema says.
   mutable KernelProposer propose;
+  // Empty: its nodes run one by one.
+  mutable KernelFuser fuse;
 
   std::string Place() const { return StrCat(file, ":", line); }
 };

@@ -48,7 +48,8 @@ bool Registered(F add) noexcept {
 }
 OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                       RegistrationPriority priority, const char* file, int line,
-                                      OperatorCreator create, KernelProposer propose = {}) noexcept;
+                                      OperatorCreator create, KernelProposer propose = {},
+                                      KernelFuser fuse = {}) noexcept;
 // The same for a plain function, for which a registering unit compiles nothing else.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
@@ -81,7 +82,10 @@ template <class Op>
 OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
                                      RegistrationPriority priority, const char* file,
                                      int line) noexcept {
-  if constexpr (requires { KernelProposer(&Op::Propose); }) {
+  if constexpr (requires { KernelFuser(&Op::Fuse); }) {
+    return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>, &Op::Propose,
+                          &Op::Fuse);
+  } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                           &Op::Propose);
   } else {
@@ -129,6 +133,8 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 //   static std::vector<KernelConfig> Propose(const KernelQuery& query);
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
+// One that can compute the node behind its own as well has a function beside Propose:
+//   static std::optional<FusedNode> Fuse(const FusionQuery& query);
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
   OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
   extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \

@@ -56,6 +56,7 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
     }
     const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
     text += StrCat(chosen.backend, EstimateOf(chosen), "\n");
+    for (const std::string& part : node.parts) text += StrCat(indent, "    is ", part, "\n");
     for (const Explanation::Candidate& one : node.candidates) {
       if (&one == &chosen) continue;
       const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
@@ -82,6 +83,12 @@ inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::st
       object.Value("ns", node.ns);
       continue;
     }
+    object.Member("parts") += '[';
+    for (const std::string& part : node.parts) {
+      if (&part != node.parts.data()) out += ", ";
+      AppendJsonString(out, part);
+    }
+    out += ']';
     object.Value("chosen", node.chosen);
     object.Value("runner_up", node.runner_up);
     object.Member("candidates") += '[';

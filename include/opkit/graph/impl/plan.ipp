@@ -96,7 +96,7 @@ OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   graph().node(node);  // throws for a node that there is not
-  return state_->GetLatest()->choice(node);
+  return state_->GetLatest()->plan_choice(node);
 }
 
 namespace detail {
@@ -106,10 +106,11 @@ inline void AppendSelection(const Specialization& found, const std::string& pref
   const Graph& graph = found.plan_view().graph();
   for (int node = 0; node < graph.num_nodes(); ++node) {
     const OperatorDef& def = graph.node(node);
-    const NodeChoice& choice = found.choice(node);
+    const NodeChoice& choice = found.plan_choice(node);
+    if (choice.computed_by >= 0) continue;
     selection.nodes.push_back(
         {prefix + SelectionName(def), choice.kernel->backend, choice.config_number, def.type()});
-    for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node))
+    for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
       AppendSelection(*body->plan, prefix + SelectionPrefix(def, body->name), selection);
   }
 }

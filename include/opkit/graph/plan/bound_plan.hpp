@@ -80,7 +80,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   // Of a value, by its number in the plan's view.
   Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }
-  OperatorBase& op(int node) const { return nodes_->op(node); }
+  // The operator that computes a node of the plan's graph.
+  OperatorBase& op(int plan_node) const { return nodes_->op(specialization_->NodeOf(plan_node)); }
 
   void Run(Timeout timeout) {
     Begin();

@@ -18,6 +18,7 @@
 #include "opkit/graph/node_bodies.hpp"
 #include "opkit/graph/plan/bound_nodes.hpp"
 #include "opkit/graph/plan/converted_graph.hpp"
+#include "opkit/graph/plan/fused_graph.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -96,7 +97,7 @@ class Specialization final : public RefCounted {
         inputs_(std::move(input_infos)),
         plan_types_(Infer(view, inputs_)),
         selector_(plan_view_, plan_types_, options.selection) {
-    SelectKernels(*options.converted_constants, around);
+    SelectKernels(options, around);
     PlanBodies(options);
     SetSchedule(options);
     AssignStreams();
@@ -104,18 +105,31 @@ class Specialization final : public RefCounted {
   }
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
-  // Of the graph that runs, with the converters between layouts. The nodes of the plan's graph keep
-  // their numbers there; its values have those of ValueOf.
-  const GraphView& view() const { return converted_ ? converted_->view() : plan_view_; }
-  const GraphTypes& types() const { return converted_ ? converted_->types() : plan_types_; }
+  // Of the graph that runs, with the nodes that kernels compute together as one, and with the
+  // converters between layouts. Its nodes are those of PartsOf; its values have those of ValueOf.
+  const GraphView& view() const { return converted_ ? converted_->view() : fused_view(); }
+  const GraphTypes& types() const { return converted_ ? converted_->types() : fused_types(); }
+  // -1 for a value between two nodes that one kernel computes.
   int ValueOf(int plan_value) const {
-    return converted_ ? converted_->ValueOf(plan_value) : plan_value;
+    const int value = fused_ ? fused_->ValueOf(plan_value) : plan_value;
+    return converted_ && value >= 0 ? converted_->ValueOf(value) : value;
+  }
+  // The nodes of the plan's graph that a node of view() stands for, in the order in which they run;
+  // empty for a converter.
+  std::vector<int> PartsOf(int node) const {
+    if (node >= fused_view().num_nodes()) return {};
+    if (!fused_) return {node};
+    return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
   }
   // Of the values of the plan's graph, with the layouts that their nodes make them in.
   const GraphTypes& plan_types() const { return plan_types_; }
   const GraphView& plan_view() const { return plan_view_; }
   const KernelSelector& selector() const { return selector_; }
+  // The node of view() that computes a node of the plan's graph.
+  int NodeOf(int plan_node) const { return fused_ ? fused_->NodeOf(plan_node) : plan_node; }
+  // By node of view(), and what was selected for a node of the plan's graph.
   const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
+  const NodeChoice& plan_choice(int node) const { return selected_[Index(node)]; }
   const Schedule& schedule() const { return *schedule_; }
   const RunOrder& run_order() const { return run_order_; }
   // Whether an entry of the schedule only fixes the order in which steps are called and waits for
@@ -217,19 +231,32 @@ class Specialization final : public RefCounted {
     return InferGraph(view, known);
   }
 
-  // Selection, then the converters that it asks for, then the operators; once more where a
-  // constructor refuses its node and the next kernel wants other layouts.
-  void SelectKernels(ConvertedConstants& constants, const Around* around) {
+  // The graph between fusion and the insertion of converters.
+  const GraphView& fused_view() const { return fused_ ? fused_->view() : plan_view_; }
+  const GraphTypes& fused_types() const { return fused_ ? fused_->types() : plan_types_; }
+
+  // Selection, then what kernels fuse, then the converters that they ask for, then the operators;
+  // once more where a constructor refuses its node and the next kernel wants other layouts.
+  void SelectKernels(const Options& options, const Around* around) {
     struct OtherLayouts {};
     const auto refused = [&](int node, const std::string& why) {
-      if (node >= plan_view_.num_nodes()) throw UnsupportedOperatorFeature(why);
-      if (!selector_.SelectAfterRefusal(node, why, choices_[Index(node)])) throw OtherLayouts();
+      const std::vector<int> parts = PartsOf(node);
+      if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
+      NodeChoice& choice = selected_[Index(parts[0])];
+      if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
+      choices_[Index(node)] = choice;
     };
     while (!spare_) {
-      selector_.SelectAll(choices_);
+      selector_.SelectAll(selected_);
       converted_.reset();
-      if (ConvertedGraph::IsNeeded(plan_view_, plan_types_, choices_))
-        converted_ = std::make_unique<ConvertedGraph>(plan_view_, plan_types_, choices_, constants);
+      fused_ = FusedGraph::Make(plan_view_, plan_types_, selected_, options.selection.forced);
+      choices_ = fused_ ? fused_->choices() : selected_;
+      for (int node = 0; node < plan_view_.num_nodes(); ++node)
+        if (const int first = PartsOf(NodeOf(node)).front(); first != node)
+          selected_[Index(node)].computed_by = first;
+      if (ConvertedGraph::IsNeeded(fused_view(), fused_types(), choices_))
+        converted_ = std::make_unique<ConvertedGraph>(fused_view(), fused_types(), choices_,
+                                                      *options.converted_constants);
       FindOuter(around);
       try {
         spare_ = std::make_unique<BoundNodes>(
@@ -672,7 +699,9 @@ class Specialization final : public RefCounted {
   std::vector<TensorInfo> inputs_;
   GraphTypes plan_types_;
   KernelSelector selector_;
+  std::vector<NodeChoice> selected_;           // by node of the plan's graph
   std::vector<NodeChoice> choices_;            // by node of view()
+  std::unique_ptr<FusedGraph> fused_;          // null where nothing is fused
   std::unique_ptr<ConvertedGraph> converted_;  // null where no layouts differ
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node

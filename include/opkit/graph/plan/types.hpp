@@ -60,6 +60,7 @@ struct NodeChoice {
   KernelConfig config;
   int config_number = 0;           // among those that the kernel proposes
   Device device;                   // where it runs
+  int computed_by = -1;            // the node before it whose kernel computes both; -1: its own
   IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;

@@ -9,7 +9,8 @@ namespace detail {
 
 OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                  RegistrationPriority priority, const char* file, int line,
-                                 OperatorCreator create, KernelProposer propose) noexcept {
+                                 OperatorCreator create, KernelProposer propose,
+                                 KernelFuser fuse) noexcept {
   return Registered([&] {
     const bool plain = std::string_view(backend) == "DEFAULT" || !*backend;
     Kernel kernel;
@@ -21,6 +22,7 @@ OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* 
     kernel.line = line;
     kernel.create = std::move(create);
     kernel.propose = std::move(propose);
+    kernel.fuse = std::move(fuse);
     OpRegistry::Global().AddKernel(std::move(kernel));
   });
 }

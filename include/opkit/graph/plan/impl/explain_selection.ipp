@@ -33,8 +33,9 @@ inline void ExplainConverter(const Specialization& found, int node, Explanation:
   out.to = ToString(to.device);
 }
 
+// `node` is of the plan's graph.
 inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
-  const NodeChoice& choice = found.choice(node);
+  const NodeChoice& choice = found.plan_choice(node);
   const NodeRating rating = found.selector().Rate(node);
   for (size_t i = 0; i < rating.candidates.size(); ++i) {
     const NodeRating::Rated& rated = rating.candidates[i];
@@ -67,8 +68,10 @@ inline void ExplainNodes(const Specialization& found, std::vector<Explanation::N
     Explanation::Node& out = nodes.emplace_back();
     out.name = SelectionName(def);
     out.text = ToString(def);
-    if (node < found.plan_view().num_nodes()) {
-      ExplainNode(found, node, out);
+    if (const std::vector<int> parts = found.PartsOf(node); !parts.empty()) {
+      ExplainNode(found, parts[0], out);
+      for (const int part : parts)
+        if (parts.size() > 1) out.parts.push_back(ToString(found.plan_view().graph().node(part)));
       for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node)) {
         out.bodies.push_back({body->name, {}});
         ExplainNodes(*body->plan, out.bodies.back().nodes, explanation);

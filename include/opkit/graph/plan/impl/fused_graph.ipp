@@ -1,0 +1,153 @@
+// How nodes are fused, from the first of a chain on.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
+
+#include <algorithm>
+
+#include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/plan/fused_graph.hpp"
+#include "opkit/graph/plan/kernel_selector.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct FusedGraph::Builder {
+  struct Chain {
+    OperatorDef def;
+    NodeChoice choice;
+    std::vector<int> parts;
+  };
+
+  Builder(const GraphView& from, const GraphTypes& known, const std::vector<NodeChoice>& chosen,
+          const Selection* selection)
+      : view(from),
+        types(known),
+        choices(chosen),
+        forced(selection),
+        control(ControlNames(from.graph())),
+        is_part(Index(from.num_nodes()), 0) {
+    for (const int node : view.order()) {
+      if (is_part[Index(node)]) continue;
+      Chain& chain = chains.emplace_back();
+      chain = {view.graph().node(node), choices[Index(node)], {node}};
+      while (chain.choice.kernel->fuse && Extend(chain)) fused = true;
+    }
+  }
+
+  // Whether the nodes' values and names tie them to nothing else than what a chain knows of.
+  bool IsFree(int node) const {
+    const OperatorDef& def = view.graph().node(node);
+    if (IsWaitedFor(def, control) || !def.control_inputs().empty()) return false;
+    for (const auto values : {view.inputs(node), view.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && view.IsRewritten(value)) return false;
+    return def.outputs().size() == 1 && !def.outputs()[0].empty();
+  }
+  // The node that alone reads what the chain makes, and may be taken in; -1 where there is none.
+  int NextOf(const Chain& chain) const {
+    const int last = chain.parts.back();
+    if (!IsFree(last)) return -1;
+    const int value = view.outputs(last)[0];
+    if (view.IsOutput(value) || view.consumers(value).size() != 1) return -1;
+    const int next = view.consumers(value)[0];
+    const OperatorDef& def = view.graph().node(next);
+    const std::string& backend = chain.choice.kernel->backend;
+    const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
+    const bool is_chosen = (chosen && chosen->backend != backend) ||
+                           (def.requires_engine() && def.engine() != backend);
+    if (!IsFree(next) || is_part[Index(next)] || is_chosen ||
+        choices[Index(next)].device != chain.choice.device ||
+        std::ranges::count(view.inputs(next), value) != 1)
+      return -1;
+    return next;
+  }
+  std::vector<TensorInfo> InfosOf(const std::vector<std::string>& names) const {
+    std::vector<TensorInfo> infos;
+    for (const std::string& name : names)
+      infos.push_back(name.empty() ? TensorInfo() : types[view.FindValue(name)]);
+    return infos;
+  }
+  bool Extend(Chain& chain) {
+    const int next = NextOf(chain);
+    if (next < 0) return false;
+    const OperatorDef& reader = view.graph().node(next);
+    const std::vector<TensorInfo> inputs = InfosOf(chain.def.inputs()),
+                                  outputs = InfosOf(chain.def.outputs()),
+                                  next_inputs = InfosOf(reader.inputs()),
+                                  next_outputs = InfosOf(reader.outputs());
+    const auto read = std::ranges::find(reader.inputs(), chain.def.outputs()[0]);
+    std::optional<FusedNode> made =
+        chain.choice.kernel->fuse({{chain.def, inputs, outputs},
+                                   chain.choice.config,
+                                   {reader, next_inputs, next_outputs},
+                                   choices[Index(next)].config,
+                                   static_cast<size_t>(read - reader.inputs().begin())});
+    const Kernel* kernel = made ? KernelOf(made->def, *chain.choice.kernel) : nullptr;
+    if (!kernel) return false;
+    CheckConfig(*kernel, made->def, made->config);
+    OPKIT_ASSERT(made->def.outputs() == reader.outputs());
+    chain.def = std::move(made->def);
+    chain.choice.kernel = kernel;
+    chain.choice.config = std::move(made->config);
+    chain.choice.owner = kernel->owner;
+    chain.parts.push_back(next);
+    is_part[Index(next)] = 1;
+    return true;
+  }
+  static const Kernel* KernelOf(const OperatorDef& def, const Kernel& like) {
+    for (const Kernel* kernel : OpRegistry::Global().FindKernels(def.type(), like.device))
+      if (kernel->backend == like.backend) return kernel;
+    return nullptr;
+  }
+  // Chains stand where their last parts stood.
+  Graph MakeGraph() {
+    std::ranges::sort(chains, {}, [](const Chain& chain) { return chain.parts.back(); });
+    std::vector<OperatorDef> nodes;
+    for (const Chain& chain : chains) nodes.push_back(chain.def);
+    return WithContents(view.graph(), view.graph().constants(), std::move(nodes));
+  }
+
+  const GraphView& view;
+  const GraphTypes& types;
+  const std::vector<NodeChoice>& choices;
+  const Selection* forced;
+  const NameIndex control;
+  std::vector<char> is_part;  // by node: of a chain that began before
+  std::vector<Chain> chains;
+  bool fused = false;
+};
+
+OPKIT_INLINE std::unique_ptr<FusedGraph> FusedGraph::Make(const GraphView& view,
+                                                          const GraphTypes& types,
+                                                          const std::vector<NodeChoice>& choices,
+                                                          const Selection* forced) {
+  const RegistryUse use;
+  const auto fuses = [](const NodeChoice& choice) {
+    return static_cast<bool>(choice.kernel->fuse);
+  };
+  if (std::ranges::none_of(choices, fuses)) return nullptr;
+  Builder builder(view, types, choices, forced);
+  if (!builder.fused) return nullptr;
+  return std::unique_ptr<FusedGraph>(new FusedGraph(std::move(builder), view, types));
+}
+
+OPKIT_INLINE FusedGraph::FusedGraph(Builder&& builder, const GraphView& plan,
+                                    const GraphTypes& types)
+    : graph_(builder.MakeGraph()), view_(graph_), types_(view_), node_of_(Index(plan.num_nodes())) {
+  for (int value = 0; value < plan.num_values(); ++value) {
+    value_of_.push_back(view_.FindValue(plan.name(value)));
+    if (value_of_.back() >= 0) types_[value_of_.back()] = types[value];
+  }
+  for (Builder::Chain& chain : builder.chains) {
+    const int node = static_cast<int>(parts_.size());
+    if (chain.parts.size() == 1) types_.SetLacksData(node, types.LacksData(chain.parts[0]));
+    for (const int part : chain.parts) node_of_[Index(part)] = node;
+    choices_.push_back(std::move(chain.choice));
+    parts_.push_back(std::move(chain.parts));
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
