@@ -94,6 +94,19 @@ inline int64_t RequireOnednnBlocks(const OperatorBase& op, const Layout& layout)
                                             "\" works in blocks of channels alone"));
   return block;
 }
+// How an operand of arithmetic is spread over images [N, C, D1, …]: the whole of them, one number,
+// or one number a channel, [N, C, 1, …] or [1, C, 1, …].
+enum class OnednnOperand : uint8_t { kWhole, kNumber, kChannels, kOther };
+inline OnednnOperand OnednnOperandOf(const Shape& shape, const Shape& y) {
+  if (shape == y) return OnednnOperand::kWhole;
+  if (shape.numel() == 1) return OnednnOperand::kNumber;
+  if (shape.rank() != y.rank() || shape[1] != y[1] || (shape[0] != 1 && shape[0] != y[0]))
+    return OnednnOperand::kOther;
+  for (int axis = 2; axis < shape.rank(); ++axis)
+    if (shape[axis] != 1) return OnednnOperand::kOther;
+  return OnednnOperand::kChannels;
+}
+
 // Input 0 and output 0 in blocks, all else in the standard layout.
 inline KernelConfig OnednnBlocksConfig(const KernelQuery& query, int64_t block, bool inplace) {
   KernelConfig config;

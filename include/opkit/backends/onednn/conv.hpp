@@ -1,9 +1,10 @@
 // Conv of float32 for the "onednn" backend: in blocks of channels where the weights are constant,
-// and in the standard layout where that is a product of matrices.
+// and in the standard layout where that is a product of matrices; in plans with what follows it.
 #ifndef OPKIT_BACKENDS_ONEDNN_CONV_HPP_
 #define OPKIT_BACKENDS_ONEDNN_CONV_HPP_
 
-#include "opkit/backends/onednn/primitive.hpp"
+#include "opkit/backends/onednn/blocks.hpp"
+#include "opkit/backends/onednn/epilogue.hpp"
 #include "opkit/ops/nn/conv.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -17,8 +18,14 @@ class OnednnConv {
   using Kernel = dnnl::convolution_forward::primitive_desc;
 
   OnednnConv(const WindowAttributes& attributes, int64_t groups, const Shape& x, const Shape& w,
-             const Shape& y, bool has_bias)
-      : x_(OnednnDims(x)), y_(OnednnDims(y)), groups_(groups), has_bias_(has_bias) {
+             const Shape& y, bool has_bias, const OnednnEpilogue& epilogue = {},
+             std::vector<OnednnOperand> operands = {})
+      : x_(OnednnDims(x)),
+        y_(OnednnDims(y)),
+        groups_(groups),
+        has_bias_(has_bias),
+        epilogue_(epilogue),
+        operands_(std::move(operands)) {
     const ConvSizes sizes = ConvSizes::Of(attributes, groups, x, w);
     if (groups > 1) w_.push_back(groups);
     w_.push_back(w[0] / groups);
@@ -95,7 +102,7 @@ class OnednnConv {
   Kernel Make(const Desc& x, const Desc& w, const Desc& y) const {
     const auto kind = dnnl::prop_kind::forward_inference;
     const auto direct = dnnl::algorithm::convolution_direct;
-    const dnnl::primitive_attr attributes = OnednnAttributes();
+    const dnnl::primitive_attr attributes = epilogue_.Attributes(OperandDescs(y));
     if (!has_bias_)
       return Kernel(OnednnEngine(), kind, direct, x, w, y, strides_, dilations_, begin_, end_,
                     attributes);
@@ -125,7 +132,23 @@ class OnednnConv {
         kernel.scratchpad_desc()};
     if (has_bias_) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc(), bias_at});
     piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), y_at});
+    std::vector<int64_t> floats;
+    for (const OnednnOperand operand : operands_)
+      floats.push_back(operand == OnednnOperand::kWhole      ? y_at
+                       : operand == OnednnOperand::kChannels ? bias_at
+                                                             : 0);
+    epilogue_.AddArguments(OperandDescs(kernel.dst_desc()), floats, piece);
     return piece;
+  }
+  // Of the epilogue, beside an output as this one describes it.
+  std::vector<Desc> OperandDescs(const Desc& y) const {
+    std::vector<Desc> descs;
+    for (const OnednnOperand operand : operands_) {
+      Dims extents(y_.size(), 1);
+      if (operand == OnednnOperand::kChannels) extents[1] = y_[1];
+      descs.push_back(operand == OnednnOperand::kWhole ? y : RowMajorDesc(extents));
+    }
+    return descs;
   }
   // Elements of the blocks along the first axis.
   static int64_t AxisBlock(const Desc& desc) {
@@ -165,6 +188,8 @@ class OnednnConv {
   int64_t groups_;
   bool has_bias_, is_pointwise_ = false;
   double flops_ = 0;
+  OnednnEpilogue epilogue_;
+  std::vector<OnednnOperand> operands_;  // of the epilogue
 };
 
 // Blocks of channels to begin a chain with. With AVX-512 the kernels for blocks of 16 are no faster
@@ -181,11 +206,14 @@ inline int64_t OnednnFirstBlock(int64_t channels, int64_t outputs, bool takes_st
 
 }  // namespace detail
 
+// Of Conv, and of FusedConv, which plans make of it and the nodes behind it.
 class ConvOnednnOp final : public ConvOpBase {
  public:
   using ConvOpBase::ConvOpBase;
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    if (query.def.type() == kFused)
+      throw UnsupportedOperatorFeature("only plans make it, of a Conv that was selected");
     RequireOnednnTensors(query, 3);
     const Shape x = query.inputs[0].shape.ToShape(), w = query.inputs[1].shape.ToShape();
     const Shape y = query.outputs[0].shape.ToShape();
@@ -200,9 +228,55 @@ class ConvOnednnOp final : public ConvOpBase {
     std::string why = "its weights are not constant, and would be converted in every run";
     if (query.inputs[1].constant) why = ProposeBlocked(query, conv, x, y, groups, configs);
     if (conv.is_pointwise() && query.inputs[0].layout.is_standard())
-      ProposePointwise(conv, configs);
+      ProposePointwise(query, conv, configs);
     if (configs.empty()) throw UnsupportedOperatorFeature(why);
     return configs;
+  }
+
+  static std::optional<FusedNode> Fuse(const FusionQuery& query) {
+    int operand = -1;
+    const auto step = detail::OnednnEpilogue::StepOf(query, operand);
+    if (!step || !detail::OnednnEpilogue::KeepsOutput(query)) return {};
+    const Shape y = query.next.outputs[0].shape.ToShape();
+    std::optional<Layout> layout = Layout();
+    if (operand >= 0) {
+      const Shape shape = query.next.inputs[detail::Index(operand)].shape.ToShape();
+      const detail::OnednnOperand spread = detail::OnednnOperandOf(shape, y);
+      if (spread == detail::OnednnOperand::kOther ||
+          (spread == detail::OnednnOperand::kChannels && shape[0] != 1))
+        return {};
+      layout = detail::OnednnEpilogue::OperandLayout(query, operand,
+                                                     spread == detail::OnednnOperand::kWhole);
+      if (!layout) return {};
+    }
+    FusedNode made =
+        detail::OnednnEpilogue::Extended(query, kFused, kFirstOperand, *step, operand, *layout);
+    // Whether oneDNN has a kernel of these layouts with these steps.
+    std::vector<Shape> operands;
+    const size_t first = query.node.def.type() == kFused ? kFirstOperand : query.node.inputs.size();
+    for (size_t i = first; i < query.node.inputs.size(); ++i)
+      operands.push_back(query.node.inputs[i].shape.ToShape());
+    if (operand >= 0) operands.push_back(query.next.inputs[detail::Index(operand)].shape.ToShape());
+    const Shape x = query.node.inputs[0].shape.ToShape(), w = query.node.inputs[1].shape.ToShape();
+    const detail::OnednnConv conv(WindowAttributes(made.def), detail::ConvGroups(made.def), x, w, y,
+                                  !made.def.inputs()[2].empty(),
+                                  detail::OnednnEpilogue(made.def, kFirstOperand),
+                                  Spreads(operands, y));
+    const std::vector<Layout>& layouts = made.config.input_layouts;
+    const int64_t x_block = detail::OnednnBlockOf(layouts[0]);
+    try {
+      const OnednnScope scope;
+      const auto kernel =
+          conv.Make(conv.ImageDesc(x_block), WeightsOf(conv, layouts[1]),
+                    conv.OutputDesc(detail::OnednnBlockOf(made.config.output_layouts[0])));
+      const std::string_view name = kernel.impl_info_str();
+      if (x_block > 0 ? !detail::OnednnConv::IsCompiled(kernel)
+                      : name.find("ref") != std::string_view::npos)
+        return {};
+    } catch (const dnnl::error&) {
+      return {};
+    }
+    return made;
   }
 
   bool RunOnDevice() override {
@@ -210,24 +284,38 @@ class ConvOnednnOp final : public ConvOpBase {
     const Tensor &x = DenseInput(0), &w = DenseInput(1);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
-    primitive_.Run(*this, inference().version(),
-                   {x.raw_data(), w.raw_data(), HasInput(2) ? DenseInput(2).raw_data() : nullptr,
-                    y->raw_data()},
-                   [&](int threads) {
-                     if (!detail::CanBlock(x.shape()))
-                       throw UnsupportedOperatorFeature("it has kernels for 1 to 3 spatial axes");
-                     const detail::OnednnConv conv(attributes_, groups_, x.shape(), w.shape(),
-                                                   y->shape(), HasInput(2));
-                     return conv.Cut(
-                         threads,
-                         w.layout().is_standard() ? conv.StandardWeights()
-                                                  : detail::OnednnDescriptorOf(w.layout()).desc(),
-                         detail::OnednnBlockOf(x.layout()), detail::OnednnBlockOf(y->layout()));
-                   });
+    pointers_.assign({x.raw_data(), w.raw_data(), HasInput(2) ? DenseInput(2).raw_data() : nullptr,
+                      y->raw_data()});
+    for (size_t i = 0; i < epilogue_.operands(); ++i)
+      pointers_.push_back(DenseInput(static_cast<int>(kFirstOperand + i)).raw_data());
+    primitive_.Run(*this, inference().version(), pointers_, [&](int threads) {
+      if (!detail::CanBlock(x.shape()))
+        throw UnsupportedOperatorFeature("it has kernels for 1 to 3 spatial axes");
+      std::vector<Shape> operands;
+      for (size_t i = 0; i < epilogue_.operands(); ++i)
+        operands.push_back(Input(static_cast<int>(kFirstOperand + i)).shape());
+      const detail::OnednnConv conv(attributes_, groups_, x.shape(), w.shape(), y->shape(),
+                                    HasInput(2), epilogue_, Spreads(operands, y->shape()));
+      return conv.Cut(threads, WeightsOf(conv, w.layout()), detail::OnednnBlockOf(x.layout()),
+                      detail::OnednnBlockOf(y->layout()));
+    });
     return true;
   }
 
  private:
+  static constexpr const char* kFused = "FusedConv";
+  static constexpr size_t kFirstOperand = 3;
+
+  static std::vector<detail::OnednnOperand> Spreads(const std::vector<Shape>& operands,
+                                                    const Shape& y) {
+    std::vector<detail::OnednnOperand> spreads;
+    for (const Shape& shape : operands) spreads.push_back(detail::OnednnOperandOf(shape, y));
+    return spreads;
+  }
+  static dnnl::memory::desc WeightsOf(const detail::OnednnConv& conv, const Layout& layout) {
+    return layout.is_standard() ? conv.StandardWeights()
+                                : detail::OnednnDescriptorOf(layout).desc();
+  }
   // In blocks of channels; says why not where it proposes nothing.
   static std::string ProposeBlocked(const KernelQuery& query, const detail::OnednnConv& conv,
                                     const Shape& x, const Shape& y, int64_t groups,
@@ -256,8 +344,9 @@ class ConvOnednnOp final : public ConvOpBase {
       return StrCat("oneDNN has no kernel for it: ", error.what());
     }
   }
-  static void ProposePointwise(const detail::OnednnConv& conv, std::vector<KernelConfig>& configs) {
-    if (conv.flops() < kLeastFlops) return;
+  static void ProposePointwise(const KernelQuery& query, const detail::OnednnConv& conv,
+                               std::vector<KernelConfig>& configs) {
+    if (conv.flops() < detail::kOnednnLeastFlops && query.def.engine() != kOnednnBackend) return;
     try {
       const auto kernel = conv.Make(conv.ImageDesc(0), conv.StandardWeights(), conv.OutputDesc(0));
       if (std::string_view(kernel.impl_info_str()).find("ref") != std::string_view::npos) return;
@@ -268,13 +357,33 @@ class ConvOnednnOp final : public ConvOpBase {
 
   // Below, a conversion of a lone convolution takes longer than what its kernel saves.
   static constexpr double kLeastIntensity = 100;
-  // Below, a call of oneDNN takes longer than what a product of matrices saves.
-  static constexpr double kLeastFlops = 1e5;
-
+  const detail::OnednnEpilogue epilogue_{def(), kFirstOperand};
+  std::vector<const void*> pointers_;  // of a run
   detail::OnednnPrimitive primitive_;
 };
 
+OPKIT_OPERATOR_SCHEMA(FusedConv)
+    .SetDoc("A Conv, and what is done to each element of its output in the same pass.")
+    .Private()
+    .NumInputs(2, 64)
+    .NumOutputs(1)
+    .Input(0, "X", "as Conv's")
+    .Input(1, "W", "as Conv's")
+    .Input(2, "B", "as Conv's; behind it what the steps read, in their order")
+    .Output(0, "Y", "as Conv's")
+    .Arg("auto_pad", kAutoPadDoc, {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
+    .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
+    .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
+    .Arg<std::vector<int64_t>>("kernel_shape", "as Conv's")
+    .Arg<std::vector<int64_t>>("pads", kPadsDoc)
+    .Arg<std::vector<int64_t>>("strides", kStridesDoc)
+    .FillUsing(&detail::OnednnEpilogue::Describe)
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferConv(c); })
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+      return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
+    });
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Conv, onednn, ConvOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(FusedConv, onednn, ConvOnednnOp);
 
 }  // namespace opkit
 

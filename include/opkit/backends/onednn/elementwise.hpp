@@ -6,26 +6,35 @@
 #include "opkit/backends/onednn/blocks.hpp"
 #include "opkit/backends/onednn/primitive.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/variadic.hpp"
 #include "opkit/ops/nn/activation.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The base of what makes an element of each element, the limits of Clip aside: it keeps the layout
+// that its input comes in, where that is in blocks.
+class UnaryInBlocks : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireOnednnTensors(query, 1);
+    return {OnednnBlocksConfig(query, RequireOnednnBlocks(query), true)};
+  }
+};
+
 // Relu, HardSigmoid and others: y = Function(x, attributes), by the functions of the plain kernels.
 template <class Function, bool kKeepsZero>
-class ActivationInBlocks : public StandardOperator {
+class ActivationInBlocks : public UnaryInBlocks {
  public:
   ActivationInBlocks(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config) {
+      : UnaryInBlocks(def, ws, config) {
     if constexpr (requires { Function::kDefaults; }) {
       const char* const names[] = {"alpha", "beta"};
       for (size_t i = 0; i < std::size(Function::kDefaults); ++i)
         attributes_[i] = GetSingleArgument<float>(names[i], Function::kDefaults[i]);
     }
-  }
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireOnednnTensors(query);
-    return {OnednnBlocksConfig(query, RequireOnednnBlocks(query), true)};
   }
   bool RunOnDevice() override {
     RequireOnednnFloat32(*this);
@@ -54,14 +63,10 @@ class ActivationInBlocks : public StandardOperator {
 
 // Sigmoid and Tanh: oneDNN has vectors of them.
 template <dnnl::algorithm kAlgorithm>
-class SmoothInBlocks : public StandardOperator {
+class SmoothInBlocks : public UnaryInBlocks {
  public:
-  using StandardOperator::StandardOperator;
+  using UnaryInBlocks::UnaryInBlocks;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireOnednnTensors(query);
-    return {OnednnBlocksConfig(query, RequireOnednnBlocks(query), true)};
-  }
   bool RunOnDevice() override {
     RequireOnednnFloat32(*this);
     const Tensor& x = Input(0);
@@ -102,6 +107,9 @@ class ArithmeticInBlocks : public StandardOperator {
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     RequireOnednnTensors(query);
+    if (query.inputs.size() != 2)
+      throw UnsupportedOperatorFeature(
+          StrCat("it takes two inputs, and the node has ", query.inputs.size()));
     const Shape y = query.outputs[0].shape.ToShape();
     int64_t block = 0;
     for (const TensorInfo& input : query.inputs)
@@ -112,20 +120,20 @@ class ArithmeticInBlocks : public StandardOperator {
     KernelConfig config;
     for (size_t i = 0; i < 2; ++i) {
       const Shape shape = query.inputs[i].shape.ToShape();
-      const Operand operand = OperandOf(shape, y);
-      if (operand == Operand::kOther)
+      const OnednnOperand operand = OnednnOperandOf(shape, y);
+      if (operand == OnednnOperand::kOther)
         throw UnsupportedOperatorFeature(
             StrCat("input ", i, " is ", ToString(shape), " beside ", ToString(y),
                    ", expected images, a number, or a number for each channel"));
       // Both converted first, a chain would not be left where it should be.
-      if (operand == Operand::kImages && OnednnBlockOf(query.inputs[i].layout) != block &&
+      if (operand == OnednnOperand::kWhole && OnednnBlockOf(query.inputs[i].layout) != block &&
           !query.inputs[i].constant && OnednnBlockOf(query.inputs[1 - i].layout) == block &&
           y.numel() * 4 > kMostConverted)
         throw UnsupportedOperatorFeature(
             StrCat("input ", i, " would be converted, which takes as long as the operator itself"));
-      config.input_layouts.push_back(operand == Operand::kNumber ? Layout()
-                                                                 : OnednnBlocked(shape, block));
-      if (operand == Operand::kImages) config.inplace.emplace_back(static_cast<int>(i), 0);
+      config.input_layouts.push_back(
+          operand == OnednnOperand::kNumber ? Layout() : OnednnBlocked(shape, block));
+      if (operand == OnednnOperand::kWhole) config.inplace.emplace_back(static_cast<int>(i), 0);
     }
     config.output_layouts = {OnednnBlocked(y, block)};
     return {config};
@@ -143,15 +151,16 @@ class ArithmeticInBlocks : public StandardOperator {
       const float *x1 = left.At(plane, begin), *x2 = right.At(plane, begin);
       float* to = y + plane * blocks.plane() + begin;
       const int64_t n = end - begin;
-      if (left.operand == Operand::kImages && right.operand == Operand::kImages) {
+      if (left.operand == OnednnOperand::kWhole && right.operand == OnednnOperand::kWhole) {
         for (int64_t i = 0; i < n; ++i) to[i] = Function::Apply(x1[i], x2[i]);
-      } else if (right.operand == Operand::kNumber) {
+      } else if (right.operand == OnednnOperand::kNumber) {
         const float number = *x2;
         for (int64_t i = 0; i < n; ++i) to[i] = Function::Apply(x1[i], number);
-      } else if (left.operand == Operand::kNumber) {
+      } else if (left.operand == OnednnOperand::kNumber) {
         const float number = *x1;
         for (int64_t i = 0; i < n; ++i) to[i] = Function::Apply(number, x2[i]);
-      } else if (right.operand == Operand::kChannels && left.operand == Operand::kImages) {
+      } else if (right.operand == OnednnOperand::kChannels &&
+                 left.operand == OnednnOperand::kWhole) {
         const OnednnPattern pattern(x2, block);
         ForEachPatterned(x1, to, n,
                          [&](float x, int64_t k) { return Function::Apply(x, pattern.data()[k]); });
@@ -166,32 +175,22 @@ class ArithmeticInBlocks : public StandardOperator {
   }
 
  private:
-  enum class Operand : uint8_t { kImages, kNumber, kChannels, kOther };
   static constexpr int64_t kMostConverted = 16384;  // bytes
 
-  static Operand OperandOf(const Shape& shape, const Shape& y) {
-    if (shape == y) return Operand::kImages;
-    if (shape.numel() == 1) return Operand::kNumber;
-    if (shape.rank() != y.rank() || shape[1] != y[1] || (shape[0] != 1 && shape[0] != y[0]))
-      return Operand::kOther;
-    for (int axis = 2; axis < shape.rank(); ++axis)
-      if (shape[axis] != 1) return Operand::kOther;
-    return Operand::kChannels;
-  }
   struct Source {
-    Operand operand;
+    OnednnOperand operand;
     const float* data;
     int64_t plane, planes;  // floats of a plane; planes before they repeat
 
     Source(const Tensor& tensor, const Tensor& y, const OnednnBlocks& blocks)
-        : operand(OperandOf(tensor.shape(), y.shape())),
+        : operand(OnednnOperandOf(tensor.shape(), y.shape())),
           data(static_cast<const float*>(tensor.raw_data())) {
-      plane = operand == Operand::kImages ? blocks.plane() : blocks.block;
+      plane = operand == OnednnOperand::kWhole ? blocks.plane() : blocks.block;
       planes = tensor.rank() > 0 && tensor.dim(0) == 1 ? blocks.blocks() : blocks.planes();
     }
     const float* At(int64_t index, int64_t begin) const {
-      if (operand == Operand::kNumber) return data;
-      return data + index % planes * plane + (operand == Operand::kImages ? begin : 0);
+      if (operand == OnednnOperand::kNumber) return data;
+      return data + index % planes * plane + (operand == OnednnOperand::kWhole ? begin : 0);
     }
   };
 };
@@ -199,14 +198,10 @@ class ArithmeticInBlocks : public StandardOperator {
 }  // namespace detail
 
 // The limits are read in each run; a chain's are constants of the graph.
-class ClipOnednnOp final : public StandardOperator {
+class ClipOnednnOp final : public detail::UnaryInBlocks {
  public:
-  using StandardOperator::StandardOperator;
+  using UnaryInBlocks::UnaryInBlocks;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireOnednnTensors(query, 1);
-    return {detail::OnednnBlocksConfig(query, detail::RequireOnednnBlocks(query), true)};
-  }
   bool RunOnDevice() override {
     RequireOnednnFloat32(*this);
     const Tensor& x = Input(0);
@@ -246,6 +241,7 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(HardSwish, onednn, HardSwishOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sigmoid, onednn, SigmoidOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Tanh, onednn, TanhOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Add, onednn, AddOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sum, onednn, AddOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sub, onednn, SubOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Mul, onednn, MulOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Div, onednn, DivOnednnOp);

@@ -1,9 +1,10 @@
 // MatMul and Gemm of float32 by constant matrices for the "onednn" backend: the plan packs these
-// once.
+// once, and computes what follows with them.
 #ifndef OPKIT_BACKENDS_ONEDNN_MATMUL_HPP_
 #define OPKIT_BACKENDS_ONEDNN_MATMUL_HPP_
 
-#include "opkit/backends/onednn/primitive.hpp"
+#include "opkit/backends/onednn/blocks.hpp"
+#include "opkit/backends/onednn/epilogue.hpp"
 #include "opkit/ops/math/matmul.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -13,6 +14,8 @@ namespace detail {
 struct OnednnProduct {
   int64_t m, n, k;
   bool transposed, has_bias;
+  OnednnEpilogue epilogue = {};
+  std::vector<OnednnOperand> operands = {};  // of the epilogue
 
   using Desc = dnnl::memory::desc;
   using Kernel = dnnl::matmul::primitive_desc;
@@ -28,9 +31,24 @@ struct OnednnProduct {
   // Errors: dnnl::error where oneDNN has no kernel.
   Kernel Make(const Desc& w) const {
     const Desc x = RowMajorDesc({m, k}), y = RowMajorDesc({m, n});
-    const dnnl::primitive_attr attributes = OnednnAttributes();
+    const dnnl::primitive_attr attributes = epilogue.Attributes(OperandDescs());
     if (!has_bias) return Kernel(OnednnEngine(), x, w, y, attributes);
     return Kernel(OnednnEngine(), x, w, RowMajorDesc({1, n}), y, attributes);
+  }
+  std::vector<Desc> OperandDescs() const {
+    std::vector<Desc> descs;
+    for (const OnednnOperand operand : operands)
+      descs.push_back(RowMajorDesc(
+          {operand == OnednnOperand::kWhole ? m : 1, operand == OnednnOperand::kNumber ? 1 : n}));
+    return descs;
+  }
+  // How an operand is spread over an output [..., n].
+  static OnednnOperand OperandOf(const Shape& shape, const Shape& y) {
+    if (shape == y) return OnednnOperand::kWhole;
+    if (shape.numel() == 1) return OnednnOperand::kNumber;
+    const bool is_row = shape.rank() > 0 && shape.rank() <= y.rank() &&
+                        shape.dim(-1) == y.dim(-1) && shape.numel() == y.dim(-1);
+    return is_row ? OnednnOperand::kChannels : OnednnOperand::kOther;
   }
   // Its pieces for so many threads, by rows of X.
   std::vector<OnednnPiece> Cut(int threads, const Desc& w) const {
@@ -50,20 +68,24 @@ struct OnednnProduct {
                          {DNNL_ARG_WEIGHTS, kernel.weights_desc()}};
       if (has_bias) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc()});
       piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), first * n});
+      std::vector<int64_t> floats;
+      for (const OnednnOperand operand : operands)
+        floats.push_back(operand == OnednnOperand::kWhole ? first * n : 0);
+      epilogue.AddArguments(part.OperandDescs(), floats, piece);
       piece.scratchpad = kernel.scratchpad_desc();
     }
     return pieces;
   }
   // Proposes packed weights for a node with these constants as input 1.
   std::vector<KernelConfig> Propose(const KernelQuery& query) const {
-    constexpr double kLeastFlops = 1e5;  // below, a call of oneDNN takes longer than it saves
-    constexpr int64_t kLeastRows = 4;    // below, weights are read once, however they are packed
+    constexpr int64_t kLeastRows = 4;  // below, weights are read once, however they are packed
     if (!query.inputs[1].constant)
       throw UnsupportedOperatorFeature(
           "its right factor is not constant, and without packing other backends are as fast");
     const double flops =
         2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    if (m < kLeastRows || flops < kLeastFlops)
+    const bool is_small = m < kLeastRows || flops < kOnednnLeastFlops;
+    if (is_small && query.def.engine() != kOnednnBackend)
       throw UnsupportedOperatorFeature(StrCat("a product of ", m, " rows and ",
                                               static_cast<int64_t>(flops),
                                               " operations is too small to gain by packing"));
@@ -79,10 +101,89 @@ struct OnednnProduct {
       throw UnsupportedOperatorFeature(StrCat("oneDNN has no kernel for it: ", error.what()));
     }
   }
-  Desc WeightsOf(const Tensor& w) const {
-    return w.layout().is_standard() ? StandardWeights() : OnednnDescriptorOf(w.layout()).desc();
+  Desc WeightsOf(const Layout& layout) const {
+    return layout.is_standard() ? StandardWeights() : OnednnDescriptorOf(layout).desc();
   }
 };
+
+// Y = A B + C with what plans found behind it: a MatMul or a Gemm. Reads A, B, which is [n, k] with
+// `transB`, a row C or none, and what the steps read.
+class FusedMatMul {
+ public:
+  static constexpr const char* kType = "FusedMatMul";
+  static constexpr size_t kFirstOperand = 3;
+
+  // `node` is the query's node as a FusedMatMul.
+  static std::optional<FusedNode> Fuse(const FusionQuery& asked, const OperatorDef& node) {
+    const FusionQuery query{{node, asked.node.inputs, asked.node.outputs},
+                            asked.config,
+                            asked.next,
+                            asked.next_config,
+                            asked.read};
+    int operand = -1;
+    const auto step = OnednnEpilogue::StepOf(query, operand);
+    if (!step || !OnednnEpilogue::KeepsOutput(query)) return {};
+    const Shape y = query.next.outputs[0].shape.ToShape();
+    const OnednnEpilogue before(node, kFirstOperand);
+    std::vector<OnednnOperand> spreads;
+    const size_t given = query.node.inputs.size();
+    for (size_t i = given - before.operands(); i < given; ++i)
+      spreads.push_back(OperandOf(query.node.inputs[i], y));
+    std::optional<Layout> layout = Layout();
+    if (operand >= 0) {
+      const TensorInfo& info = query.next.inputs[Index(operand)];
+      spreads.push_back(OperandOf(info, y));
+      layout = OnednnEpilogue::OperandLayout(query, operand, false);
+      if (spreads.back() == OnednnOperand::kOther || !layout) return {};
+    }
+    FusedNode made = OnednnEpilogue::Extended(query, kType, kFirstOperand, *step, operand, *layout);
+    const bool is_bias = step->name == "Add" && spreads.size() == 1 && before.empty() &&
+                         spreads[0] == OnednnOperand::kChannels && node.inputs()[2].empty();
+    if (is_bias) {
+      made.def = node;
+      made.def.mutable_outputs() = query.next.def.outputs();
+      made.def.mutable_inputs()[2] = query.next.def.inputs()[Index(operand)];
+      made.config.input_layouts.resize(kFirstOperand);
+      return made;
+    }
+    const Shape w = query.node.inputs[1].shape.ToShape();
+    OnednnProduct product = ProductOf(made.def, query.node.inputs[0].shape.ToShape(), w);
+    product.operands = std::move(spreads);
+    try {
+      const OnednnScope scope;
+      const auto kernel = product.Make(product.WeightsOf(made.config.input_layouts[1]));
+      if (std::string_view(kernel.impl_info_str()).find("ref") != std::string_view::npos) return {};
+    } catch (const dnnl::error&) {
+      return {};
+    }
+    return made;
+  }
+  static OnednnProduct ProductOf(const OperatorDef& def, const Shape& a, const Shape& b) {
+    const bool transposed = def.args().Get<int64_t>("transB", 0) != 0;
+    const bool has_bias = def.inputs().size() > 2 && !def.inputs()[2].empty();
+    return {a.numel() / a.dim(-1),
+            b[transposed ? 0 : 1],
+            a.dim(-1),
+            transposed,
+            has_bias,
+            OnednnEpilogue(def, kFirstOperand)};
+  }
+
+ private:
+  static OnednnOperand OperandOf(const TensorInfo& info, const Shape& y) {
+    return OnednnProduct::OperandOf(info.shape.ToShape(), y);
+  }
+};
+
+inline void InferFusedMatMul(InferenceContext& c) {
+  const SymbolicShape &a = c.input_shape(0), &b = c.input_shape(1);
+  SymbolicShape y = a;
+  if (a.has_rank() && a.rank() > 0 && b.has_rank() && b.rank() == 2)
+    y[y.rank() - 1] = b[c.Arg<int64_t>("transB", 0) != 0 ? 0 : 1];
+  else
+    y = {};
+  c.SetOutput(0, c.input_dtype(0), y);
+}
 
 }  // namespace detail
 
@@ -96,6 +197,13 @@ class MatMulOnednnOp final : public StandardOperator {
     const Shape a = query.inputs[0].shape.ToShape(), b = query.inputs[1].shape.ToShape();
     return ProductOf(a, b).Propose(query);
   }
+  static std::optional<FusedNode> Fuse(const FusionQuery& query) {
+    OperatorDef node = query.node.def;
+    node.Type(detail::FusedMatMul::kType)
+        .mutable_inputs()
+        .resize(detail::FusedMatMul::kFirstOperand);
+    return detail::FusedMatMul::Fuse(query, node);
+  }
   bool RunOnDevice() override {
     RequireOnednnFloat32(*this);
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
@@ -104,7 +212,7 @@ class MatMulOnednnOp final : public StandardOperator {
     primitive_.Run(*this, inference().version(), {a.raw_data(), b.raw_data(), y->raw_data()},
                    [&](int threads) {
                      const detail::OnednnProduct product = ProductOf(a.shape(), b.shape());
-                     return product.Cut(threads, product.WeightsOf(b));
+                     return product.Cut(threads, product.WeightsOf(b.layout()));
                    });
     return true;
   }
@@ -134,6 +242,14 @@ class GemmOnednnOp final : public GemmOpBase {
                      args.Get<int64_t>("transA", 0) != 0, args.Get<int64_t>("transB", 0) != 0)
         .Propose(query);
   }
+  // Propose has refused what FusedMatMul does not have.
+  static std::optional<FusedNode> Fuse(const FusionQuery& query) {
+    const OperatorDef& def = query.node.def;
+    OperatorDef node(detail::FusedMatMul::kType, def.inputs(), def.outputs(),
+                     {{"transB", def.args().Get<int64_t>("transB", 0)}});
+    node.mutable_inputs().resize(detail::FusedMatMul::kFirstOperand);
+    return detail::FusedMatMul::Fuse(query, node.Name(def.name()).Device(def.device()));
+  }
   bool RunOnDevice() override {
     RequireOnednnFloat32(*this);
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
@@ -145,7 +261,7 @@ class GemmOnednnOp final : public GemmOpBase {
                      const detail::OnednnProduct product =
                          ProductOf(a.shape(), b.shape(), HasInput(2) ? Input(2).shape() : Shape{},
                                    HasInput(2), alpha_, beta_, trans_a_, trans_b_);
-                     return product.Cut(threads, product.WeightsOf(b));
+                     return product.Cut(threads, product.WeightsOf(b.layout()));
                    });
     return true;
   }
@@ -164,6 +280,60 @@ class GemmOnednnOp final : public GemmOpBase {
   detail::OnednnPrimitive primitive_;
 };
 
+class FusedMatMulOnednnOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    throw UnsupportedOperatorFeature("only plans make it, of a product that was selected");
+  }
+  static std::optional<FusedNode> Fuse(const FusionQuery& query) {
+    return detail::FusedMatMul::Fuse(query, query.node.def);
+  }
+  bool RunOnDevice() override {
+    RequireOnednnFloat32(*this);
+    const Tensor &a = DenseInput(0), &b = DenseInput(1);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    pointers_.assign({a.raw_data(), b.raw_data(), HasInput(2) ? DenseInput(2).raw_data() : nullptr,
+                      y->raw_data()});
+    const auto operand = [&](size_t i) -> const Tensor& {
+      return DenseInput(static_cast<int>(detail::FusedMatMul::kFirstOperand + i));
+    };
+    for (size_t i = 0; i < epilogue_.operands(); ++i) pointers_.push_back(operand(i).raw_data());
+    primitive_.Run(*this, inference().version(), pointers_, [&](int threads) {
+      detail::OnednnProduct product = detail::FusedMatMul::ProductOf(def(), a.shape(), b.shape());
+      for (size_t i = 0; i < epilogue_.operands(); ++i)
+        product.operands.push_back(
+            detail::OnednnProduct::OperandOf(operand(i).shape(), y->shape()));
+      return product.Cut(threads, product.WeightsOf(b.layout()));
+    });
+    return true;
+  }
+
+ private:
+  const detail::OnednnEpilogue epilogue_{def(), detail::FusedMatMul::kFirstOperand};
+  std::vector<const void*> pointers_;  // of a run
+  detail::OnednnPrimitive primitive_;
+};
+
+OPKIT_OPERATOR_SCHEMA(FusedMatMul)
+    .SetDoc("Y = A B + C, and what is done to each element of it in the same pass.")
+    .Private()
+    .NumInputs(2, 64)
+    .NumOutputs(1)
+    .Input(0, "A", "[..., M, K]")
+    .Input(1, "B", "[K, N], or with transB [N, K]")
+    .Input(2, "C", "optional: [N]; behind it what the steps read, in their order")
+    .Output(0, "Y", "[..., M, N]")
+    .Arg<int64_t>("transB", "whether B is transposed", 0)
+    .FillUsing(&detail::OnednnEpilogue::Describe)
+    .TensorInferenceFunction(&detail::InferFusedMatMul)
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+      const SymbolicShape& a = inputs[0].shape;
+      return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() > 0 ? a[-1] : Dim());
+    });
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(FusedMatMul, onednn, FusedMatMulOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMul, onednn, MatMulOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Gemm, onednn, GemmOnednnOp);
 

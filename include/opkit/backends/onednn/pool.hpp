@@ -115,7 +115,7 @@ class MaxPoolOnednnOp final : public detail::PoolInBlocks {
                       for (const WindowTap& tap : taps) {
                         Lanes in;
                         std::memcpy(&in, from + tap.input * kBlock, sizeof in);
-                        largest = (in > largest) | (in != in) ? in : largest;
+                        largest = ((in > largest) | (in != in)) ? in : largest;
                       }
                       std::memcpy(y + (plane * output_pixels + pixel) * kBlock + lane, &largest,
                                   sizeof largest);

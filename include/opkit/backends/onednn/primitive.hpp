@@ -4,6 +4,7 @@
 #define OPKIT_BACKENDS_ONEDNN_PRIMITIVE_HPP_
 
 #include <array>
+#include <span>
 
 #include "opkit/backends/onednn/layout.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
@@ -32,6 +33,10 @@ class OnednnPrimitive {
   template <class Make>
   void Run(OperatorBase& op, uint64_t version, std::initializer_list<const void*> pointers,
            Make make) {
+    Run(op, version, std::span(pointers.begin(), pointers.size()), std::move(make));
+  }
+  template <class Make>
+  void Run(OperatorBase& op, uint64_t version, std::span<const void* const> pointers, Make make) {
     try {
       const int threads = ThreadPool::Current().threads();
       if (version != version_ || threads != threads_) [[unlikely]] {
@@ -81,7 +86,7 @@ class OnednnPrimitive {
       }
     }
   }
-  static void Execute(Piece& piece, std::initializer_list<const void*> pointers, char* scratch) {
+  static void Execute(Piece& piece, std::span<const void* const> pointers, char* scratch) {
     const OnednnScope scope;
     size_t i = 0;
     for (const void* pointer : pointers) {

@@ -1,0 +1,201 @@
+// OnednnEpilogue: what oneDNN does to every element of a convolution or product before it is
+// written: activations, and arithmetic with numbers, channels and tensors. Fuse makes it of the
+// nodes behind a Conv or MatMul, in plans.
+#ifndef OPKIT_BACKENDS_ONEDNN_EPILOGUE_HPP_
+#define OPKIT_BACKENDS_ONEDNN_EPILOGUE_HPP_
+
+#include <cmath>
+#include <limits>
+
+#include "opkit/backends/onednn/primitive.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OnednnEpilogue {
+ public:
+  // Names in the attribute "steps" of a fused node. The two numbers of a step are in "alphas" and
+  // "betas"; a step of arithmetic reads the next input behind those of the plain operator.
+  struct Step {
+    std::string name;
+    float alpha = 0, beta = 0;
+    bool is_binary() const { return AlgorithmOf(name).second; }
+  };
+
+  OnednnEpilogue() = default;
+  // Of a fused node, whose operands begin at this input.
+  OnednnEpilogue(const OperatorDef& def, size_t first_operand) : first_operand_(first_operand) {
+    const Arguments& args = def.args();
+    const auto names = args.Get<std::vector<std::string>>("steps", {});
+    const auto alphas = args.Get<std::vector<float>>("alphas", {}),
+               betas = args.Get<std::vector<float>>("betas", {});
+    if (alphas.size() != names.size() || betas.size() != names.size())
+      Throw(ErrorCode::kInvalidArgument, def.type(), ": ", names.size(), " steps with ",
+            alphas.size(), " alphas and ", betas.size(), " betas, expected one each a step");
+    for (size_t i = 0; i < names.size(); ++i) steps_.push_back({names[i], alphas[i], betas[i]});
+    for (const Step& step : steps_) operands_ += step.is_binary();
+    if (def.inputs().size() < first_operand + operands_ && operands_ > 0)
+      Throw(ErrorCode::kInvalidArgument, def.type(), ": its steps read ", operands_,
+            " inputs behind the first ", first_operand, ", and it has ", def.inputs().size());
+  }
+  static void Describe(OpSchema& schema) {
+    schema.Arg<std::vector<std::string>>("steps", "what is done to each element, in this order")
+        .Arg<std::vector<float>>("alphas", "a number for each step")
+        .Arg<std::vector<float>>("betas", "a second number for each step");
+  }
+
+  bool empty() const { return steps_.empty(); }
+  size_t operands() const { return operands_; }
+  size_t first_operand() const { return first_operand_; }
+
+  // The epilogue of `def` with what `query.next` does; nullopt where oneDNN has no such step, or
+  // one of other results than the plain kernel's. `operand` is the next node's other input, where
+  // the step reads it in every run; -1: none.
+  static std::optional<Step> StepOf(const FusionQuery& query, int& operand) {
+    operand = -1;
+    const OperatorDef& def = query.next.def;
+    const std::string& op = def.type();
+    const OpSchema* schema = OpRegistry::Global().FindSchema(op);
+    if (!schema || !schema->is_standard()) return {};
+    const auto number = [&](const char* name, float fallback) {
+      return def.args().Get<float>(name, fallback);
+    };
+    // oneDNN's Clip and HardSigmoid lose a NaN.
+    if (op == "Relu" || op == "Sigmoid" || op == "Tanh") return Step{op};
+    if (op == "LeakyRelu") {
+      const float alpha = number("alpha", 0.01f);
+      return alpha == 0 ? Step{"Relu"} : Step{op, alpha};
+    }
+    if (op == "HardSwish") return Step{op, 1 / 6.f, 0.5f};
+    const bool is_sum = op == "Sum" && def.inputs().size() == 2;
+    if (op != "Add" && op != "Sub" && op != "Mul" && op != "Div" && !is_sum) return {};
+    const bool commutes = op == "Add" || op == "Mul" || is_sum;
+    if (query.read != 0 && !commutes) return {};
+    const TensorInfo& other = query.next.inputs[1 - query.read];
+    if (other.dtype != DType::kFloat32 || !other.shape.is_known()) return {};
+    const Tensor* constant = other.constant;
+    if (constant && constant->numel() == 1) {
+      const float value = constant->ToVector<float>()[0];
+      if (op == "Mul") return Step{"Linear", value, 0};
+      if (op == "Add" || is_sum) return Step{"Linear", 1, value};
+      if (op == "Sub") return Step{"Linear", 1, -value};
+    }
+    operand = static_cast<int>(1 - query.read);
+    return Step{is_sum ? "Add" : op};
+  }
+  // The node with a step more: of this type, with the outputs of the node that it is made of, and
+  // with the operand, read in this layout, behind all inputs.
+  static FusedNode Extended(const FusionQuery& query, const char* type, size_t first_operand,
+                            const Step& step, int operand, const Layout& layout) {
+    FusedNode made{query.node.def, query.config};
+    OperatorDef& def = made.def;
+    if (def.type() != type) {
+      def.Type(type);
+      def.mutable_inputs().resize(first_operand);
+    }
+    made.config.input_layouts.resize(def.inputs().size());
+    made.config.output_layouts.resize(1);
+    made.config.inplace.clear();
+    Append(step, def);
+    if (operand >= 0) {
+      def.Input(query.next.def.inputs()[Index(operand)]);
+      made.config.input_layouts.push_back(layout);
+    }
+    def.mutable_outputs() = query.next.def.outputs();
+    return made;
+  }
+  static Layout LayoutIn(const std::vector<Layout>& layouts, size_t i) {
+    return i < layouts.size() ? layouts[i] : Layout();
+  }
+  // Whether the next node writes what the node does: same dtype, shape and layout.
+  static bool KeepsOutput(const FusionQuery& query) {
+    const TensorInfo &y = query.node.outputs[0], &next = query.next.outputs[0];
+    return y.shape.is_known() && next.shape.is_known() && y.dtype == next.dtype &&
+           y.shape.ToShape() == next.shape.ToShape() &&
+           LayoutIn(query.config.output_layouts, 0) ==
+               LayoutIn(query.next_config.output_layouts, 0);
+  }
+  // The layout in which an operand is read: the output's where it is the whole, otherwise the
+  // standard one; nullopt where it would have to be converted in every run.
+  static std::optional<Layout> OperandLayout(const FusionQuery& query, int operand, bool is_whole) {
+    const TensorInfo& info = query.next.inputs[Index(operand)];
+    const Layout wanted = is_whole ? LayoutIn(query.next_config.output_layouts, 0) : Layout();
+    if (info.layout != wanted && !info.constant) return {};
+    return wanted;
+  }
+  static void Append(const Step& step, OperatorDef& def) {
+    const auto append = [&]<class T>(const char* name, T value) {
+      auto all = def.args().Get<std::vector<T>>(name, {});
+      all.push_back(std::move(value));
+      def.Arg(name, all);
+    };
+    append("steps", step.name);
+    append("alphas", step.alpha);
+    append("betas", step.beta);
+  }
+
+  // Scratch memory is the toolkit's. `operands` are how oneDNN finds those of the steps.
+  dnnl::primitive_attr Attributes(const std::vector<dnnl::memory::desc>& operands) const {
+    dnnl::primitive_attr attributes = OnednnAttributes();
+    if (steps_.empty()) return attributes;
+    dnnl::post_ops all;
+    size_t operand = 0;
+    for (const Step& step : steps_) {
+      if (step.is_binary()) {
+        all.append_binary(AlgorithmOf(step.name).first, operands[operand++]);
+      } else if (step.name == "Relu") {
+        // x * clip(x * huge, 0, 1), as oneDNN's own makes 0 of a NaN.
+        constexpr float kHuge = (std::numeric_limits<float>::max)();
+        all.append_eltwise(dnnl::algorithm::eltwise_hardswish, kHuge, 0);
+      } else {
+        all.append_eltwise(AlgorithmOf(step.name).first, step.alpha, step.beta);
+      }
+    }
+    attributes.set_post_ops(all);
+    return attributes;
+  }
+  // Adds the operands to the arguments of a piece; floats from the beginning of each operand.
+  void AddArguments(const std::vector<dnnl::memory::desc>& operands,
+                    const std::vector<int64_t>& floats, OnednnPiece& piece) const {
+    size_t operand = 0;
+    for (size_t i = 0; i < steps_.size(); ++i)
+      if (steps_[i].is_binary()) {
+        piece.arguments.push_back(
+            {DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i)) | DNNL_ARG_SRC_1,
+             operands[operand], floats[operand]});
+        ++operand;
+      }
+  }
+
+ private:
+  // With whether it reads an operand. Error (kInvalidArgument) for an unknown name.
+  static std::pair<dnnl::algorithm, bool> AlgorithmOf(std::string_view name) {
+    using enum dnnl::algorithm;
+    struct Row {
+      std::string_view name;
+      dnnl::algorithm algorithm;
+      bool is_binary;
+    };
+    static constexpr Row kRows[] = {{"Relu", eltwise_relu, false},
+                                    {"LeakyRelu", eltwise_relu, false},
+                                    {"Sigmoid", eltwise_logistic, false},
+                                    {"Tanh", eltwise_tanh, false},
+                                    {"HardSwish", eltwise_hardswish, false},
+                                    {"Linear", eltwise_linear, false},
+                                    {"Add", binary_add, true},
+                                    {"Sub", binary_sub, true},
+                                    {"Mul", binary_mul, true},
+                                    {"Div", binary_div, true}};
+    for (const Row& row : kRows)
+      if (row.name == name) return {row.algorithm, row.is_binary};
+    Throw(ErrorCode::kInvalidArgument, "oneDNN has no step '", name, "'");
+  }
+
+  std::vector<Step> steps_;
+  size_t operands_ = 0, first_operand_ = 0;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_ONEDNN_EPILOGUE_HPP_
