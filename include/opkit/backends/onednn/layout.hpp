@@ -36,16 +36,23 @@ class OnednnDescriptor final : public LayoutDescriptor {
  public:
   // `standard` describes the same elements in the standard layout: its axes may be cut (weights of
   // groups) or exchanged (a transposed matrix). `block`: of images' channels; 0 for others.
-  OnednnDescriptor(dnnl::memory::desc desc, dnnl::memory::desc standard, int64_t block)
-      : desc_(std::move(desc)), standard_(std::move(standard)), block_(block) {}
+  // `parts`: what is described is made of equal parts of the standard layout's elements, in this
+  // order (the gates of recurrent weights); empty: in theirs.
+  OnednnDescriptor(dnnl::memory::desc desc, dnnl::memory::desc standard, int64_t block,
+                   std::vector<int64_t> parts = {})
+      : desc_(std::move(desc)),
+        standard_(std::move(standard)),
+        block_(block),
+        parts_(std::move(parts)) {}
 
   const dnnl::memory::desc& desc() const { return desc_; }
   const dnnl::memory::desc& standard() const { return standard_; }
   int64_t block() const { return block_; }
+  const std::vector<int64_t>& parts() const { return parts_; }
 
   bool Equals(const LayoutDescriptor& other) const override {
     const auto& that = static_cast<const OnednnDescriptor&>(other);  // of the same layout
-    return desc_ == that.desc_ && standard_ == that.standard_;
+    return desc_ == that.desc_ && standard_ == that.standard_ && parts_ == that.parts_;
   }
   // As oneDNN writes it: axes from the outermost on, those that are cut into blocks in capitals,
   // and the blocks, such as aBcd8b.
@@ -73,6 +80,7 @@ class OnednnDescriptor final : public LayoutDescriptor {
 
   dnnl::memory::desc desc_, standard_;
   int64_t block_;
+  std::vector<int64_t> parts_;
 };
 
 // Reorders that a thread has made; a plan converts between few descriptors again and again.
@@ -181,6 +189,15 @@ inline void OnednnConvertImages(const Tensor& from, Tensor& to, int64_t block) {
     }
   });
 }
+// Equal parts, part i of the target being part order[i] of the source, or the other way around.
+inline void CopyParts(const float* source, float* target, int64_t floats,
+                      const std::vector<int64_t>& order, bool back) {
+  const int64_t size = floats / static_cast<int64_t>(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const int64_t to = static_cast<int64_t>(i) * size, from = order[i] * size;
+    std::copy_n(source + (back ? to : from), size, target + (back ? from : to));
+  }
+}
 inline void OnednnConvert(const Tensor& from, Tensor& to) {
   if (from.dtype() != DType::kFloat32)
     Throw(ErrorCode::kUnsupported, "the layout onednn is for float32, not for ", from);
@@ -194,8 +211,20 @@ inline void OnednnConvert(const Tensor& from, Tensor& to) {
   try {
     if (block > 0 && (from.layout().is_standard() || to.layout().is_standard()))
       return OnednnConvertImages(from, to, block);
-    OnednnReorders::Run(desc_of(from), static_cast<const float*>(from.raw_data()), desc_of(to),
-                        static_cast<float*>(to.raw_mutable_data()));
+    const auto* source = static_cast<const float*>(from.raw_data());
+    auto* target = static_cast<float*>(to.raw_mutable_data());
+    const std::vector<int64_t>& parts = OnednnDescriptorOf(described).parts();
+    if (parts.empty()) return OnednnReorders::Run(desc_of(from), source, desc_of(to), target);
+    std::vector<float> ordered(Index(from.numel()));
+    if (from.layout().is_standard()) {
+      CopyParts(source, ordered.data(), from.numel(), parts, false);
+      OnednnReorders::Run(desc_of(from), ordered.data(), desc_of(to), target);
+    } else if (to.layout().is_standard()) {
+      OnednnReorders::Run(desc_of(from), source, desc_of(to), ordered.data());
+      CopyParts(ordered.data(), target, from.numel(), parts, true);
+    } else {
+      OnednnReorders::Run(desc_of(from), source, desc_of(to), target);  // of one order
+    }
   } catch (const dnnl::error& error) {
     Throw(ErrorCode::kUnsupported, "oneDNN cannot convert ", from, " to ", ToString(to.layout()),
           ": ", error.what());

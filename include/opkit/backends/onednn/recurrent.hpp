@@ -1,0 +1,224 @@
+// LSTM and GRU of float32 with constant weights for the "onednn" backend: one direction, the usual
+// activations. The plan packs the weights once, in oneDNN's order of the gates.
+#ifndef OPKIT_BACKENDS_ONEDNN_RECURRENT_HPP_
+#define OPKIT_BACKENDS_ONEDNN_RECURRENT_HPP_
+
+#include "opkit/backends/onednn/primitive.hpp"
+#include "opkit/ops/nn/recurrent.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Where oneDNN's gates are among those of the operator: input, forget, cell, output among input,
+// output, forget, cell; GRU's order is the operator's.
+template <class Layer>
+std::vector<int64_t> OnednnGates() {
+  if constexpr (Layer::kHasCell) return {0, 2, 3, 1};
+  return {0, 1, 2};
+}
+
+// A layer of known extents, as oneDNN describes it.
+template <class Layer>
+struct OnednnRecurrent {
+  using Desc = dnnl::memory::desc;
+  static constexpr int64_t kGates = Layer::kGates;
+
+  RecurrentSizes sizes;
+  bool reverse, variant, has_state, has_cell_state;
+
+  // W or R, [1, gates * hidden, inputs], as oneDNN's axes: layers, directions, inputs, gates,
+  // outputs.
+  Desc StandardWeights(int64_t inputs) const {
+    const int64_t gate = sizes.hidden * inputs;
+    return {{1, 1, inputs, kGates, sizes.hidden},
+            dnnl::memory::data_type::f32,
+            {kGates * gate, kGates * gate, 1, gate, inputs}};
+  }
+  Desc PackedWeights(int64_t inputs) const {
+    return {{1, 1, inputs, kGates, sizes.hidden},
+            dnnl::memory::data_type::f32,
+            dnnl::memory::format_tag::ldigo};
+  }
+  // Of LSTM for each gate, of GRU with linear_before_reset one more.
+  int64_t bias_gates() const { return kGates + (!Layer::kHasCell && variant); }
+
+  // Calls use(kernel, primitive) with the description of a kernel and its primitive.
+  template <class Use>
+  auto Make(Use use) const {
+    const Desc x = RowMajorDesc({sizes.steps, sizes.batch, sizes.input});
+    const Desc y = RowMajorDesc({sizes.steps, sizes.batch, sizes.hidden});
+    const Desc state = RowMajorDesc({1, 1, sizes.batch, sizes.hidden}), none;
+    const Desc from = has_state ? state : none, from_cell = has_cell_state ? state : none;
+    const Desc w = PackedWeights(sizes.input), r = PackedWeights(sizes.hidden);
+    const Desc bias = RowMajorDesc({1, 1, bias_gates(), sizes.hidden});
+    const auto kind = dnnl::prop_kind::forward_inference;
+    const auto direction = reverse ? dnnl::rnn_direction::unidirectional_right2left
+                                   : dnnl::rnn_direction::unidirectional_left2right;
+    const dnnl::primitive_attr attributes = OnednnAttributes();
+    if constexpr (Layer::kHasCell) {
+      const dnnl::lstm_forward::primitive_desc kernel(OnednnEngine(), kind, direction, x, from,
+                                                      from_cell, w, r, bias, y, state, state,
+                                                      attributes);
+      return use(kernel, dnnl::lstm_forward(kernel));
+    } else if (variant) {
+      const dnnl::lbr_gru_forward::primitive_desc kernel(OnednnEngine(), kind, direction, x, from,
+                                                         w, r, bias, y, state, attributes);
+      return use(kernel, dnnl::lbr_gru_forward(kernel));
+    } else {
+      const dnnl::gru_forward::primitive_desc kernel(OnednnEngine(), kind, direction, x, from, w, r,
+                                                     bias, y, state, attributes);
+      return use(kernel, dnnl::gru_forward(kernel));
+    }
+  }
+};
+
+}  // namespace detail
+
+template <class Layer>
+class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
+  using Base = RecurrentOpBase<Layer>;
+  using Recurrent = detail::OnednnRecurrent<Layer>;
+
+ public:
+  using Base::Base;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireOnednnTensors(query, 3);
+    if (std::string why = WhyNot(query.def); !why.empty())
+      throw UnsupportedOperatorFeature(std::move(why));
+    for (const int weights : {Base::kW, Base::kR})
+      if (!query.inputs[detail::Index(weights)].constant)
+        throw UnsupportedOperatorFeature(
+            "its weights are not constant, and would be packed in every run");
+    const Shape x = query.inputs[Base::kX].shape.ToShape(),
+                r = query.inputs[Base::kR].shape.ToShape();
+    Recurrent layer{};
+    layer.sizes.input = x[2];
+    layer.sizes.hidden = r[2];
+    detail::RequireOnednnWork(
+        query, 2.0 * static_cast<double>(x[0] * x[1]) * static_cast<double>(r[1] * (x[2] + r[2])));
+    KernelConfig config;
+    config.input_layouts.resize(query.inputs.size());
+    config.input_layouts[Base::kW] = PackedLayout(layer, x[2]);
+    config.input_layouts[Base::kR] = PackedLayout(layer, r[2]);
+    config.output_layouts.resize(query.outputs.size());
+    return {config};
+  }
+
+  bool RunOnDevice() override {
+    RequireOnednnFloat32(*this);
+    const Tensor &w = this->Input(Base::kW), &r = this->Input(Base::kR);
+    if (std::string why = WhyNot(this->def()); !why.empty())
+      throw UnsupportedOperatorFeature(std::move(why));
+    if (w.layout().is_standard() || r.layout().is_standard())
+      throw UnsupportedOperatorFeature("its weights are not packed; plans pack them");
+    const RecurrentSizes sizes = this->SizesNow();
+    Tensor* outputs[3] = {};
+    for (int o = 0; o < 3; ++o)
+      if (o < this->OutputSize() && this->HasOutput(o)) outputs[o] = this->InferredOutput(o);
+    if (sizes.steps * sizes.batch * sizes.hidden == 0 || sizes.input == 0)
+      throw UnsupportedOperatorFeature("it has no empty sequences");
+    const auto input = [&](int i) -> const void* {
+      return this->HasInput(i) ? this->DenseInput(i).raw_data() : nullptr;
+    };
+    const void* h = input(Base::kInitialH);
+    const void* c = nullptr;
+    if constexpr (Layer::kHasCell) c = input(Base::kInitialC);
+    if (Layer::kHasCell && !h != !c) {  // oneDNN has both or none
+      zeros_.assign(detail::Index(sizes.batch * sizes.hidden), 0);
+      (h ? c : h) = zeros_.data();
+    }
+    const bool has_state = static_cast<bool>(h);
+    SumBias(sizes);
+    // What the node leaves out is written here.
+    spare_.resize(detail::Index((sizes.steps + 2) * sizes.batch * sizes.hidden));
+    float* spare = spare_.data();
+    const auto output = [&](int o, int64_t steps) -> void* {
+      float* here = spare;
+      spare += steps * sizes.batch * sizes.hidden;
+      return outputs[o] ? outputs[o]->raw_mutable_data() : here;
+    };
+    void* const y = output(0, sizes.steps);
+    void* const y_h = output(1, 1);
+    void* const y_c = Layer::kHasCell ? output(2, 1) : nullptr;
+    const uint64_t version = 2 * this->inference().version() + has_state;
+    primitive_.Run(*this, version,
+                   {this->DenseInput(Base::kX).raw_data(), h, c, w.raw_data(), r.raw_data(),
+                    bias_.data(), y, y_h, y_c},
+                   [&](int) {
+                     const Recurrent layer{sizes, this->IsReverse(0), this->variant_, has_state,
+                                           has_state && Layer::kHasCell};
+                     return layer.Make([&](const auto& kernel, const dnnl::primitive& primitive) {
+                       detail::OnednnPiece piece{primitive, {}, kernel.scratchpad_desc()};
+                       const auto add = [&](int kind, const dnnl::memory::desc& desc) {
+                         piece.arguments.push_back({kind, desc});
+                       };
+                       add(DNNL_ARG_SRC_LAYER, kernel.src_layer_desc());
+                       if (has_state) add(DNNL_ARG_SRC_ITER, kernel.src_iter_desc());
+                       if constexpr (Layer::kHasCell)
+                         if (has_state) add(DNNL_ARG_SRC_ITER_C, kernel.src_iter_c_desc());
+                       add(DNNL_ARG_WEIGHTS_LAYER, kernel.weights_layer_desc());
+                       add(DNNL_ARG_WEIGHTS_ITER, kernel.weights_iter_desc());
+                       add(DNNL_ARG_BIAS, kernel.bias_desc());
+                       add(DNNL_ARG_DST_LAYER, kernel.dst_layer_desc());
+                       add(DNNL_ARG_DST_ITER, kernel.dst_iter_desc());
+                       if constexpr (Layer::kHasCell)
+                         add(DNNL_ARG_DST_ITER_C, kernel.dst_iter_c_desc());
+                       return std::vector<detail::OnednnPiece>{std::move(piece)};
+                     });
+                   });
+    return true;
+  }
+
+ private:
+  // What of a node oneDNN does not have; empty where it has all.
+  static std::string WhyNot(const OperatorDef& def) {
+    const Arguments& args = def.args();
+    const auto has = [&](size_t i) { return i < def.inputs().size() && !def.inputs()[i].empty(); };
+    if (detail::RecurrentDirections(def) != 1) return "it goes through the steps one way alone";
+    if (args.Get<int64_t>("layout", 0) != 0) return "it has the steps first, not the batch";
+    if (args.Get<float>("clip", 0.f) != 0) return "it does not bound the gates";
+    if (Layer::kHasCell && args.Get<int64_t>("input_forget", 0) != 0)
+      return "its forget gate is not 1 - the input gate";
+    const auto names = args.Get<std::vector<std::string>>("activations", {});
+    if (!names.empty() && names != Layer::Functions()) return "it has the default activations";
+    if (has(Base::kLengths)) return "its sequences have one length";
+    if (Layer::kHasCell && has(Base::kP)) return "it has no peepholes";
+    return {};
+  }
+  static Layout PackedLayout(const Recurrent& layer, int64_t inputs) {
+    return {detail::OnednnLayoutId(),
+            detail::MakeIntrusive<const detail::OnednnDescriptor>(layer.PackedWeights(inputs),
+                                                                  layer.StandardWeights(inputs), 0,
+                                                                  detail::OnednnGates<Layer>())};
+  }
+  // bias_ = the biases of W and of R, in oneDNN's order. As much work as a part of a step.
+  void SumBias(const RecurrentSizes& sizes) {
+    const auto gates = detail::OnednnGates<Layer>();
+    const bool apart = !Layer::kHasCell && this->variant_;  // those of the hidden gate
+    bias_.assign(detail::Index((Layer::kGates + apart) * sizes.hidden), 0);
+    if (!this->HasInput(Base::kB)) return;
+    const float* given = this->DenseInput(Base::kB).template data<float>();
+    const float* recurrent = given + Layer::kGates * sizes.hidden;
+    for (int64_t g = 0; g < Layer::kGates; ++g)
+      for (int64_t k = 0; k < sizes.hidden; ++k) {
+        const int64_t from = gates[detail::Index(g)] * sizes.hidden + k;
+        float& bias = bias_[detail::Index(g * sizes.hidden + k)];
+        bias = given[from];
+        if (apart && g == Layer::kGates - 1)
+          bias_[detail::Index((g + 1) * sizes.hidden + k)] = recurrent[from];
+        else
+          bias += recurrent[from];
+      }
+  }
+
+  std::vector<float> bias_, zeros_, spare_;
+  detail::OnednnPrimitive primitive_;
+};
+
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LSTM, onednn, RecurrentOnednnOp<LstmLayer>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GRU, onednn, RecurrentOnednnOp<GruLayer>);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_ONEDNN_RECURRENT_HPP_

@@ -1,0 +1,64 @@
+// Softmax and LayerNormalization of the "onednn" backend: the same as the plain operators, and left
+// to other backends where they are small.
+#include "backends/onednn/images.hpp"
+
+namespace rows_test {
+namespace {
+
+using namespace opkit;
+using namespace onednn_test;
+
+TEST_CASE("Softmax along any axis") {
+  for (const Shape& shape : {Shape{40, 300}, Shape{3, 50, 7, 11}, Shape{1, 4000}, Shape{2, 1, 5}})
+    for (int64_t axis = -1; axis < shape.rank(); ++axis)
+      for (const char* op : {"Softmax", "LogSoftmax"})
+        CheckSameOn("onednn", op, {Random(shape, 1)}, {{"axis", axis}});
+}
+
+TEST_CASE("Softmax of large numbers, of masks and of a NaN") {
+  Tensor x = Random({4, 96}, 1);
+  float* row = x.mutable_data<float>();
+  for (int i = 0; i < 96; ++i) row[i] *= 1000;
+  for (int i = 0; i < 48; ++i) row[96 + i] = -INFINITY;
+  row[3 * 96 + 5] = NAN;
+  const Tensor y = Invoke("Softmax", {x}, {}, {.engine = "onednn"})[0];
+  const Tensor expected = Invoke("Softmax", {x}, {}, {.engine = "reference"})[0];
+  for (int64_t i = 0; i < 3 * 96; ++i)
+    CHECK(y.data<float>()[i] == doctest::Approx(expected.data<float>()[i]).epsilon(1e-4));
+  for (int64_t i = 3 * 96; i < 4 * 96; ++i) CHECK(std::isnan(y.data<float>()[i]));
+  Tensor columns = Random({4, 96}, 2);  // along axis 0 it is in one column
+  columns.mutable_data<float>()[2 * 96 + 7] = NAN;
+  const Tensor z = Invoke("Softmax", {columns}, {{"axis", 0}}, {.engine = "onednn"})[0];
+  for (int64_t i = 0; i < 4 * 96; ++i) CHECK(std::isnan(z.data<float>()[i]) == (i % 96 == 7));
+}
+
+TEST_CASE("LayerNormalization with and without a bias, of the last axes") {
+  const Tensor x = Random({3, 20, 8, 12}, 1);
+  for (const Shape& row : {Shape{12}, Shape{8, 12}, Shape{20, 8, 12}}) {
+    const Arguments args{{"axis", int64_t{-row.rank()}}, {"epsilon", 1e-3f}};
+    CheckSameOn("onednn", "LayerNormalization", {x, Random(row, 2)}, args);
+    CheckSameOn("onednn", "LayerNormalization", {x, Random(row, 2), Random(row, 3)}, args);
+  }
+  const Tensor row = Random(Shape{12}, 2);
+  CHECK(IsTakenBy("onednn", "LayerNormalization", {x, row}, {}, 1));
+  CHECK_FALSE(IsTakenBy("onednn", "LayerNormalization", {x, row}, {}, 2));
+  CHECK_FALSE(IsTakenBy("onednn", "LayerNormalization", {x, Tensor::Scalar(1.f)}, {}, 1));
+  CHECK_FALSE(IsTakenBy("onednn", "LayerNormalization", {x, Random({20, 1, 12}, 2)}, {}, 1));
+}
+
+TEST_CASE("Little work is left to other backends, unless the node asks for this one") {
+  const auto backend_of = [](const Shape& shape, const char* engine) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, SymbolicShape(shape));
+    graph.AddNode(OperatorDef("Softmax", {"x"}, {"y"}).Engine(engine));
+    graph.AddOutput("y");
+    return Compile(graph).choice(0);
+  };
+  const NodeChoice small = backend_of({10, 10}, "");
+  CHECK(small.kernel->backend != "onednn");
+  CHECK(small.passed_over.find("longer than what it saves") != std::string::npos);
+  CHECK(backend_of({10, 10}, "onednn").kernel->backend == "onednn");
+}
+
+}  // namespace
+}  // namespace rows_test
