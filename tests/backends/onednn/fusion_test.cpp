@@ -174,6 +174,22 @@ TEST_CASE("A NaN stays a NaN in a step") {
   }
 }
 
+TEST_CASE("A Relu behind a BatchNormalization that no convolution takes is computed with it") {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2, 3, 12, 12});
+  graph.AddConstant("w", Random({20, 3, 3, 3}, 1));
+  for (const char* name : {"scale", "shift", "mean"}) graph.AddConstant(name, Random(Shape{20}, 2));
+  graph.AddConstant("variance", Filled(Shape{20}, 0.5f));
+  graph.AddNode(OperatorDef("Conv", {"x", "w"}, {"c"}));
+  graph.AddNode(
+      OperatorDef("BatchNormalization", {"c", "scale", "shift", "mean", "variance"}, {"h"}));
+  graph.AddNode(OperatorDef("Relu", {"h"}, {"y"}));
+  graph.AddOutput("y");
+  graph.AddOutput("c");
+  CHECK(PartsIn(graph) == "BatchNormalization Relu");
+  CheckSame(graph);
+}
+
 TEST_CASE("A bias, activations and arithmetic behind a product are computed with it") {
   const auto check = [](const Graph& graph, const std::string& parts) {
     CAPTURE(parts);

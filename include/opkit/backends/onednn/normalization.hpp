@@ -1,24 +1,39 @@
 // BatchNormalization of images in blocks of channels for the "onednn" backend: a product and a sum
-// for each channel.
+// for each channel, and in plans the Relu behind it.
 #ifndef OPKIT_BACKENDS_ONEDNN_NORMALIZATION_HPP_
 #define OPKIT_BACKENDS_ONEDNN_NORMALIZATION_HPP_
 
 #include "opkit/backends/onednn/blocks.hpp"
+#include "opkit/backends/onednn/epilogue.hpp"
 #include "opkit/ops/nn/normalization.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
+// Of BatchNormalization, and of FusedBatchNormalization, which plans make of it and a Relu.
 class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
  public:
   using BatchNormalizationOpBase::BatchNormalizationOpBase;
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    if (query.def.type() == kFused)
+      throw UnsupportedOperatorFeature("only plans make it, of a BatchNormalization");
     RequireOnednnTensors(query, 1);
     const int64_t block = detail::RequireOnednnBlocks(query);
     const Arguments& args = query.def.args();
     if (args.Get<int64_t>("training_mode", 0) != 0 || args.Get<int64_t>("spatial", 1) == 0)
       throw UnsupportedOperatorFeature("it normalizes by given statistics of channels alone");
     return {detail::OnednnBlocksConfig(query, block, true)};
+  }
+
+  static std::optional<FusedNode> Fuse(const FusionQuery& query) {
+    int operand = -1;
+    const auto step = detail::OnednnEpilogue::StepOf(query, operand);
+    if (!step || step->name != "Relu" || query.node.def.type() == kFused ||
+        !detail::OnednnEpilogue::KeepsOutput(query))
+      return {};
+    FusedNode made{query.node.def, query.config};
+    made.def.Type(kFused).mutable_outputs() = query.next.def.outputs();
+    return made;
   }
 
   bool RunOnDevice() override {
@@ -35,14 +50,22 @@ class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
       const int64_t channel = plane % blocks.blocks() * blocks.block;
       const detail::OnednnPattern factor(factors_.data() + channel, blocks.block);
       const detail::OnednnPattern addend(addends_.data() + channel, blocks.block);
-      detail::ForEachPatterned(
-          in + at + begin, y + at + begin, end - begin,
-          [&](float x, int64_t k) { return x * factor.data()[k] + addend.data()[k]; });
+      const float *from = in + at + begin, *factors = factor.data(), *addends = addend.data();
+      if (has_relu_)
+        detail::ForEachPatterned(from, y + at + begin, end - begin, [&](float x, int64_t k) {
+          const float value = x * factors[k] + addends[k];
+          return value < 0 ? 0 : value;  // a NaN stays
+        });
+      else
+        detail::ForEachPatterned(from, y + at + begin, end - begin,
+                                 [&](float x, int64_t k) { return x * factors[k] + addends[k]; });
     });
     return true;
   }
 
  private:
+  static constexpr const char* kFused = "FusedBatchNormalization";
+
   // Y = X * factor + addend; both are 0 in pads. As many operations as one pixel takes.
   void FindFactors(const detail::OnednnBlocks& blocks) {
     const auto size = detail::Index(blocks.blocks() * blocks.block);
@@ -61,10 +84,26 @@ class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
     }
   }
 
+  const bool has_relu_ = type() == kFused;
   std::vector<float> factors_, addends_;
 };
 
+OPKIT_OPERATOR_SCHEMA(FusedBatchNormalization)
+    .SetDoc("A BatchNormalization by given statistics, and Relu of it in the same pass.")
+    .Private()
+    .NumInputs(5)
+    .NumOutputs(1)
+    .IdenticalTypeAndShapeOfInput(0)
+    .Arg<float>("epsilon", "as BatchNormalization's", 1e-5f)
+    .Arg<float>("momentum", "as BatchNormalization's", 0.9f)
+    .Arg<int64_t>("training_mode", "0", 0)
+    .Arg<int64_t>("spatial", "1", 1)
+    .AllowInplace({{0, 0}})
+    .PointwiseCost(3);
+
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(BatchNormalization, onednn, BatchNormalizationOnednnOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(FusedBatchNormalization, onednn,
+                                        BatchNormalizationOnednnOp);
 
 }  // namespace opkit
 
