@@ -3,3 +3,4 @@
 #include "opkit/op/abi/impl/abi_attributes.ipp"
 #include "opkit/op/abi/impl/op_conversion.ipp"
 #include "opkit/plugin/export/impl/library_export.ipp"
+#include "opkit/plugin/export/impl/library_partitioner.ipp"

@@ -56,6 +56,7 @@
 #include "opkit/graph/partition/extract.hpp"
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
+#include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/graph/print/memory_csv.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 #include "opkit/graph/print/print.hpp"

@@ -117,7 +117,8 @@ OPKIT_PIN(opkit_cost, bytes_written, 32); OPKIT_PIN(opkit_cost, params_bytes, 40
 OPKIT_PIN(opkit_host, invoke_async, 160); OPKIT_PIN(opkit_host, wait, 168);
 #endif
 #if OPKIT_ABI_MINOR >= 3
-OPKIT_PIN(opkit_tensor, layout, 72); OPKIT_PIN(opkit_value, layout, 296);
+OPKIT_PIN(opkit_call, input_layouts, 184); OPKIT_PIN(opkit_call, output_layouts, 192);
+OPKIT_PIN(opkit_value, layout, 296);
 OPKIT_PIN(opkit_kernel, propose, 80); OPKIT_PIN(opkit_kernel, create_for, 88);
 OPKIT_PIN(opkit_config, size, 0); OPKIT_PIN(opkit_config, extension, 8);
 OPKIT_PIN(opkit_config, input_layouts, 16); OPKIT_PIN(opkit_config, output_layouts, 24);
@@ -142,6 +143,38 @@ OPKIT_PIN(opkit_library, num_layouts, 104); OPKIT_PIN(opkit_library, layouts, 11
 OPKIT_PIN(opkit_library, num_layout_converters, 120);
 OPKIT_PIN(opkit_library, layout_converters, 128); OPKIT_PIN(opkit_library, num_devices, 136);
 OPKIT_PIN(opkit_library, devices, 144);
+OPKIT_PIN(opkit_partition, size, 0); OPKIT_PIN(opkit_partition, extension, 8);
+OPKIT_PIN(opkit_partition, context, 16); OPKIT_PIN(opkit_partition, graph, 24);
+OPKIT_PIN(opkit_partition, taken, 32); OPKIT_PIN(opkit_partition, num_options, 40);
+OPKIT_PIN(opkit_partition, option_names, 48); OPKIT_PIN(opkit_partition, option_values, 56);
+OPKIT_PIN(opkit_partition, json, 64); OPKIT_PIN(opkit_partition, take, 72);
+OPKIT_PIN(opkit_partition, refuse, 80); OPKIT_PIN(opkit_partition, subgraph, 88);
+OPKIT_PIN(opkit_partition, op, 96); OPKIT_PIN(opkit_partition, id, 104);
+OPKIT_PIN(opkit_partition, kind, 112); OPKIT_PIN(opkit_partition, reserved, 116);
+OPKIT_PIN(opkit_partition, num_nodes, 120); OPKIT_PIN(opkit_partition, nodes, 128);
+OPKIT_PIN(opkit_partition, reject, 136); OPKIT_PIN(opkit_partition, set_attr, 144);
+OPKIT_PIN(opkit_partition, add_constant, 152); OPKIT_PIN(opkit_partitioner, size, 0);
+OPKIT_PIN(opkit_partitioner, extension, 8); OPKIT_PIN(opkit_partitioner, name, 16);
+OPKIT_PIN(opkit_partitioner, file, 24); OPKIT_PIN(opkit_partitioner, line, 32);
+OPKIT_PIN(opkit_partitioner, reserved, 36); OPKIT_PIN(opkit_partitioner, subgraph_op, 40);
+OPKIT_PIN(opkit_partitioner, begin, 48); OPKIT_PIN(opkit_partitioner, mark, 56);
+OPKIT_PIN(opkit_partitioner, review, 64); OPKIT_PIN(opkit_partitioner, end, 72);
+OPKIT_PIN(opkit_partitioner, author, 80); OPKIT_PIN(opkit_rewrite, size, 0);
+OPKIT_PIN(opkit_rewrite, extension, 8); OPKIT_PIN(opkit_rewrite, context, 16);
+OPKIT_PIN(opkit_rewrite, graph, 24); OPKIT_PIN(opkit_rewrite, num_options, 32);
+OPKIT_PIN(opkit_rewrite, option_names, 40); OPKIT_PIN(opkit_rewrite, option_values, 48);
+OPKIT_PIN(opkit_rewrite, add_node, 56); OPKIT_PIN(opkit_rewrite, replace_node, 64);
+OPKIT_PIN(opkit_rewrite, remove_node, 72); OPKIT_PIN(opkit_rewrite, replace_uses, 80);
+OPKIT_PIN(opkit_rewrite, add_constant, 88); OPKIT_PIN(opkit_rewrite, remove_constant, 96);
+OPKIT_PIN(opkit_rewrite, set_graph, 104); OPKIT_PIN(opkit_pass, size, 0);
+OPKIT_PIN(opkit_pass, extension, 8); OPKIT_PIN(opkit_pass, name, 16);
+OPKIT_PIN(opkit_pass, file, 24); OPKIT_PIN(opkit_pass, line, 32);
+OPKIT_PIN(opkit_pass, reserved, 36); OPKIT_PIN(opkit_pass, run, 40);
+OPKIT_PIN(opkit_pass, author, 48); OPKIT_PIN(opkit_graph, num_values, 96);
+OPKIT_PIN(opkit_graph, value_names, 104); OPKIT_PIN(opkit_graph, values, 112);
+OPKIT_PIN(opkit_node, num_control_inputs, 104); OPKIT_PIN(opkit_node, control_inputs, 112);
+OPKIT_PIN(opkit_node, backend, 120); OPKIT_PIN(opkit_node, is_gradient, 128);
+OPKIT_PIN(opkit_node, reserved, 132);
 #endif
 // clang-format on
 #undef OPKIT_PIN

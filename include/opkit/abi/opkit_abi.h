@@ -106,9 +106,6 @@ typedef struct opkit_tensor {
   int32_t req;      /* of an output */
   int32_t reserved; /* 0 */
   const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
-  /* Since 1.3. The name of the layout that the elements are in, which then has no strides; null:
-   * they lie as the strides say. Only for kernels whose configuration asks for it. */
-  const char* layout;
 } opkit_tensor;
 
 /* The type of an attribute. A list's number is its element's plus five. */
@@ -158,6 +155,11 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
+  /* Since 1.3. What is known of the values that are named, read with opkit_value_at; none where the
+   * graph was not inferred. */
+  uint64_t num_values;
+  const char* const* value_names;
+  const struct opkit_value* values;
 } opkit_graph;
 
 /* A call site of an operator. */
@@ -176,6 +178,13 @@ struct opkit_node {
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
+  /* Since 1.3. Names of nodes that must run before it though it reads none of their outputs; the
+   * backend that it asks for, empty for none; whether it computes a gradient. */
+  uint64_t num_control_inputs;
+  const char* const* control_inputs;
+  const char* backend;
+  int32_t is_gradient;
+  int32_t reserved;
 };
 
 /* What is known of an input or output before it is computed; inference fills in what it can say. */
@@ -220,6 +229,11 @@ typedef struct opkit_call {
   int32_t reserved;
   uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
+  /* Since 1.3. The names of the layouts that inputs and outputs are in, whose strides then say
+   * nothing; null for one that lies as its strides say, and an array that is null where all do.
+   * Only for kernels whose configuration asks for it. */
+  const char* const* input_layouts;
+  const char* const* output_layouts;
 } opkit_call;
 
 /* What remembers that an operator is not finished: see opkit_host.defer. */
@@ -528,6 +542,105 @@ struct opkit_device {
   const void* author; /* the author's own */
 };
 
+/* Since 1.3. A graph that a partitioner is asked about, and its answers. What it has before `end`
+ * is called lasts until then. */
+typedef struct opkit_partition opkit_partition;
+struct opkit_partition {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  /* The whole graph with its types, nodes in an order in which they can run: their numbers. */
+  const opkit_graph* graph;
+  const uint8_t* taken; /* of each node: not 0 where a partitioner before has put it there */
+  uint64_t num_options;
+  const char* const* option_names;
+  const char* const* option_values;
+  /* The graph, in `review` the subgraph, as text in the shape of MXNet's symbols; the second array
+   * has for each of its nodes the number in the graph it shows, -1 for inputs and constants. Both
+   * last until the partitioner's function returns. */
+  opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
+                       const int64_t** nodes);
+
+  /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
+   * one subgraph; nor are different sets, numbers from 0 on. Or says why it stays. */
+  opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
+  opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
+
+  /* In `review`. A legal subgraph, its nodes' numbers in the whole graph, and the operator that
+   * takes its place, which does not carry it yet. Its inputs and outputs have the names that they
+   * have in the graph. */
+  const opkit_graph* subgraph;
+  const opkit_node* op;
+  int64_t id;
+  int32_t kind;
+  int32_t reserved;
+  uint64_t num_nodes;
+  const uint64_t* nodes;
+  opkit_status (*reject)(const opkit_partition* partition, const char* why);
+  /* An attribute of the operator; a constant of the subgraph, under a name that it does not have.
+   */
+  opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
+  opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
+                               const opkit_tensor* value);
+};
+
+/* Since 1.3. Says which nodes of a graph go to an operator of the library. The functions are called
+ * in the order begin, mark, review for each subgraph, end; of several graphs side by side. */
+typedef struct opkit_partitioner opkit_partitioner;
+struct opkit_partitioner {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  /* The operator that takes the place of a subgraph of this kind. */
+  const char* (*subgraph_op)(const opkit_partitioner* partitioner, int32_t kind);
+  /* Makes what the next three get as `work`; null: they get `author`. */
+  opkit_status (*begin)(const opkit_partitioner* partitioner, const opkit_partition* partition,
+                        void** work);
+  opkit_status (*mark)(void* work, const opkit_partition* partition);
+  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: takes all */
+  void (*end)(void* work);
+  const void* author; /* the author's own */
+};
+
+/* Since 1.3. A graph that a pass changes. Numbers of nodes are those of `graph` throughout; what
+ * the functions say happens when the pass has returned, in one, and only if the result is right. */
+typedef struct opkit_rewrite opkit_rewrite;
+struct opkit_rewrite {
+  uint64_t size;
+  const void* extension;
+  void* context;            /* the host's own */
+  const opkit_graph* graph; /* with its types, nodes in an order in which they can run */
+  uint64_t num_options;
+  const char* const* option_names;
+  const char* const* option_values;
+  /* Adds a node before that of this number, or at the end for num_nodes. */
+  opkit_status (*add_node)(const opkit_rewrite* rewrite, uint64_t before, const opkit_node* node);
+  opkit_status (*replace_node)(const opkit_rewrite* rewrite, uint64_t node,
+                               const opkit_node* replacement);
+  opkit_status (*remove_node)(const opkit_rewrite* rewrite, uint64_t node);
+  /* Every node that reads `from` reads `to`. */
+  opkit_status (*replace_uses)(const opkit_rewrite* rewrite, const char* from, const char* to);
+  opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
+                               const opkit_tensor* value);
+  opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
+  /* Instead of all that: the whole result. Its inputs and outputs are those of `graph`. */
+  opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
+};
+typedef struct opkit_pass opkit_pass;
+struct opkit_pass {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  opkit_status (*run)(const opkit_pass* pass, const opkit_rewrite* rewrite);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -541,11 +654,11 @@ typedef struct opkit_library {
   void (*finalize)(void); /* before it is unmapped */
   uint64_t num_ops;
   const opkit_op* const* ops;
-  /* Reserved: 0 and null. */
+  /* Since 1.3; a host of an older version refuses a library that has any. */
   uint64_t num_partitioners;
-  const void* const* partitioners;
+  const opkit_partitioner* const* partitioners;
   uint64_t num_passes;
-  const void* const* passes;
+  const opkit_pass* const* passes;
   /* Since 1.3. Registered before the operators. */
   uint64_t num_layouts;
   const opkit_layout* const* layouts;

@@ -64,6 +64,7 @@ OPKIT_OPERATOR_SCHEMA(Subgraph)
     .Output(0, "outputs", "those of the body, in its order")
     .NeedsSubgraph()
     .RunsSubgraphs()
+    .AllowUncheckedAttributes()  // those that a partitioner adds
     .TensorInferenceFunction([](InferenceContext& c) {
       detail::InferAsBody(c, detail::SubgraphBodyOf(c.def()), detail::kSubgraphBody);
     })

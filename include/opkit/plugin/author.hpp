@@ -13,6 +13,7 @@
 
 #include "opkit/macros.hpp"
 #include "opkit/plugin/export/library_export.hpp"
+#include "opkit/plugin/export/library_partitioner.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -71,6 +72,14 @@ opkit_library_entry(const opkit_host* host) {
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
+
+#ifndef OPKIT_REGISTER_PARTITIONER  // which a unit with opkit/opkit.hpp has
+// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope.
+#define OPKIT_REGISTER_PARTITIONER(name)                                         \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                \
+  [[maybe_unused]] static const ::opkit::LibraryPartitionerBuilder OPKIT_UNIQUE( \
+      opkit_partitioner_) = ::opkit::LibraryPartitionerBuilder(#name, __FILE__, __LINE__)
+#endif
 
 // Called when the library is loaded, before its operators are used, with the version of the host's
 // ABI: int f(int host_major, int host_minor). A failure refuses the loading.

@@ -7,6 +7,8 @@
 #include "opkit/plugin/load/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+class Partitioner;
+class NamedPass;
 
 struct LoadOptions {
   // The backend of the library's kernels where the operator exists already, which a node asks for
@@ -30,6 +32,7 @@ namespace detail {
 
 // A loaded library.
 struct LoadedLibrary : RefCounted {
+  ~LoadedLibrary() override;
   LibraryImagePtr image;
   std::string path, backend;
   std::vector<FunctionRecord> records;
@@ -38,6 +41,8 @@ struct LoadedLibrary : RefCounted {
   bool overrides = false;              // its kernels come first
   std::vector<LayoutId> layouts;       // that it registered
   std::vector<DeviceType> devices;
+  std::vector<IntrusivePtr<const Partitioner>> partitioners;
+  std::vector<IntrusivePtr<const NamedPass>> passes;
   IntrusivePtr<FunctionUse> in_use{new FunctionUse};
   int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
 
@@ -86,6 +91,9 @@ class Library {
   }
   // The operators' names, in the library's order.
   std::vector<std::string> operators() const;
+  // Names of its partitioners and of its graph passes.
+  std::vector<std::string> partitioners() const;
+  std::vector<std::string> passes() const;
   bool is_loaded() const { return loaded_ && loaded_->image; }
 
   // Removes every registration and unmaps the file, where nothing in it holds it. Error

@@ -1,3 +1,3 @@
 // Normalizations of rows and recurrent layers of opkit::onednn.
-#include "opkit/backends/onednn/recurrent.hpp"
 #include "opkit/backends/onednn/rows.hpp"
+#include "opkit/backends/onednn/recurrent.hpp"

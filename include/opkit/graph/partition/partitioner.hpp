@@ -5,10 +5,9 @@
 #ifndef OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 
-#include <map>
 #include <memory>
 
-#include "opkit/base/platform.hpp"
+#include "opkit/base/named_parts.hpp"
 #include "opkit/graph/partition/cut.hpp"
 #include "opkit/graph/partition/request.hpp"
 #include "opkit/graph/partition/view.hpp"
@@ -123,25 +122,22 @@ class PartitionerRegistry {
   // Never throws, for static initialisers. A name that is registered at two places is an Error
   // where it is used; at the same place twice it is one, since a header may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
-                int line) noexcept;
+                int line) noexcept {
+    return parts_.Register(std::move(partitioner), file, line);
+  }
   // False where it is not registered: a library that is unloaded takes its partitioners away.
-  bool Unregister(const Partitioner& partitioner) noexcept;
+  bool Unregister(const Partitioner& partitioner) noexcept {
+    return parts_.Unregister(partitioner);
+  }
   // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered twice,
   // kInvalidArgument with the partitioner's problem.
   detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
+  bool Has(std::string_view name) const { return parts_.Has(name); }
   // In alphabetical order.
-  std::vector<std::string> Names() const;
+  std::vector<std::string> Names() const { return parts_.Names(); }
 
  private:
-  struct Row {
-    detail::IntrusivePtr<const Partitioner> partitioner;
-    const char* file;
-    int line;
-    std::string problem;
-  };
-
-  mutable detail::Mutex mutex_;
-  std::map<std::string, Row, std::less<>> rows_;
+  detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};
 };
 
 }  // namespace opkit

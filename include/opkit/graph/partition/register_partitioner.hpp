@@ -6,54 +6,11 @@
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/partition/selector.hpp"
 #include "opkit/macros.hpp"
-#include "opkit/op/abi/attr_map.hpp"
-#include "opkit/op/abi/op_tensor.hpp"
+#include "opkit/op/function/partition_signature.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Passed where a function takes a map of strings, std::unordered_map say, by value or reference:
-// becomes the one that it takes, which this header need not include.
-class StringMapArgument {
- public:
-  explicit StringMapArgument(PartitionArguments items) : items_(std::move(items)) {}
-  template <class Map>
-    requires StringMap<std::remove_const_t<Map>>
-  operator Map&() {  // NOLINT: implicit
-    using Made = std::remove_const_t<Map>;
-    auto* made = new Shared<Made>(Made());
-    for (const auto& [name, text] : items_) made->value.emplace(name, text);
-    map_ = IntrusivePtr<RefCounted>(made);
-    read_ = [](const RefCounted& map) {
-      const Made& filled = static_cast<const Shared<Made>&>(map).value;
-      return PartitionArguments(filled.begin(), filled.end());
-    };
-    return made->value;
-  }
-  // What the map holds after the call.
-  PartitionArguments Read() const { return map_ ? read_(*map_) : items_; }
-
- private:
-  PartitionArguments items_;
-  IntrusivePtr<RefCounted> map_;
-  PartitionArguments (*read_)(const RefCounted&) = nullptr;
-};
-using TensorsByName = std::map<std::string, OpTensor>;
-
-// MXNet's signatures.
-template <class F>
-concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
-template <class F>
-concept SupportedOpsOfVector =
-    std::is_invocable_v<F&, std::string, std::vector<int>&, StringMapArgument&>;
-template <class F>
-concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&>;
-template <class F>
-concept AcceptWithAttributes =
-    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&>;
-template <class F>
-concept AcceptWithTensors = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&,
-                                                StringMapArgument&, TensorsByName&, TensorsByName&>;
 // The toolkit's.
 template <class F>
 concept TypedSupportedOps = std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&>;
@@ -89,13 +46,13 @@ class FunctionPartitioner final : public Partitioner {
 };
 
 // The bridge from MXNet's signatures.
-using CallSupportedOps =
+using SupportedOpsCall =
     FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
-using CallAccept = FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&,
+using AcceptCall = FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&,
                                              StringMapArgument&, TensorsByName&, TensorsByName&)>;
 void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
-                CallSupportedOps call);
-void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, CallAccept call);
+                SupportedOpsCall call);
+void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
 
 }  // namespace detail
 
@@ -138,11 +95,7 @@ class PartitionerBuilder {
         detail::MarkByJson(
             answer, arguments,
             [&f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) {
-              if constexpr (detail::SupportedOpsOfVector<F>)
-                return static_cast<MXReturnValue>(f(std::move(json), ids, options));
-              else
-                return static_cast<MXReturnValue>(
-                    f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
+              return detail::CallSupportedOps(f, std::move(json), ids, options);
             });
       });
   }
@@ -191,14 +144,8 @@ class PartitionerBuilder {
                     [&f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
                          detail::StringMapArgument& attrs, detail::TensorsByName& args,
                          detail::TensorsByName& aux) {
-                      if constexpr (detail::AcceptWithTensors<F>)
-                        return static_cast<MXReturnValue>(
-                            f(std::move(json), id, accept, options, attrs, args, aux));
-                      else if constexpr (detail::AcceptWithAttributes<F>)
-                        return static_cast<MXReturnValue>(
-                            f(std::move(json), id, accept, options, attrs));
-                      else
-                        return static_cast<MXReturnValue>(f(std::move(json), id, accept, options));
+                      return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
+                                                        attrs, args, aux);
                     });
               }));
   }
@@ -227,14 +174,14 @@ class PartitionerBuilder {
 
 }  // namespace opkit
 
-#ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_PARTITIONER is the
-                                  // library's
-// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope.
+// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in a program or in a
+// library that includes opkit/opkit.hpp. One that includes opkit/op.hpp alone has a smaller one,
+// without the typed forms.
+#undef OPKIT_REGISTER_PARTITIONER
 #define OPKIT_REGISTER_PARTITIONER(name)                                                       \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                              \
   [[maybe_unused]] static const ::opkit::PartitionerBuilder OPKIT_UNIQUE(opkit_partitioner_) = \
       ::opkit::PartitionerBuilder(#name, __FILE__, __LINE__)
-#endif
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/register_partitioner.ipp"

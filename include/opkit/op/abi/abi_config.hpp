@@ -29,8 +29,8 @@ OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t nu
                                            size_t num_outputs);
 // Null: the standard layout.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
-// As TensorOfView, in the layout that the view names.
-OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view);
+// As TensorOfView, in a layout; null: the standard one.
+OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
 }  // namespace opkit

@@ -113,7 +113,6 @@ class OpTensor {
               device.index,
               static_cast<int32_t>(req),
               0,
-              nullptr,
               nullptr} {}
   // Copies as many members as the version of the ABI has that `view` was made with.
   explicit OpTensor(const opkit_tensor& view) {
@@ -158,9 +157,6 @@ class OpTensor {
   DType dtype() const { return static_cast<DType>(view_.dtype); }
   Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
   OpReq req() const { return static_cast<OpReq>(view_.req); }
-  // The name of the layout that its elements are in, without strides; "" for those that strides
-  // describe, which is what functions get but where their configuration asks for another.
-  std::string_view layout() const { return view_.layout ? view_.layout : ""; }
 
   friend std::string ToString(const OpTensor& tensor) {
     if (!tensor.has_value()) return "(none)";
@@ -171,10 +167,7 @@ class OpTensor {
 
   // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
-  void Bind(const Tensor* tensor, const char* layout = nullptr) {
-    view_.host = tensor;
-    view_.layout = layout;
-  }
+  void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }
 
  private:
@@ -189,7 +182,7 @@ class OpTensor {
   }
 
   opkit_tensor view_{
-      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr, nullptr};
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;

@@ -4,7 +4,6 @@
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
-#include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
 #include "opkit/op/invoke.hpp"
@@ -27,8 +26,7 @@ struct TensorSlot : RefCounted {
     dense = viewed.is_dense();
     view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
                     shape.rank(), viewed.device(), req);
-    const Layout& layout = viewed.layout();
-    view.Bind(&viewed, layout.is_standard() ? nullptr : LayoutNamePointer(layout.id));
+    view.Bind(&viewed);
   }
   bool dense = false;
 };

@@ -25,13 +25,18 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Adds the layouts that are registered by now, their direct converters, and the device types of the
-// author's own. What the library points to is kept by `owners`.
-OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners);
+// Adds the layouts that are registered by now with their direct converters, and the device types of
+// the author's own.
+OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
+OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
-     ThisLibrary().add_registered = &AddRegisteredOperators, true);
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators = (
+    ThisLibrary().add_parts =
+        [](LibraryContents& contents) {
+          AddRegisteredLayouts(contents);
+          AddRegisteredPartitioners(contents);
+        },
+    ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
@@ -39,6 +44,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(opkit_library& library, RefCountedLi
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/export/impl/export_layouts.ipp"
 #include "opkit/plugin/export/impl/export_operators.ipp"
+#include "opkit/plugin/export/impl/export_partitioners.ipp"
 #endif
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_

@@ -14,11 +14,19 @@ struct LibraryContents {
   void (*finalize)() = nullptr;
   // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
-  // Likewise the layouts and devices.
-  void (*add_layouts)(opkit_library& library, RefCountedList& owners) = nullptr;
+  // Likewise the layouts, devices, partitioners and passes.
+  void (*add_parts)(LibraryContents& contents) = nullptr;
+  // Of REGISTER_PARTITIONER in units that do not include all of the toolkit.
+  RefCountedList own_partitioners;
+  std::vector<const opkit_partitioner*> own_partitioner_pointers;
 
-  RefCountedList owners;  // keep what `ops` points to
+  RefCountedList owners;  // keep what these point to
   std::vector<const opkit_op*> ops;
+  std::vector<const opkit_layout*> layouts;
+  std::vector<const opkit_layout_converter*> layout_converters;
+  std::vector<const opkit_device*> devices;
+  std::vector<const opkit_partitioner*> partitioners;
+  std::vector<const opkit_pass*> passes;
   opkit_library library{};
 };
 OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();

@@ -8,9 +8,12 @@
 #include "opkit/plugin/library.hpp"
 #include "opkit/plugin/load/library_layouts.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
+#include "opkit/plugin/load/library_partitioners.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+OPKIT_INLINE LoadedLibrary::~LoadedLibrary() = default;
 
 struct LibraryTable {
   Mutex mutex;  // held while a library is loaded or unloaded
@@ -58,11 +61,6 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
                   kLibraryBytes),
            "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
-  if (library.num_partitioners > 0 || library.num_passes > 0)
-    refuse(StrCat("brings ", library.num_partitioners, " partitioners and ", library.num_passes,
-                  " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
-                  " of the ABI does not have"),
-           "load it in a newer program", ErrorCode::kUnsupported);
 }
 // The operators of a library's description. Their faults are an Error that names them; nothing is
 // registered yet.
@@ -169,9 +167,11 @@ class LibraryLoader {
           return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
         });
       Finalizers::Add(image);
+      LibraryPartitioners::Register(*loaded);
       Register(*loaded, options);
     } catch (...) {
       Finalizers::Call(image);
+      LibraryPartitioners::Remove(*loaded);
       LibraryLayouts::Remove(*loaded);
       throw;
     }
@@ -198,6 +198,7 @@ class LibraryLoader {
       if (const std::string held = LibraryLayouts::WhatHolds(loaded); !held.empty())
         refuse(StrCat(" cannot be unloaded: ", held));
       Unregister(loaded);
+      LibraryPartitioners::Remove(loaded);
       LibraryLayouts::Remove(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
@@ -433,7 +434,8 @@ class LibraryLoader {
 
 // Called when the table is not locked any more: the log hook may ask for libraries.
 inline void WarnIfEmpty(const LoadedLibrary& loaded) {
-  if (loaded.image && loaded.records.empty())
+  if (loaded.image && loaded.records.empty() && loaded.partitioners.empty() &&
+      loaded.passes.empty())
     WriteLog(LogLevel::kWarning, loaded.image->name,
              "registers no operator; write REGISTER_OP(name)… in it, or a class's registration in "
              "a unit that includes opkit/op.hpp");
@@ -485,6 +487,18 @@ OPKIT_INLINE std::vector<std::string> Library::operators() const {
   static_cast<void>(image());
   std::vector<std::string> names;
   for (const auto& record : loaded_->records) names.push_back(record->name);
+  return names;
+}
+OPKIT_INLINE std::vector<std::string> Library::partitioners() const {
+  static_cast<void>(image());
+  std::vector<std::string> names;
+  for (const auto& one : loaded_->partitioners) names.push_back(one->name());
+  return names;
+}
+OPKIT_INLINE std::vector<std::string> Library::passes() const {
+  static_cast<void>(image());
+  std::vector<std::string> names;
+  for (const auto& one : loaded_->passes) names.push_back(one->name());
   return names;
 }
 OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(loaded()); }

@@ -3,8 +3,12 @@
 #ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 #define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
+#include <map>
+#include <optional>
+
+#include "opkit/base/function_ref.hpp"
 #include "opkit/core/layout_registry.hpp"
-#include "opkit/graph/graph_view.hpp"
+#include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
 
@@ -12,6 +16,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct AbiGraph;
+inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
 
 // An opkit_node, and the data that it points to.
 class AbiNode : public RefCounted {
@@ -33,6 +39,11 @@ class AbiNode : public RefCounted {
     node_.attrs = attributes_.data();
     node_.num_graphs = graph_pointers_.size();
     node_.graphs = graph_pointers_.data();
+    Point(def_.control_inputs(), control_inputs_);
+    node_.num_control_inputs = control_inputs_.size();
+    node_.control_inputs = control_inputs_.data();
+    node_.backend = def_.engine().c_str();
+    node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
 
@@ -44,58 +55,11 @@ class AbiNode : public RefCounted {
 
   const OperatorDef def_;
   AbiAttributes attributes_;
-  std::vector<const char*> inputs_, outputs_;
+  std::vector<const char*> inputs_, outputs_, control_inputs_;
   RefCountedList graphs_;  // of AbiGraph
   std::vector<const opkit_graph*> graph_pointers_;
   opkit_node node_{};
 };
-
-struct AbiGraph : RefCounted {
-  AbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
-    for (const auto& input : graph.inputs()) names.push_back(input.name);
-    const size_t num_inputs = names.size();
-    for (const std::string& output : graph.outputs()) names.push_back(output);
-    const size_t num_outputs = names.size() - num_inputs;
-    std::vector<Tensor> values;
-    for (const auto& constant : graph.constants()) {
-      names.push_back(constant.name);
-      values.push_back(constant.value);
-    }
-    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
-    for (const std::string& text : names) pointers.push_back(text.c_str());
-    const GraphView order(graph);
-    for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
-    for (const auto& node : nodes) node_pointers.push_back(&node->node());
-    view.size = sizeof view;
-    view.name = name.c_str();
-    view.num_inputs = num_inputs;
-    view.inputs = pointers.data();
-    view.num_outputs = num_outputs;
-    view.outputs = pointers.data() + num_inputs;
-    view.num_constants = values.size();
-    view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = (*constants->data())->tensors;
-    view.num_nodes = node_pointers.size();
-    view.nodes = node_pointers.data();
-  }
-
-  std::string name;
-  std::vector<std::string> names;
-  std::vector<const char*> pointers;
-  IntrusivePtr<AbiAttributes> constants;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
-  std::vector<const opkit_node*> node_pointers;
-  opkit_graph view{};
-};
-
-inline void AbiNode::AddGraphs() {
-  for (const NamedSubgraph& item : def_.subgraphs())
-    if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(item.name, *graph);
-      graph_pointers_.push_back(&added->view);
-      graphs_.push_back(std::move(added));
-    }
-}
 
 // Knowledge of values as an array of opkit_value, which a library refines.
 class AbiValues {
@@ -168,12 +132,86 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
+// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
+// do not cross.
+struct AbiGraph : RefCounted {
+  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
+                    const GraphTypes* types = nullptr)
+      : name(std::move(graph_name)), order(graph_view.order()) {
+    const Graph& graph = graph_view.graph();
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      values.push_back(constant.value);
+    }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = values.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = (*constants->data())->tensors;
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+    if (types) AddTypes(graph_view, *types);
+  }
+
+  std::string name;
+  std::vector<int> order;  // the graph's number of each node here
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  IntrusivePtr<AbiAttributes> constants;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+
+ private:
+  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
+    std::vector<TensorInfo> infos;
+    for (int value = 0; value < graph_view.num_values(); ++value) {
+      value_names_.push_back(graph_view.name(value));
+      TensorInfo& info = infos.emplace_back(types[value]);
+      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
+    }
+    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
+    values_.emplace(infos, symbols_);
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
+    view.num_values = value_pointers_.size();
+    view.value_names = value_pointers_.data();
+    view.values = values_->data();
+  }
+
+  std::vector<std::string> symbols_, value_names_;
+  std::vector<const char*> value_pointers_;
+  std::optional<AbiValues> values_;
+};
+
+inline void AbiNode::AddGraphs() {
+  for (const NamedSubgraph& item : def_.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
+      graph_pointers_.push_back(&added->view);
+      graphs_.push_back(std::move(added));
+    }
+}
+
 inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
 
 // Names that a library hands over.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
-                                           const char* what) {
-  if (count > kMostParts || (count > 0 && !names))
+                                           const char* what, uint64_t most = kMostParts) {
+  if (count > most || (count > 0 && !names))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i)
@@ -194,6 +232,13 @@ inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
   if (node.name) def.Name(node.name);
+  if (OPKIT_ABI_HAS(&node, is_gradient)) {
+    for (std::string& name :
+         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
+      def.ControlInput(std::move(name));
+    if (node.backend) def.Engine(node.backend);
+    def.IsGradientOp(node.is_gradient != 0);
+  }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
     if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
@@ -204,31 +249,73 @@ inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
   return def;
 }
 
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+// A dtype and shape as the other side knows them. Symbols have names by their numbers.
+inline TensorInfo InfoOfAbi(const opkit_value& value) {
+  TensorInfo info;
+  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < value.rank; ++axis) {
+    const int64_t extent = value.dims[axis];
+    dims.push_back(extent >= 0    ? Dim(extent)
+                   : extent == -1 ? Dim()
+                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
+  }
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+// The value of a constant that an opkit_graph hands over.
+using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
+inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
+  Tensor copy;
+  copy.CopyFrom(TensorOfView(view));
+  return copy;
+}
+// The graph, with the types of its inputs: those of the graph that it came from, or those that are
+// told. Error (kInvalidArgument) for a struct that is no graph.
+inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+                        const Graph* origin = nullptr) {
+  const char* const what = from.name ? from.name : "";
+  if (from.size < kGraphBytes)
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
   Graph graph;
-  for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
-    graph.AddInput(input, DType::kUndefined, {});
-  const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
+  std::map<std::string_view, const opkit_value*> known;
+  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
+    for (uint64_t i = 0; i < from.num_values; ++i)
+      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
+  for (const std::string& input :
+       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
+    const auto value = known.find(input);
+    TensorInfo info;
+    if (value != known.end()) info = InfoOfAbi(*value->second);
+    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    graph.AddInput(input, info.dtype, info.shape, info.device);
+  }
+  const auto constants =
+      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
   for (size_t i = 0; i < constants.size(); ++i) {
     if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
         !problem.empty())
-      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", from.name, " ",
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
             problem);
-    Tensor copy;
-    copy.CopyFrom(TensorOfView(*from.constants[i]));
-    graph.AddConstant(constants[i], std::move(copy));
+    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
   }
-  if (from.num_nodes > kMostParts || (from.num_nodes > 0 && !from.nodes))
-    Throw(ErrorCode::kInvalidArgument, "graph ", from.name, " has ", from.num_nodes, " nodes",
+  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
   for (uint64_t i = 0; i < from.num_nodes; ++i) {
     if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
     graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
   }
-  for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
+  for (std::string& output :
+       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
     graph.AddOutput(std::move(output));
-  return MakeSubgraph(std::move(graph));
+  return graph;
+}
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
 }
 
 }  // namespace detail

@@ -8,6 +8,7 @@
 #include "opkit/op/abi/resource_state.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
+#include "opkit/plugin/load/library_parts.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -105,10 +106,10 @@ class LibraryLayouts {
     const opkit_library& library = *loaded.image->library;
     if (!OPKIT_ABI_HAS(&library, devices)) return;
     try {
-      Each(loaded, library.num_layouts, library.layouts, "layout", &AddLayout);
-      Each(loaded, library.num_layout_converters, library.layout_converters, "layout converter",
-           &AddConverter);
-      Each(loaded, library.num_devices, library.devices, "device", &AddDevice);
+      AddParts(loaded, library.num_layouts, library.layouts, "layout", &AddLayout);
+      AddParts(loaded, library.num_layout_converters, library.layout_converters, "layout converter",
+               &AddConverter);
+      AddParts(loaded, library.num_devices, library.devices, "device", &AddDevice);
     } catch (...) {
       Remove(loaded);
       throw;
@@ -137,29 +138,8 @@ class LibraryLayouts {
   }
 
  private:
-  template <class Struct>
-  static void Each(LoadedLibrary& loaded, uint64_t count, const Struct* const* all,
-                   const char* what, void (*add)(LoadedLibrary&, const Struct&)) {
-    const std::string& name = loaded.image->name;
-    if (count > kMostParts || (count > 0 && !all))
-      RefuseDescription(name, StrCat("has ", count, " ", what, "s", all ? "" : ", which are null"));
-    for (uint64_t i = 0; i < count; ++i) {
-      if (!all[i] || !OPKIT_ABI_HAS(all[i], author))
-        RefuseDescription(
-            name, StrCat("has a ", what, " at ", i, " that is null or shorter than version 1.3's"));
-      add(loaded, *all[i]);
-    }
-  }
-  // The name of a part, checked.
-  static std::string NameOf(const LoadedLibrary& loaded, const char* name, const char* what) {
-    if (!name || !*name)
-      RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
-    CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
-    return name;
-  }
-
   static void AddLayout(LoadedLibrary& loaded, const opkit_layout& layout) {
-    std::string name = NameOf(loaded, layout.name, "layout");
+    const std::string name = layout.name;
     if (!layout.to_standard || !layout.from_standard)
       RefuseDescription(loaded.image->name,
                         StrCat("has layout '", name, "' without to_standard or from_standard"),
@@ -199,8 +179,8 @@ class LibraryLayouts {
     loaded.layouts.push_back(RegisterLayout(std::move(definition)));
   }
   static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter) {
-    const LayoutId from = FindLayout(NameOf(loaded, converter.from, "layout converter"));
-    const LayoutId to = FindLayout(NameOf(loaded, converter.to, "layout converter"));
+    const LayoutId from = FindLayout(PartName(loaded, converter.from, "layout converter"));
+    const LayoutId to = FindLayout(PartName(loaded, converter.to, "layout converter"));
     if (!converter.convert)
       RefuseDescription(loaded.image->name, StrCat("has a converter from ", converter.from, " to ",
                                                    converter.to, " without a function"));
@@ -219,7 +199,7 @@ class LibraryLayouts {
 
   static void AddDevice(LoadedLibrary& loaded, const opkit_device& device) {
     const std::string& library = loaded.image->name;
-    const std::string name = NameOf(loaded, device.name, "device");
+    const std::string name = device.name;
     if (!device.alloc || !device.free || !device.copy)
       RefuseDescription(library, StrCat("has device '", name, "' without alloc, free or copy"));
     const auto type = static_cast<DeviceType>(device.type);

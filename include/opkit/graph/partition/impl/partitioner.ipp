@@ -64,52 +64,12 @@ OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
   return registry;
 }
 
-OPKIT_INLINE bool PartitionerRegistry::Register(detail::IntrusivePtr<const Partitioner> partitioner,
-                                                const char* file, int line) noexcept try {
-  detail::MutexLock lock(mutex_);
-  const std::string& name = partitioner->name();
-  const auto [row, is_new] = rows_.try_emplace(name, Row{partitioner, file, line, {}});
-  Row& first = row->second;
-  if (!is_new && (first.line != line || std::string_view(first.file) != file))
-    first.problem = StrCat("partitioner '", name, "' is registered at ", first.file, ":",
-                           first.line, " and at ", file, ":", line, "; rename one of them");
-  return is_new;
-} catch (...) {
-  return false;
-}
-
-OPKIT_INLINE bool PartitionerRegistry::Unregister(const Partitioner& partitioner) noexcept {
-  detail::MutexLock lock(mutex_);
-  for (auto row = rows_.begin(); row != rows_.end(); ++row)
-    if (row->second.partitioner.get() == &partitioner) {
-      rows_.erase(row);
-      return true;
-    }
-  return false;
-}
-
 OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
     std::string_view name) const {
-  {
-    detail::MutexLock lock(mutex_);
-    const auto row = rows_.find(name);
-    if (row != rows_.end()) {
-      if (!row->second.problem.empty()) Throw(ErrorCode::kAlreadyExists, row->second.problem);
-      if (const std::string problem = row->second.partitioner->problem(); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, problem);
-      return row->second.partitioner;
-    }
-  }
-  const std::vector<std::string> names = Names();
-  Throw(ErrorCode::kNotFound, "no partitioner '", name, "' is registered",
-        names.empty() ? "; REGISTER_PARTITIONER registers one" : SuggestName(name, names));
-}
-
-OPKIT_INLINE std::vector<std::string> PartitionerRegistry::Names() const {
-  detail::MutexLock lock(mutex_);
-  std::vector<std::string> names;
-  for (const auto& row : rows_) names.push_back(row.first);
-  return names;
+  detail::IntrusivePtr<const Partitioner> found = parts_.Get(name);
+  if (const std::string problem = found->problem(); !problem.empty())
+    Throw(ErrorCode::kInvalidArgument, problem);
+  return found;
 }
 
 }  // namespace opkit

@@ -67,7 +67,7 @@ void CallReturning(const char* what, F&& f) {
   Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
 }
 OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
-                             CallSupportedOps call) {
+                             SupportedOpsCall call) {
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
   std::vector<int> ids(json.nodes.size(), kNotTaken);
   StringMapArgument options(arguments);
@@ -80,7 +80,7 @@ OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& 
 }
 
 OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
-                               CallAccept call) {
+                               AcceptCall call) {
   const GraphView view(review.body());
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
   StringMapArgument options(arguments), attributes({});

@@ -46,11 +46,11 @@ OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
   return name ? Layout{FindLayout(name), {}} : Layout();
 }
-OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view) {
-  if (!OPKIT_ABI_HAS(&view, layout) || !view.layout) return TensorOfView(view);
+OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
+  if (!layout_name) return TensorOfView(view);
   if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
-  const Layout layout = LayoutOfAbi(view.layout);
+  const Layout layout = LayoutOfAbi(layout_name);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));

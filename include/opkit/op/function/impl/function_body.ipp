@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/op/abi/resource_state.hpp"
 #include "opkit/op/function/function_body.hpp"
 #include "opkit/op/function/function_calls.hpp"
@@ -168,6 +169,7 @@ struct FunctionRun : RefCounted {
   std::vector<Tensor> dense;  // copies of strided inputs
   std::vector<Tensor> sums;   // results that are to be added to an output
   std::vector<OpTensor> input_views, output_views;
+  std::vector<const char*> input_layouts, output_layouts;  // empty where all are standard
 };
 
 class FunctionViews {
@@ -300,7 +302,18 @@ class FunctionViews {
       inputs_[i] = &tensor;
       run.inputs[i].Bind(*readable, OpReq::kWrite);
       run.input_views[i] = run.inputs[i].view;
+      TellLayout(tensor, i, inputs_.size(), run.input_layouts, run.call.input_layouts);
     }
+  }
+  static void TellLayout(const Tensor& tensor, size_t i, size_t count,
+                         std::vector<const char*>& names, const char* const*& told) {
+    if (tensor.layout().is_standard()) [[likely]] {
+      if (told) names[i] = nullptr;
+      return;
+    }
+    names.resize(count);
+    names[i] = LayoutNamePointer(tensor.layout().id);
+    told = names.data();
   }
   [[noreturn]] OPKIT_COLD void Unreadable(size_t i, const Tensor& tensor) const {
     if (!tensor.initialized())
@@ -415,6 +428,7 @@ class FunctionViews {
           if (input.raw_data() == tensor->raw_data()) req = OpReq::kInplace;
       run.outputs[o].Bind(*tensor, req);
       run.output_views[o] = run.outputs[o].view;
+      TellLayout(*tensor, o, reqs_.size(), run.output_layouts, run.call.output_layouts);
     }
   }
   // The inferred dtype and shape; without setInferShape those of the output tensor.

@@ -13,9 +13,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void ConvertView(const opkit_tensor* from, const opkit_tensor* to) {
-  Tensor target = TensorInLayout(*to);
-  ConvertDirectly(TensorInLayout(*from), target);
+// Null: the standard layout.
+inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
+                                const opkit_tensor* to, const char* to_layout) {
+  return GuardedCall([&] {
+    Tensor target = TensorInLayout(*to, to_layout);
+    ConvertDirectly(TensorInLayout(*from, from_layout), target);
+  });
 }
 
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
@@ -23,7 +27,14 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
     abi.bytes = &Bytes;
-    abi.to_standard = abi.from_standard = &Convert;
+    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                         const opkit_tensor* to) {
+      return ConvertView(from, self->name, to, nullptr);
+    };
+    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                           const opkit_tensor* to) {
+      return ConvertView(from, nullptr, to, self->name);
+    };
     abi.ns_per_byte = layout.ns_per_byte;
     abi.author = this;
   }
@@ -35,10 +46,6 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
                            static_cast<DType>(dtype));
     });
   }
-  static opkit_status Convert(const opkit_layout*, const opkit_tensor* from,
-                              const opkit_tensor* to) {
-    return GuardedCall([&] { ConvertView(from, to); });
-  }
 
   const RegisteredLayout layout;
   opkit_layout abi{};
@@ -49,9 +56,9 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
     abi.size = sizeof abi;
     abi.from = LayoutNamePointer(pair.from);
     abi.to = LayoutNamePointer(pair.to);
-    abi.convert = [](const opkit_layout_converter*, const opkit_tensor* from,
+    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
                      const opkit_tensor* to) {
-      return GuardedCall([&] { ConvertView(from, to); });
+      return ConvertView(from, self->from, to, self->to);
     };
     abi.ns_per_byte = pair.ns_per_byte;
   }
@@ -105,49 +112,30 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   opkit_device abi{};
 };
 
-// Pointers to the `abi` of each, in an array that lasts as long.
-template <class Struct>
-struct OPKIT_IMAGE_LOCAL ExportedList : RefCounted {
-  std::vector<const Struct*> pointers;
-};
-// Adds an object to a list and to what keeps it.
+// Adds an object to a list of the library's, and to what keeps it.
 template <class Exported, class Struct, class... From>
-void AddExported(ExportedList<Struct>& list, RefCountedList& owners, From&&... from) {
+void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
   auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
-  list.pointers.push_back(&made->abi);
-  owners.push_back(std::move(made));
+  list.push_back(&made->abi);
+  contents.owners.push_back(std::move(made));
 }
 
-OPKIT_INLINE void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners) {
+OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
-  auto layouts = MakeIntrusive<ExportedList<opkit_layout>>();
-  auto converters = MakeIntrusive<ExportedList<opkit_layout_converter>>();
-  auto devices = MakeIntrusive<ExportedList<opkit_device>>();
   std::vector<LayoutId> exported;
   for (RegisteredLayout& one : RegisteredLayouts()) {
     if (one.has_descriptors) continue;
     exported.push_back(one.id);
-    AddExported<ExportedLayout>(*layouts, owners, std::move(one));
+    AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
   }
   for (const LayoutPair& one : DirectConverters())
     if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
-      AddExported<ExportedConverter>(*converters, owners, one);
-  {
-    DeviceTypeRegistry& types = DeviceTypes();
-    MutexLock lock(types.mutex);
-    for (const auto& one : types.entries)
-      if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
-        AddExported<ExportedDevice>(*devices, owners, one.type, one.info.name);
-  }
-  library.num_layouts = layouts->pointers.size();
-  library.layouts = layouts->pointers.data();
-  library.num_layout_converters = converters->pointers.size();
-  library.layout_converters = converters->pointers.data();
-  library.num_devices = devices->pointers.size();
-  library.devices = devices->pointers.data();
-  owners.push_back(std::move(layouts));
-  owners.push_back(std::move(converters));
-  owners.push_back(std::move(devices));
+      AddExported<ExportedConverter>(contents, contents.layout_converters, one);
+  DeviceTypeRegistry& types = DeviceTypes();
+  MutexLock lock(types.mutex);
+  for (const auto& one : types.entries)
+    if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
+      AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
 }
 
 }  // namespace detail

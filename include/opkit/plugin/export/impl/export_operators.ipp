@@ -93,6 +93,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     OperatorDef def = DefinitionOfAbi(node);
+    def.Engine("");  // the host has chosen the kernel
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
     for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
@@ -131,7 +132,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   };
 
   void Forward(const opkit_call* call) {
-    for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      Bind(inputs_[i], *opkit_input(call, i), InputLayout(call, i));
     for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
     RunOperator(call);
     for (size_t o = 0; o < outputs_.size(); ++o)
@@ -153,8 +155,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
-  static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
-    if (const char* layout = LayoutIn(view)) [[unlikely]]
+  static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (layout) [[unlikely]]
       return tensor.raw_data() == view.data && tensor.storage() &&
              tensor.dtype() == static_cast<DType>(view.dtype) &&
              tensor.layout() == LayoutOfAbi(layout) &&
@@ -162,15 +164,20 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
   }
-  static const char* LayoutIn(const opkit_tensor& view) {
-    return OPKIT_ABI_HAS(&view, layout) ? view.layout : nullptr;
+  static const char* InputLayout(const opkit_call* call, size_t i) {
+    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
+                                                                     : nullptr;
   }
-  static void Bind(const Value& value, const opkit_tensor& view) {
+  static const char* OutputLayout(const opkit_call* call, size_t o) {
+    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
+                                                                       : nullptr;
+  }
+  static void Bind(const Value& value, const opkit_tensor& view, const char* layout) {
     if (!value.blob) return;
     Tensor* tensor = value.blob->GetMutable<Tensor>();
-    if (IsView(*tensor, view)) [[likely]]
+    if (IsView(*tensor, view, layout)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view);
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
   }
   void BindOutput(const opkit_call* call, size_t o) {
     const Value& output = outputs_[o];
@@ -185,7 +192,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    Bind(output, view);
+    Bind(output, view, OutputLayout(call, o));
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
@@ -207,7 +214,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
             op_->type(), " is not a tensor, which is all that a library can hand over");
     const Tensor& result = blob->Get<Tensor>();
-    if (IsView(result, view)) [[likely]]
+    const char* const layout = OutputLayout(call, o);
+    if (IsView(result, view, layout)) [[likely]]
       return;
     if (!result.initialized())
       Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
@@ -219,8 +227,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                                   result.dtype())
                  .view();
     CheckResult(o, result, view, "is");
-    if (LayoutIn(view)) {
-      Tensor target = TensorInLayout(view);
+    if (layout) {
+      Tensor target = TensorInLayout(view, layout);
       ConvertLayoutTo(result, target);
     } else {
       CopyElements(result, TensorOfView(view), call->stream);
@@ -242,6 +250,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
     std::vector<opkit_tensor> inputs, outputs;
+    std::vector<const char*> input_layouts, output_layouts;
     std::vector<Dims> extents;
 
     LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
@@ -253,6 +262,14 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       call.inputs = inputs.data();
       call.outputs = outputs.data();
       call.asynchronous = 0;
+      const auto keep = [](const char* const*& names, uint64_t count,
+                           std::vector<const char*>& kept) {
+        if (!names) return;
+        kept.assign(names, names + count);
+        names = kept.data();
+      };
+      keep(call.input_layouts, call.num_inputs, input_layouts);
+      keep(call.output_layouts, call.num_outputs, output_layouts);
     }
     void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
       const auto rank = static_cast<size_t>(from.rank);
@@ -410,11 +427,11 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     Values(const opkit_value* values, uint64_t count, bool with_shapes) {
       for (uint64_t i = 0; i < count; ++i) {
         const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back();
-        if (value.dtype > 0 && value.dtype < kNumDTypes)
-          info.dtype = static_cast<DType>(value.dtype);
-        if (!with_shapes) continue;
-        if (value.rank >= 0) info.shape = ShapeOf(value);
+        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+        if (!with_shapes) {
+          info.shape = {};
+          continue;
+        }
         if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
         if (!value.constant) continue;
         info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
@@ -429,24 +446,13 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         if (known.name == name) return Layout{known.id, {}};
       return {};
     }
-    static SymbolicShape ShapeOf(const opkit_value& value) {
-      std::vector<Dim> dims;
-      for (int axis = 0; axis < value.rank; ++axis) {
-        const int64_t extent = value.dims[axis];
-        dims.push_back(extent >= 0    ? Dim(extent)
-                       : extent == -1 ? Dim()
-                                      : Sym(StrCat(kSymbol, -2 - extent)));
-      }
-      return SymbolicShape(std::move(dims));
-    }
     std::vector<TensorInfo> infos_;
     std::list<Tensor> constants_;  // that infos_ point to
   };
-  static constexpr const char* kSymbol = "s";
   static int64_t NumberOf(const Dim& dim) {
     if (dim.is_known()) return dim.value();
     const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kSymbol) return -1;
+    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
     const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
     return number && *number >= 0 ? -2 - *number : -1;
   }

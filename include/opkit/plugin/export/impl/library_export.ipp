@@ -252,8 +252,12 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
       records.push_back(record);
     }
     if (!problems.empty()) return OpStatus::Failure(problems);
-    contents.library = {};
-    if (contents.add_layouts) contents.add_layouts(contents.library, contents.owners);
+    contents.layouts.clear();
+    contents.layout_converters.clear();
+    contents.devices.clear();
+    contents.partitioners = contents.own_partitioner_pointers;
+    contents.passes.clear();
+    if (contents.add_parts) contents.add_parts(contents);
     if (contents.add_registered) contents.add_registered(records);
     for (FunctionRecord& record : records)
       contents.ops.push_back(ExportOp(std::move(record), contents.owners));
@@ -261,6 +265,7 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
   });
   if (status != OPKIT_OK) return nullptr;
   opkit_library& library = contents.library;
+  library = {};
   library.size = sizeof library;
   library.abi_major = OPKIT_ABI_MAJOR;
   library.abi_minor = OPKIT_ABI_MINOR;
@@ -274,6 +279,15 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
   if (contents.finalize) library.finalize = [] { GuardedCall([] { ThisLibrary().finalize(); }); };
   library.num_ops = contents.ops.size();
   library.ops = contents.ops.data();
+  const auto tell = [](const auto& all, uint64_t& count, auto& pointers) {
+    count = all.size();
+    pointers = all.data();
+  };
+  tell(contents.layouts, library.num_layouts, library.layouts);
+  tell(contents.layout_converters, library.num_layout_converters, library.layout_converters);
+  tell(contents.devices, library.num_devices, library.devices);
+  tell(contents.partitioners, library.num_partitioners, library.partitioners);
+  tell(contents.passes, library.num_passes, library.passes);
   return &library;
 }
 

@@ -1,0 +1,85 @@
+// NamedParts: what a program and its libraries register by name and take away again: partitioners,
+// passes. Registration never throws, for static initialisers.
+#ifndef OPKIT_BASE_NAMED_PARTS_HPP_
+#define OPKIT_BASE_NAMED_PARTS_HPP_
+
+#include <map>
+
+#include "opkit/base/error.hpp"
+#include "opkit/base/platform.hpp"
+#include "opkit/base/ref_counted.hpp"
+#include "opkit/base/suggest.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Part is RefCounted and has `const std::string& name() const`. Thread-safe.
+template <class Part>
+class NamedParts {
+ public:
+  // `what` is the kind in messages, `how` the macro that registers one.
+  NamedParts(const char* what, const char* how) : what_(what), how_(how) {}
+
+  // False where the name is there already: at the same place twice it is one, since a header may
+  // register; at two places it is an Error where it is used.
+  bool Register(IntrusivePtr<const Part> part, const char* file, int line) noexcept try {
+    MutexLock lock(mutex_);
+    const std::string& name = part->name();
+    const auto [row, is_new] = rows_.try_emplace(name, Row{part, file, line, {}});
+    Row& first = row->second;
+    if (!is_new && (first.line != line || std::string_view(first.file) != file))
+      first.problem = StrCat(what_, " '", name, "' is registered at ", first.file, ":", first.line,
+                             " and at ", file, ":", line, "; rename one of them");
+    return is_new;
+  } catch (...) {
+    return false;
+  }
+  // False where it is not registered.
+  bool Unregister(const Part& part) noexcept {
+    MutexLock lock(mutex_);
+    return std::erase_if(rows_, [&](const auto& row) { return row.second.part.get() == &part; });
+  }
+  // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered at two places.
+  IntrusivePtr<const Part> Get(std::string_view name) const {
+    {
+      MutexLock lock(mutex_);
+      const auto row = rows_.find(name);
+      if (row != rows_.end()) {
+        if (!row->second.problem.empty()) Throw(ErrorCode::kAlreadyExists, row->second.problem);
+        return row->second.part;
+      }
+    }
+    const std::vector<std::string> names = Names();
+    Throw(ErrorCode::kNotFound, "no ", what_, " '", name, "' is registered",
+          names.empty() ? StrCat("; ", how_, " registers one") : SuggestName(name, names));
+  }
+  bool Has(std::string_view name) const {
+    MutexLock lock(mutex_);
+    return rows_.find(name) != rows_.end();
+  }
+  // In alphabetical order.
+  std::vector<std::string> Names() const {
+    MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (const auto& row : rows_) names.push_back(row.first);
+    return names;
+  }
+
+ private:
+  struct Row {
+    IntrusivePtr<const Part> part;
+    const char* file;
+    int line;
+    std::string problem;
+  };
+
+  const char* const what_;
+  const char* const how_;
+  mutable Mutex mutex_;
+  std::map<std::string, Row, std::less<>> rows_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAMED_PARTS_HPP_

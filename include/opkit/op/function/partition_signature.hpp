@@ -1,0 +1,87 @@
+// MXNet's signatures of a partitioner's functions, which a program and a library take alike.
+#ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "opkit/base/ref_counted.hpp"
+#include "opkit/op/abi/attr_map.hpp"
+#include "opkit/op/abi/op_tensor.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using OptionStrings = std::vector<std::pair<std::string, std::string>>;
+
+// Passed where a function takes a map of strings, std::unordered_map say, by value or reference:
+// becomes the one that it takes, which this header need not include.
+class StringMapArgument {
+ public:
+  explicit StringMapArgument(OptionStrings items) : items_(std::move(items)) {}
+  template <class Map>
+    requires StringMap<std::remove_const_t<Map>>
+  operator Map&() {  // NOLINT: implicit
+    using Made = std::remove_const_t<Map>;
+    auto* made = new Shared<Made>(Made());
+    for (const auto& [name, text] : items_) made->value.emplace(name, text);
+    map_ = IntrusivePtr<RefCounted>(made);
+    read_ = [](const RefCounted& map) {
+      const Made& filled = static_cast<const Shared<Made>&>(map).value;
+      return OptionStrings(filled.begin(), filled.end());
+    };
+    return made->value;
+  }
+  // What the map holds after the call.
+  OptionStrings Read() const { return map_ ? read_(*map_) : items_; }
+
+ private:
+  OptionStrings items_;
+  IntrusivePtr<RefCounted> map_;
+  OptionStrings (*read_)(const RefCounted&) = nullptr;
+};
+using TensorsByName = std::map<std::string, OpTensor>;
+
+// MXNet's signatures.
+template <class F>
+concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
+template <class F>
+concept SupportedOpsOfVector =
+    std::is_invocable_v<F&, std::string, std::vector<int>&, StringMapArgument&>;
+template <class F>
+concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&>;
+template <class F>
+concept AcceptWithAttributes =
+    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&>;
+template <class F>
+concept AcceptWithTensors = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&,
+                                                StringMapArgument&, TensorsByName&, TensorsByName&>;
+
+// Calls f in the one of the forms that it has.
+template <class F>
+MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
+                               StringMapArgument& options) {
+  if constexpr (SupportedOpsOfVector<F>)
+    return static_cast<MXReturnValue>(f(std::move(json), ids, options));
+  else
+    return static_cast<MXReturnValue>(
+        f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
+}
+template <class F>
+MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
+                                 StringMapArgument& options, StringMapArgument& attrs,
+                                 TensorsByName& args, TensorsByName& aux) {
+  if constexpr (AcceptWithTensors<F>)
+    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
+  else if constexpr (AcceptWithAttributes<F>)
+    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs));
+  else
+    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_

@@ -1,0 +1,100 @@
+// Serves a partitioner in MXNet's spelling to the host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
+
+#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/plugin/export/library_partitioner.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
+  static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
+    const LibraryPartitionerRecord& record = RecordOf(self->author);
+    const auto own = record.subgraph_ops.find(kind);
+    return (own == record.subgraph_ops.end() ? record.subgraph_op : own->second).c_str();
+  }
+  static opkit_status Mark(void* author, const opkit_partition* partition) {
+    return GuardedCall([&] {
+      LibraryPartitionerRecord& record = RecordOf(author);
+      if (!record.problem.empty() || !record.mark)
+        return OpStatus::Failure(record.problem.empty() ? "setSupportedOps(f) is missing"
+                                                        : record.problem);
+      const char* text = nullptr;
+      uint64_t count = 0;
+      const int64_t* nodes = nullptr;
+      Accept(partition->json(partition, &text, &count, &nodes));
+      std::vector<int> ids(count, -2);
+      StringMapArgument options(Options(*partition));
+      if (record.mark(text, ids, options) != SUCCESS) return OpStatus(FAIL);
+      if (ids.size() != count)
+        return OpStatus::Failure("it answered ", ids.size(), " ids for ", count, " nodes");
+      for (uint64_t i = 0; i < count; ++i)
+        if (nodes[i] >= 0 && ids[i] != -2)
+          Accept(partition->take(partition, static_cast<uint64_t>(nodes[i]), ids[i], 0));
+      return OpStatus();
+    });
+  }
+  static opkit_status Review(void* author, const opkit_partition* partition) {
+    return GuardedCall([&] {
+      LibraryPartitionerRecord& record = RecordOf(author);
+      if (!record.review) return OpStatus();
+      const char* text = nullptr;
+      uint64_t count = 0;
+      const int64_t* nodes = nullptr;
+      Accept(partition->json(partition, &text, &count, &nodes));
+      StringMapArgument options(Options(*partition)), attributes({});
+      TensorsByName args, aux;
+      const opkit_graph& body = *partition->subgraph;
+      for (uint64_t i = 0; i < body.num_constants; ++i)
+        args.emplace(body.constant_names[i], OpTensor(*body.constants[i]));
+      bool accept = true;
+      if (record.review(text, static_cast<int>(partition->id), &accept, options, attributes, args,
+                        aux) != SUCCESS)
+        return OpStatus(FAIL);
+      if (!accept) {
+        Accept(partition->reject(partition, ""));
+        return OpStatus();
+      }
+      const OptionStrings given = attributes.Read();
+      const std::map<std::string, std::string> sorted(given.begin(), given.end());
+      for (const auto& [name, value] : sorted) {
+        const AbiAttributes attribute(Arguments{{name, value}});
+        Accept(partition->set_attr(partition, *attribute.data()));
+      }
+      return OpStatus();
+    });
+  }
+
+ private:
+  static LibraryPartitionerRecord& RecordOf(const void* author) {
+    return *static_cast<LibraryPartitionerRecord*>(const_cast<void*>(author));
+  }
+  static OptionStrings Options(const opkit_partition& partition) {
+    OptionStrings options;
+    for (uint64_t i = 0; i < partition.num_options; ++i)
+      options.emplace_back(partition.option_names[i], partition.option_values[i]);
+    return options;
+  }
+  static void Accept(opkit_status status) {
+    if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+  }
+};
+
+OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_name,
+                                                                const char* file, int line)
+    : name(its_name) {
+  abi.size = sizeof abi;
+  abi.name = name.c_str();
+  abi.file = file;
+  abi.line = line;
+  abi.subgraph_op = &LibraryPartitionerFunctions::SubgraphOp;
+  abi.mark = &LibraryPartitionerFunctions::Mark;
+  abi.review = &LibraryPartitionerFunctions::Review;
+  abi.author = this;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_

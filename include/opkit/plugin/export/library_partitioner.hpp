@@ -1,0 +1,107 @@
+// REGISTER_PARTITIONER in a library that includes opkit/op.hpp alone: partitioners in MXNet's
+// spelling. With opkit/opkit.hpp it is graph/partition/register_partitioner.hpp's, which has the
+// typed forms as well.
+#ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
+#define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
+
+#include "opkit/base/unique_function.hpp"
+#include "opkit/op/function/partition_signature.hpp"
+#include "opkit/plugin/export/library_export.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A partitioner as its setters fill it in, and as the host calls it.
+struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted {
+  LibraryPartitionerRecord(const char* its_name, const char* file, int line);
+
+  std::string name, problem, subgraph_op = "Subgraph";
+  std::map<int, std::string> subgraph_ops;  // by kind, where it has its own
+  UniqueFunction<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
+  UniqueFunction<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                               TensorsByName&, TensorsByName&)>
+      review;
+  opkit_partitioner abi{};
+};
+
+}  // namespace detail
+
+// Fills in a partitioner. Functions may be called on several threads; they answer MX_SUCCESS or
+// MX_FAIL (OPKIT_ERROR_MSG says why).
+class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
+ public:
+  LibraryPartitionerBuilder(const char* name, const char* file, int line)
+      : record_(detail::MakeIntrusive<detail::LibraryPartitionerRecord>(name, file, line)) {
+    detail::ThisLibrary().own_partitioners.push_back(record_);
+    detail::ThisLibrary().own_partitioner_pointers.push_back(&record_->abi);
+  }
+  // Says which nodes are taken: MXReturnValue f(std::string json, const int num_ids, int* ids,
+  // std::unordered_map<std::string, std::string>& options), or the same with std::vector<int>& ids:
+  // one for each node of the JSON, -2 at first: left alone. -1 takes the node, a number from 0 on
+  // takes it for a kind of its own.
+  template <class F>
+  LibraryPartitionerBuilder& setSupportedOps(F f) {
+    static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
+                  "setSupportedOps(f): write MXReturnValue f(std::string json, const int num_ids, "
+                  "int* ids, std::unordered_map<std::string, std::string>& options); the typed "
+                  "forms need opkit/opkit.hpp");
+    return Once(
+        record_->mark, "setSupportedOps",
+        [f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) mutable {
+          return detail::CallSupportedOps(f, std::move(json), ids, options);
+        });
+  }
+  // The operator that takes a subgraph's place; with a kind: for subgraphs of that kind alone.
+  LibraryPartitionerBuilder& setSubgraphOp(std::string op) {
+    record_->subgraph_op = std::move(op);
+    return *this;
+  }
+  LibraryPartitionerBuilder& setSubgraphOp(std::string op, int kind) {
+    record_->subgraph_ops[kind] = std::move(op);
+    return *this;
+  }
+  // Looks at every legal subgraph: MXReturnValue f(std::string json, int subgraph_id, bool* accept,
+  // std::unordered_map<std::string, std::string>& options, std::unordered_map<std::string,
+  // std::string>& attrs, std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>&
+  // aux), or the first four or five of them. `attrs` become attributes of the operator; `args` are
+  // the constants of the subgraph; `aux` is empty.
+  template <class F>
+  LibraryPartitionerBuilder& setAcceptSubgraph(F f) {
+    static_assert(
+        detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> || detail::AcceptWithTensors<F>,
+        "setAcceptSubgraph(f): write MXReturnValue f(std::string json, int subgraph_id, "
+        "bool* accept, std::unordered_map<std::string, std::string>& options)");
+    return Once(record_->review, "setAcceptSubgraph",
+                [f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
+                    detail::StringMapArgument& attrs, detail::TensorsByName& args,
+                    detail::TensorsByName& aux) mutable {
+                  return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options, attrs,
+                                                    args, aux);
+                });
+  }
+  // The later name of setAcceptSubgraph.
+  template <class F>
+  LibraryPartitionerBuilder& setReviewSubgraph(F f) {
+    return setAcceptSubgraph(std::move(f));
+  }
+
+ private:
+  template <class Function, class F>
+  LibraryPartitionerBuilder& Once(Function& slot, const char* setter, F f) {
+    if (slot)
+      record_->problem = StrCat(setter, " is called twice");
+    else
+      slot = std::move(f);
+    return *this;
+  }
+
+  detail::IntrusivePtr<detail::LibraryPartitionerRecord> record_;
+};
+
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/plugin/export/impl/library_partitioner.ipp"
+#endif
+
+#endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_

@@ -1,0 +1,39 @@
+// What a library brings beside its operators, read from its description. For the definitions of
+// library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
+
+#include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/plugin/library.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Error (kInvalidArgument) for a name that is missing or cannot be one.
+inline std::string PartName(const LoadedLibrary& loaded, const char* name, const char* what) {
+  if (!name || !*name) RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
+  CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
+  return name;
+}
+
+// Calls add(loaded, part) for each, whose members are those of version 1.3 at least.
+template <class Struct>
+void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
+              void (*add)(LoadedLibrary&, const Struct&)) {
+  const std::string& library = loaded.image->name;
+  if (count > kMostParts || (count > 0 && !all))
+    RefuseDescription(
+        library, StrCat("has ", count, " descriptions of a ", what, all ? "" : ", which are null"));
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!all[i] || !OPKIT_ABI_HAS(all[i], author))
+      RefuseDescription(library, StrCat("has a ", what, " at ", i,
+                                        " that is null or shorter than version 1.3's"));
+    if constexpr (requires { all[i]->name; }) PartName(loaded, all[i]->name, what);
+    add(loaded, *all[i]);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_

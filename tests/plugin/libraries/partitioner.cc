@@ -1,0 +1,90 @@
+// A library with a partitioner in MXNet's spelling, which takes chains of LibExp and LibLog, and
+// the operator that runs them: opkit/op.hpp alone.
+#include <opkit/op.hpp>
+
+#include <cmath>
+#include <memory>
+#include <stdexcept>
+#include <unordered_map>
+
+namespace {
+
+using namespace opkit;  // NOLINT: as an author writes it
+using Options = std::unordered_map<std::string, std::string>;
+
+// The nodes whose op is LibExp or LibLog, read from the JSON by hand: "op": "LibExp".
+MXReturnValue supportedOps(std::string json, const int num_ids, int* ids, Options& options) {
+  if (options.count("fail")) {
+    OPKIT_ERROR_MSG << "told to fail by " << options["fail"];
+    return MX_FAIL;
+  }
+  if (options.count("throw")) throw std::runtime_error("told to throw");
+  size_t at = 0;
+  for (int node = 0; node < num_ids; ++node) {
+    at = json.find("\"op\": \"", at) + 7;
+    const std::string op = json.substr(at, json.find('"', at) - at);
+    if (op == "LibExp" || op == "LibLog") ids[node] = options.count("kind") ? 7 : -1;
+  }
+  return MX_SUCCESS;
+}
+MXReturnValue acceptSubgraph(std::string json, int id, bool* accept, Options& options,
+                             Options& attrs, std::map<std::string, MXTensor>& args,
+                             std::map<std::string, MXTensor>& aux) {
+  *accept = !options.count("reject");
+  attrs["text_has_log"] = json.find("LibLog") != std::string::npos ? "yes" : "no";
+  attrs["id"] = std::to_string(id);
+  attrs["constants"] = std::to_string(args.size() + aux.size());
+  return MX_SUCCESS;
+}
+REGISTER_PARTITIONER(LibChains)
+    .setSupportedOps(supportedOps)
+    .setSubgraphOp("LibChain")
+    .setAcceptSubgraph(acceptSubgraph);
+
+// Runs the body that its node carries, whose nodes each read the value before.
+class Chain final : public StatefulOp {
+ public:
+  explicit Chain(const opkit_graph* body) {
+    for (uint64_t i = 0; i < body->num_nodes; ++i) ops_.push_back(body->nodes[i]->op);
+  }
+  Status Forward(std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) override {
+    for (int64_t i = 0; i < in[0].size(); ++i) {
+      float value = in[0].data<float>()[i];
+      for (const std::string& op : ops_) value = op == "LibExp" ? std::exp(value) : std::log(value);
+      out[0].data<float>()[i] = value;
+    }
+    return SUCCESS;
+  }
+
+ private:
+  std::vector<std::string> ops_;
+};
+int MakeChain(const AttrMap&, OpContext context, std::unique_ptr<StatefulOp>* state) {
+  if (context.node->num_graphs != 1) return 0;
+  *state = std::make_unique<Chain>(context.node->graphs[0]);
+  return 1;
+}
+Status SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+  out[0] = in[0];
+  return SUCCESS;
+}
+template <float (*f)(float)>
+Status Each(const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) {
+  for (int64_t i = 0; i < in[0].size(); ++i) out[0].data<float>()[i] = f(in[0].data<float>()[i]);
+  return SUCCESS;
+}
+float Exp(float x) { return std::exp(x); }
+float Log(float x) { return std::log(x); }
+
+}  // namespace
+
+REGISTER_OP(LibChain)
+    .setCreateOpState(MakeChain)
+    .setNoGradient()
+    .setIsSubgraphOp()
+    .setOpenAttrs()
+    .setInput("x")
+    .setOutput("y")
+    .setInferShape(SameShape);
+REGISTER_OP(LibExp).setForward(Each<Exp>).setInput("x").setOutput("y").setInferShape(SameShape);
+REGISTER_OP(LibLog).setForward(Each<Log>).setInput("x").setOutput("y").setInferShape(SameShape);

@@ -1,0 +1,178 @@
+#include "opkit/plugin/load/library_partitioners.hpp"
+
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/partition/partition.hpp"
+#include "opkit/ops/subgraph.hpp"
+#include "plugin/library_fixture.hpp"
+#include "support/check_fails.hpp"
+
+namespace library_partitioners_test {
+using namespace library_fixture;
+
+namespace {
+
+class NegOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    float* y = Output(0, x.shape(), x.dtype())->mutable_data<float>();
+    for (int64_t i = 0; i < x.numel(); ++i) y[i] = -x.data<float>()[i];
+    return true;
+  }
+};
+OPERATOR_SCHEMA(PartNeg).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(PartNeg, NegOp);
+
+// X -> each of the operators in turn -> Y, with nodes in reverse, so that the library's numbers are
+// not the graph's.
+Graph ChainOf(const std::vector<std::string>& ops) {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {Sym("N")});
+  for (size_t i = ops.size(); i-- > 0;)
+    graph.AddNode(OperatorDef(ops[i], {i == 0 ? "X" : StrCat("V", i)},
+                              {i + 1 == ops.size() ? "Y" : StrCat("V", i + 1)})
+                      .Name(StrCat("n", i)));
+  graph.AddOutput("Y");
+  return graph;
+}
+std::vector<std::string> TypesOf(const Graph& graph) {
+  std::vector<std::string> types;
+  const GraphView view(graph);
+  for (const int node : view.order()) types.push_back(graph.node(node).type());
+  return types;
+}
+using Types = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a library's partitioner in MXNet's spelling takes chains, which its operator runs") {
+  Scoped library("partitioner");
+  CHECK(library->partitioners() == Types{"LibChains"});
+  const Graph graph = ChainOf({"LibExp", "LibLog", "PartNeg", "LibExp"});
+  PartitionReport report;
+  const Graph parted = Partition(graph, "LibChains", {}, &report);
+  CHECK(TypesOf(parted) == Types{"LibChain", "PartNeg", "LibChain"});
+  const OperatorDef& first = parted.node(parted.Producer("V2"));
+  CHECK(first.args().Get<std::string>("text_has_log") == "yes");
+  CHECK(first.args().Get<std::string>("constants") == "0");
+  CHECK(report.num_taken() == 3);
+  const auto run = [](const Graph& g) {
+    return Executor(Compile(g)).Run({{"X", Vector({1, 2})}})["Y"].ToVector<float>();
+  };
+  CHECK(run(parted) == run(graph));
+}
+
+TEST_CASE("what the functions of a library's partitioner answer is told with its name") {
+  Scoped library("partitioner");
+  const Graph graph = ChainOf({"LibExp", "PartNeg"});
+  const auto with = [&](const char* option) {
+    return ErrorOf([&] { Partition(graph, "LibChains", {{option, "its options"}}); }).message();
+  };
+  CHECK(Contains(with("fail"),
+                 "mark of partitioner LibChains of library libpartitioner.so failed: "
+                 "told to fail by its options"));
+  CHECK(Contains(with("throw"), "told to throw"));
+  CHECK(SameGraph(Partition(graph, "LibChains", {{"reject", ""}}), graph));
+  // Nodes of one kind go to the operator of that kind.
+  CHECK(TypesOf(Partition(graph, "LibChains", {{"kind", "7"}})) == Types{"LibChain", "PartNeg"});
+  CheckFails([&] { Partition(graph, "LibChain"); }, "did you mean 'LibChains'?");
+}
+
+TEST_CASE("the typed form of a program is a library's as it stands") {
+  Scoped library("partitioner_typed");
+  CHECK(library->partitioners() == Types{"LibTyped"});
+  const Graph graph = ChainOf({"PartNeg", "PartNeg", "Unknown", "PartNeg"});
+  PartitionReport report;
+  const Graph parted = Partition(graph, "LibTyped", {{"ops", "PartNeg"}}, &report);
+  CHECK(TypesOf(parted) == Types{"Subgraph", "Unknown", "PartNeg"});
+  const OperatorDef& taken = parted.node(parted.Producer("V2"));
+  CHECK(taken.args().Get<int64_t>("size") == 2);
+  const Graph* body = SubgraphOf(taken, "body");
+  REQUIRE(body);
+  REQUIRE(body->FindConstant("prepared"));
+  CHECK(body->FindConstant("prepared")->ToVector<float>() == Floats{42});
+  CHECK(Contains(report.ToText(), "it is no PartNeg"));
+  CHECK(Contains(report.ToText(), "one node alone"));
+}
+
+TEST_CASE("a pass of a library changes a graph, whose constants stay shared") {
+  Scoped library("partitioner_typed");
+  CHECK(library->passes() == Types{"lib_bad", "lib_drop_doubles"});
+  Graph graph = ChainOf({"Neg", "Neg"});
+  const Tensor weights = Vector({1, 2, 3});
+  graph.AddConstant("W", weights);
+  const Graph after = RunPass(graph, "lib_drop_doubles");
+  CHECK(TypesOf(after) == Types{"Neg", "Identity"});
+  CHECK(after.FindInput("X")->info.shape == graph.FindInput("X")->info.shape);
+  CHECK(after.FindConstant("W")->raw_data() == weights.raw_data());
+  CheckFails(
+      [&] {
+        RunPass(graph, "lib_drop_doubles", {{"a", "b"}});
+      },
+      "pass lib_drop_doubles of library libpartitioner_typed.so failed: it takes no option");
+  CheckFails([&] { RunPass(graph, "lib_bad"); }, "nothing makes it");
+  CheckFails([&] { RunPass(graph, "lib_drop"); }, "no pass 'lib_drop' is registered");
+}
+
+TEST_CASE("partitioners and passes go with their library, which stays while one is held") {
+  {
+    Scoped library("partitioner_typed");
+    {
+      PassList passes;
+      passes.Add("theirs", FindPass("lib_drop_doubles"));
+      CHECK(Contains(ErrorOf([&] { library->Unload(); }).message(), "cannot be unloaded"));
+    }
+  }
+  CHECK(std::ranges::count(RegisteredPasses(), "lib_bad") == 0);
+  CHECK_FALSE(PartitionerRegistry::Global().Has("LibTyped"));
+}
+
+TEST_CASE("a pass edits a graph through the table in C, in one and only where it comes out right") {
+  static opkit_pass pass;
+  static const opkit_pass* passes[] = {&pass};
+  static opkit_library library;
+  pass = {};
+  pass.size = sizeof pass;
+  pass.name = "c_edits";
+  pass.run = [](const opkit_pass*, const opkit_rewrite* rewrite) -> opkit_status {
+    // Neg, Neg -> (added) Relu, Neg reads 2 W: by number, in the order in which they run.
+    if (rewrite->graph->num_nodes != 2) return OPKIT_FAILED;
+    const OperatorDef added("Relu", {"X"}, {"R"}), again("Sum", {"R", "C"}, {"V1"});
+    const detail::AbiNode added_node(added), again_node(again);
+    const detail::AbiAttributes constant(Arguments{{"C", Vector({5})}});
+    const bool wrong = rewrite->num_options > 0;
+    for (const opkit_status status :
+         {rewrite->add_node(rewrite, 0, &added_node.node()),
+          rewrite->replace_node(rewrite, 0, &again_node.node()),
+          rewrite->add_constant(rewrite, "C", (*constant.data())->tensors[0]),
+          wrong ? rewrite->remove_node(rewrite, 1) : OPKIT_OK})
+      if (status != OPKIT_OK) return status;
+    return rewrite->remove_node(rewrite, 2) == OPKIT_OUT_OF_RANGE ? OPKIT_OK : OPKIT_FAILED;
+  };
+  library = {};
+  library.size = sizeof library;
+  library.abi_major = OPKIT_ABI_MAJOR;
+  library.abi_minor = OPKIT_ABI_MINOR;
+  library.num_passes = 1;
+  library.passes = passes;
+  Library loaded = Library::LoadEntry(
+      [](const opkit_host*) -> const opkit_library* { return &library; }, "in_c");
+  const Graph graph = ChainOf({"Neg", "Neg"});
+  const Graph after = RunPass(graph, "c_edits");
+  CHECK(TypesOf(after) == Types{"Relu", "Sum", "Neg"});
+  CHECK(after.FindConstant("C")->ToVector<float>() == Floats{5});
+  CHECK(ErrorOf([&] {
+          RunPass(graph, "c_edits", {{"wrong", ""}});
+        }).code() == ErrorCode::kNotFound);
+  pass.run = nullptr;
+  loaded.Unload();
+  CheckFails(
+      [] {
+        Library::LoadEntry([](const opkit_host*) -> const opkit_library* { return &library; },
+                           "in_c");
+      },
+      "library in_c has pass 'c_edits' without run");
+}
+
+}  // namespace library_partitioners_test
