@@ -49,7 +49,7 @@
 
 #if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) || defined(REGISTER_OP) ||    \
     defined(REGISTER_GRADIENT) || defined(NO_GRADIENT) || defined(USE_OPERATOR_FUNCTIONS) || \
-    defined(INPUT_TAGS) || defined(OUTPUT_TAGS)
+    defined(INPUT_TAGS) || defined(OUTPUT_TAGS) || defined(REGISTER_PARTITIONER)
 #error \
     "another library has already defined one of opkit's short macros (OPERATOR_SCHEMA, REGISTER_CPU_OPERATOR, REGISTER_OP, …): compile with -DOPKIT_NO_SHORT_MACROS and use the OPKIT_ names"
 #endif
@@ -76,6 +76,8 @@
   OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(__VA_ARGS__)
 
 #define REGISTER_OP(name) OPKIT_REGISTER_OP(name)
+#define REGISTER_PARTITIONER(name) OPKIT_REGISTER_PARTITIONER(name)
+#define REGISTER_PASS(name) OPKIT_REGISTER_PASS(name)
 
 #define REGISTER_GRADIENT(...) OPKIT_REGISTER_GRADIENT(__VA_ARGS__)
 #define REGISTER_GRADIENT_STR(...) OPKIT_REGISTER_GRADIENT_STR(__VA_ARGS__)
@@ -724,9 +726,6 @@ typedef struct opkit_tensor {
   int32_t req;      /* of an output */
   int32_t reserved; /* 0 */
   const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
-  /* Since 1.3. The name of the layout that the elements are in, which then has no strides; null:
-   * they lie as the strides say. Only for kernels whose configuration asks for it. */
-  const char* layout;
 } opkit_tensor;
 
 /* The type of an attribute. A list's number is its element's plus five. */
@@ -776,6 +775,11 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
+  /* Since 1.3. What is known of the values that are named, read with opkit_value_at; none where the
+   * graph was not inferred. */
+  uint64_t num_values;
+  const char* const* value_names;
+  const struct opkit_value* values;
 } opkit_graph;
 
 /* A call site of an operator. */
@@ -794,6 +798,13 @@ struct opkit_node {
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
+  /* Since 1.3. Names of nodes that must run before it though it reads none of their outputs; the
+   * backend that it asks for, empty for none; whether it computes a gradient. */
+  uint64_t num_control_inputs;
+  const char* const* control_inputs;
+  const char* backend;
+  int32_t is_gradient;
+  int32_t reserved;
 };
 
 /* What is known of an input or output before it is computed; inference fills in what it can say. */
@@ -838,6 +849,11 @@ typedef struct opkit_call {
   int32_t reserved;
   uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
+  /* Since 1.3. The names of the layouts that inputs and outputs are in, whose strides then say
+   * nothing; null for one that lies as its strides say, and an array that is null where all do.
+   * Only for kernels whose configuration asks for it. */
+  const char* const* input_layouts;
+  const char* const* output_layouts;
 } opkit_call;
 
 /* What remembers that an operator is not finished: see opkit_host.defer. */
@@ -1146,6 +1162,105 @@ struct opkit_device {
   const void* author; /* the author's own */
 };
 
+/* Since 1.3. A graph that a partitioner is asked about, and its answers. What it has before `end`
+ * is called lasts until then. */
+typedef struct opkit_partition opkit_partition;
+struct opkit_partition {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  /* The whole graph with its types, nodes in an order in which they can run: their numbers. */
+  const opkit_graph* graph;
+  const uint8_t* taken; /* of each node: not 0 where a partitioner before has put it there */
+  uint64_t num_options;
+  const char* const* option_names;
+  const char* const* option_values;
+  /* The graph, in `review` the subgraph, as text in the shape of MXNet's symbols; the second array
+   * has for each of its nodes the number in the graph it shows, -1 for inputs and constants. Both
+   * last until the partitioner's function returns. */
+  opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
+                       const int64_t** nodes);
+
+  /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
+   * one subgraph; nor are different sets, numbers from 0 on. Or says why it stays. */
+  opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
+  opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
+
+  /* In `review`. A legal subgraph, its nodes' numbers in the whole graph, and the operator that
+   * takes its place, which does not carry it yet. Its inputs and outputs have the names that they
+   * have in the graph. */
+  const opkit_graph* subgraph;
+  const opkit_node* op;
+  int64_t id;
+  int32_t kind;
+  int32_t reserved;
+  uint64_t num_nodes;
+  const uint64_t* nodes;
+  opkit_status (*reject)(const opkit_partition* partition, const char* why);
+  /* An attribute of the operator; a constant of the subgraph, under a name that it does not have.
+   */
+  opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
+  opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
+                               const opkit_tensor* value);
+};
+
+/* Since 1.3. Says which nodes of a graph go to an operator of the library. The functions are called
+ * in the order begin, mark, review for each subgraph, end; of several graphs side by side. */
+typedef struct opkit_partitioner opkit_partitioner;
+struct opkit_partitioner {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  /* The operator that takes the place of a subgraph of this kind. */
+  const char* (*subgraph_op)(const opkit_partitioner* partitioner, int32_t kind);
+  /* Makes what the next three get as `work`; null: they get `author`. */
+  opkit_status (*begin)(const opkit_partitioner* partitioner, const opkit_partition* partition,
+                        void** work);
+  opkit_status (*mark)(void* work, const opkit_partition* partition);
+  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: takes all */
+  void (*end)(void* work);
+  const void* author; /* the author's own */
+};
+
+/* Since 1.3. A graph that a pass changes. Numbers of nodes are those of `graph` throughout; what
+ * the functions say happens when the pass has returned, in one, and only if the result is right. */
+typedef struct opkit_rewrite opkit_rewrite;
+struct opkit_rewrite {
+  uint64_t size;
+  const void* extension;
+  void* context;            /* the host's own */
+  const opkit_graph* graph; /* with its types, nodes in an order in which they can run */
+  uint64_t num_options;
+  const char* const* option_names;
+  const char* const* option_values;
+  /* Adds a node before that of this number, or at the end for num_nodes. */
+  opkit_status (*add_node)(const opkit_rewrite* rewrite, uint64_t before, const opkit_node* node);
+  opkit_status (*replace_node)(const opkit_rewrite* rewrite, uint64_t node,
+                               const opkit_node* replacement);
+  opkit_status (*remove_node)(const opkit_rewrite* rewrite, uint64_t node);
+  /* Every node that reads `from` reads `to`. */
+  opkit_status (*replace_uses)(const opkit_rewrite* rewrite, const char* from, const char* to);
+  opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
+                               const opkit_tensor* value);
+  opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
+  /* Instead of all that: the whole result. Its inputs and outputs are those of `graph`. */
+  opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
+};
+typedef struct opkit_pass opkit_pass;
+struct opkit_pass {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  opkit_status (*run)(const opkit_pass* pass, const opkit_rewrite* rewrite);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -1159,11 +1274,11 @@ typedef struct opkit_library {
   void (*finalize)(void); /* before it is unmapped */
   uint64_t num_ops;
   const opkit_op* const* ops;
-  /* Reserved: 0 and null. */
+  /* Since 1.3; a host of an older version refuses a library that has any. */
   uint64_t num_partitioners;
-  const void* const* partitioners;
+  const opkit_partitioner* const* partitioners;
   uint64_t num_passes;
-  const void* const* passes;
+  const opkit_pass* const* passes;
   /* Since 1.3. Registered before the operators. */
   uint64_t num_layouts;
   const opkit_layout* const* layouts;
@@ -3175,6 +3290,7 @@ class DimsView : public std::span<const int64_t> {
 // A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
+inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
 // Success, or a failure with its text. One pointer, null for a success.
 class [[nodiscard]] OpStatus {
@@ -3264,7 +3380,6 @@ class OpTensor {
               device.index,
               static_cast<int32_t>(req),
               0,
-              nullptr,
               nullptr} {}
   // Copies as many members as the version of the ABI has that `view` was made with.
   explicit OpTensor(const opkit_tensor& view) {
@@ -3309,9 +3424,6 @@ class OpTensor {
   DType dtype() const { return static_cast<DType>(view_.dtype); }
   Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
   OpReq req() const { return static_cast<OpReq>(view_.req); }
-  // The name of the layout that its elements are in, without strides; "" for those that strides
-  // describe, which is what functions get but where their configuration asks for another.
-  std::string_view layout() const { return view_.layout ? view_.layout : ""; }
 
   friend std::string ToString(const OpTensor& tensor) {
     if (!tensor.has_value()) return "(none)";
@@ -3322,10 +3434,7 @@ class OpTensor {
 
   // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
-  void Bind(const Tensor* tensor, const char* layout = nullptr) {
-    view_.host = tensor;
-    view_.layout = layout;
-  }
+  void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }
 
  private:
@@ -3340,7 +3449,7 @@ class OpTensor {
   }
 
   opkit_tensor view_{
-      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr, nullptr};
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
@@ -4739,11 +4848,19 @@ struct LibraryContents {
   void (*finalize)() = nullptr;
   // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
-  // Likewise the layouts and devices.
-  void (*add_layouts)(opkit_library& library, RefCountedList& owners) = nullptr;
+  // Likewise the layouts, devices, partitioners and passes.
+  void (*add_parts)(LibraryContents& contents) = nullptr;
+  // Of REGISTER_PARTITIONER in units that do not include all of the toolkit.
+  RefCountedList own_partitioners;
+  std::vector<const opkit_partitioner*> own_partitioner_pointers;
 
-  RefCountedList owners;  // keep what `ops` points to
+  RefCountedList owners;  // keep what these point to
   std::vector<const opkit_op*> ops;
+  std::vector<const opkit_layout*> layouts;
+  std::vector<const opkit_layout_converter*> layout_converters;
+  std::vector<const opkit_device*> devices;
+  std::vector<const opkit_partitioner*> partitioners;
+  std::vector<const opkit_pass*> passes;
   opkit_library library{};
 };
 OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
@@ -4756,6 +4873,193 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
+
+// ---- opkit/op/function/partition_signature.hpp
+// MXNet's signatures of a partitioner's functions, which a program and a library take alike.
+#ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using OptionStrings = std::vector<std::pair<std::string, std::string>>;
+
+// Passed where a function takes a map from strings, std::unordered_map or std::map, by value or
+// reference: becomes the one that it takes, which this header need not include.
+template <class Value>
+class MapArgument {
+ public:
+  using Items = std::vector<std::pair<std::string, Value>>;
+
+  explicit MapArgument(Items items) : items_(std::move(items)) {}
+  template <class Map>
+    requires std::is_same_v<typename Map::key_type, std::string> &&
+             std::is_same_v<typename Map::mapped_type, Value>
+  operator Map&() {  // NOLINT: implicit
+    using Made = std::remove_const_t<Map>;
+    auto* made = new Shared<Made>(Made());
+    for (const auto& [name, value] : items_) made->value.emplace(name, value);
+    map_ = IntrusivePtr<RefCounted>(made);
+    read_ = [](const RefCounted& map) {
+      const Made& filled = static_cast<const Shared<Made>&>(map).value;
+      return Items(filled.begin(), filled.end());
+    };
+    return made->value;
+  }
+  // What the map holds after the call.
+  Items Read() const { return map_ ? read_(*map_) : items_; }
+
+ private:
+  Items items_;
+  IntrusivePtr<RefCounted> map_;
+  Items (*read_)(const RefCounted&) = nullptr;
+};
+using StringMapArgument = MapArgument<std::string>;
+using TensorMapArgument = MapArgument<OpTensor>;
+
+// MXNet's signatures.
+template <class F>
+concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
+template <class F>
+concept SupportedOpsOfVector =
+    std::is_invocable_v<F&, std::string, std::vector<int>&, StringMapArgument&>;
+template <class F>
+concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&>;
+template <class F>
+concept AcceptWithAttributes =
+    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&>;
+template <class F>
+concept AcceptWithTensors =
+    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                        TensorMapArgument&, TensorMapArgument&>;
+
+// Calls f in the one of the forms that it has.
+template <class F>
+MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
+                               StringMapArgument& options) {
+  if constexpr (SupportedOpsOfVector<F>)
+    return static_cast<MXReturnValue>(f(std::move(json), ids, options));
+  else
+    return static_cast<MXReturnValue>(
+        f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
+}
+template <class F>
+MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
+                                 StringMapArgument& options, StringMapArgument& attrs,
+                                 TensorMapArgument& args, TensorMapArgument& aux) {
+  if constexpr (AcceptWithTensors<F>)
+    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
+  else if constexpr (AcceptWithAttributes<F>)
+    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs));
+  else
+    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
+
+// ---- opkit/plugin/export/library_partitioner.hpp
+// REGISTER_PARTITIONER in a library that includes opkit/op.hpp alone: partitioners in MXNet's
+// spelling. With opkit/opkit.hpp it is graph/partition/register_partitioner.hpp's, which has the
+// typed forms as well.
+#ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
+#define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A partitioner as its setters fill it in, and as the host calls it.
+struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted {
+  LibraryPartitionerRecord(const char* its_name, const char* file, int line);
+
+  std::string name, problem, subgraph_op = "Subgraph";
+  std::vector<std::pair<int, std::string>> subgraph_ops;  // of kinds that have their own
+  UniqueFunction<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
+  UniqueFunction<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                               TensorMapArgument&, TensorMapArgument&)>
+      review;
+  opkit_partitioner abi{};
+};
+
+}  // namespace detail
+
+// Fills in a partitioner. Functions may be called on several threads; they answer MX_SUCCESS or
+// MX_FAIL (OPKIT_ERROR_MSG says why).
+class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
+ public:
+  LibraryPartitionerBuilder(const char* name, const char* file, int line)
+      : record_(detail::MakeIntrusive<detail::LibraryPartitionerRecord>(name, file, line)) {
+    detail::ThisLibrary().own_partitioners.push_back(record_);
+    detail::ThisLibrary().own_partitioner_pointers.push_back(&record_->abi);
+  }
+  // Says which nodes are taken: MXReturnValue f(std::string json, const int num_ids, int* ids,
+  // std::unordered_map<std::string, std::string>& options), or the same with std::vector<int>& ids:
+  // one for each node of the JSON, -2 at first: left alone. -1 takes the node, a number from 0 on
+  // takes it for a kind of its own.
+  template <class F>
+  LibraryPartitionerBuilder& setSupportedOps(F f) {
+    static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
+                  "setSupportedOps(f): write MXReturnValue f(std::string json, const int num_ids, "
+                  "int* ids, std::unordered_map<std::string, std::string>& options); the typed "
+                  "forms need opkit/opkit.hpp");
+    return Once(
+        record_->mark, "setSupportedOps",
+        [f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) mutable {
+          return detail::CallSupportedOps(f, std::move(json), ids, options);
+        });
+  }
+  // The operator that takes a subgraph's place; with a kind: for subgraphs of that kind alone.
+  LibraryPartitionerBuilder& setSubgraphOp(std::string op) {
+    record_->subgraph_op = std::move(op);
+    return *this;
+  }
+  LibraryPartitionerBuilder& setSubgraphOp(std::string op, int kind) {
+    record_->subgraph_ops.emplace_back(kind, std::move(op));
+    return *this;
+  }
+  // Looks at every legal subgraph: MXReturnValue f(std::string json, int subgraph_id, bool* accept,
+  // std::unordered_map<std::string, std::string>& options, std::unordered_map<std::string,
+  // std::string>& attrs, std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>&
+  // aux), or the first four or five of them. `attrs` become attributes of the operator; `args` are
+  // the constants of the subgraph; `aux` is empty.
+  template <class F>
+  LibraryPartitionerBuilder& setAcceptSubgraph(F f) {
+    static_assert(
+        detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> || detail::AcceptWithTensors<F>,
+        "setAcceptSubgraph(f): write MXReturnValue f(std::string json, int subgraph_id, "
+        "bool* accept, std::unordered_map<std::string, std::string>& options)");
+    return Once(record_->review, "setAcceptSubgraph",
+                [f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
+                    detail::StringMapArgument& attrs, detail::TensorMapArgument& args,
+                    detail::TensorMapArgument& aux) mutable {
+                  return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options, attrs,
+                                                    args, aux);
+                });
+  }
+  // The later name of setAcceptSubgraph.
+  template <class F>
+  LibraryPartitionerBuilder& setReviewSubgraph(F f) {
+    return setAcceptSubgraph(std::move(f));
+  }
+
+ private:
+  template <class Function, class F>
+  LibraryPartitionerBuilder& Once(Function& slot, const char* setter, F f) {
+    if (slot)
+      record_->problem = StrCat(setter, " is called twice");
+    else
+      slot = std::move(f);
+    return *this;
+  }
+
+  detail::IntrusivePtr<detail::LibraryPartitionerRecord> record_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
 // ---- opkit/plugin/author.hpp
 // What opkit/op.hpp, the one header that the author of an operator library includes, holds.
@@ -4829,6 +5133,14 @@ opkit_library_entry(const opkit_host* host) {
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
+#ifndef OPKIT_REGISTER_PARTITIONER  // which a unit with opkit/opkit.hpp has
+// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope.
+#define OPKIT_REGISTER_PARTITIONER(name)                                         \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                \
+  [[maybe_unused]] static const ::opkit::LibraryPartitionerBuilder OPKIT_UNIQUE( \
+      opkit_partitioner_) = ::opkit::LibraryPartitionerBuilder(#name, __FILE__, __LINE__)
+#endif
+
 // Called when the library is loaded, before its operators are used, with the version of the host's
 // ABI: int f(int host_major, int host_minor). A failure refuses the loading.
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
@@ -4870,13 +5182,18 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Adds the layouts that are registered by now, their direct converters, and the device types of the
-// author's own. What the library points to is kept by `owners`.
-OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners);
+// Adds the layouts that are registered by now with their direct converters, and the device types of
+// the author's own.
+OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
+OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
-     ThisLibrary().add_registered = &AddRegisteredOperators, true);
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators = (
+    ThisLibrary().add_parts =
+        [](LibraryContents& contents) {
+          AddRegisteredLayouts(contents);
+          AddRegisteredPartitioners(contents);
+        },
+    ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
@@ -4888,9 +5205,11 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(opkit_library& library, RefCountedLi
 
 #ifdef OPKIT_DEFINITIONS
 #include <algorithm>
+#include <cmath>
 #include <list>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <typeinfo>
 
@@ -6407,8 +6726,12 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
       records.push_back(record);
     }
     if (!problems.empty()) return OpStatus::Failure(problems);
-    contents.library = {};
-    if (contents.add_layouts) contents.add_layouts(contents.library, contents.owners);
+    contents.layouts.clear();
+    contents.layout_converters.clear();
+    contents.devices.clear();
+    contents.partitioners = contents.own_partitioner_pointers;
+    contents.passes.clear();
+    if (contents.add_parts) contents.add_parts(contents);
     if (contents.add_registered) contents.add_registered(records);
     for (FunctionRecord& record : records)
       contents.ops.push_back(ExportOp(std::move(record), contents.owners));
@@ -6416,6 +6739,7 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
   });
   if (status != OPKIT_OK) return nullptr;
   opkit_library& library = contents.library;
+  library = {};
   library.size = sizeof library;
   library.abi_major = OPKIT_ABI_MAJOR;
   library.abi_minor = OPKIT_ABI_MINOR;
@@ -6429,6 +6753,15 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
   if (contents.finalize) library.finalize = [] { GuardedCall([] { ThisLibrary().finalize(); }); };
   library.num_ops = contents.ops.size();
   library.ops = contents.ops.data();
+  const auto tell = [](const auto& all, uint64_t& count, auto& pointers) {
+    count = all.size();
+    pointers = all.data();
+  };
+  tell(contents.layouts, library.num_layouts, library.layouts);
+  tell(contents.layout_converters, library.num_layout_converters, library.layout_converters);
+  tell(contents.devices, library.num_devices, library.devices);
+  tell(contents.partitioners, library.num_partitioners, library.partitioners);
+  tell(contents.passes, library.num_passes, library.passes);
   return &library;
 }
 
@@ -6436,6 +6769,107 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
+
+// ---- opkit/plugin/export/impl/library_partitioner.ipp
+// Serves a partitioner in MXNet's spelling to the host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
+  static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
+    const LibraryPartitionerRecord& record = RecordOf(self->author);
+    for (const auto& [own, op] : record.subgraph_ops)
+      if (own == kind) return op.c_str();
+    return record.subgraph_op.c_str();
+  }
+  static opkit_status Mark(void* author, const opkit_partition* partition) {
+    return GuardedCall([&] {
+      LibraryPartitionerRecord& record = RecordOf(author);
+      if (!record.problem.empty() || !record.mark)
+        return OpStatus::Failure(record.problem.empty() ? "setSupportedOps(f) is missing"
+                                                        : record.problem);
+      const char* text = nullptr;
+      uint64_t count = 0;
+      const int64_t* nodes = nullptr;
+      Accept(partition->json(partition, &text, &count, &nodes));
+      std::vector<int> ids(count, -2);
+      StringMapArgument options(Options(*partition));
+      if (record.mark(text, ids, options) != SUCCESS) return OpStatus(FAIL);
+      if (ids.size() != count)
+        return OpStatus::Failure("it answered ", ids.size(), " ids for ", count, " nodes");
+      for (uint64_t i = 0; i < count; ++i)
+        if (nodes[i] >= 0 && ids[i] != -2)
+          Accept(partition->take(partition, static_cast<uint64_t>(nodes[i]), ids[i], 0));
+      return OpStatus();
+    });
+  }
+  static opkit_status Review(void* author, const opkit_partition* partition) {
+    return GuardedCall([&] {
+      LibraryPartitionerRecord& record = RecordOf(author);
+      if (!record.review) return OpStatus();
+      const char* text = nullptr;
+      uint64_t count = 0;
+      const int64_t* nodes = nullptr;
+      Accept(partition->json(partition, &text, &count, &nodes));
+      StringMapArgument options(Options(*partition)), attributes({});
+      TensorMapArgument::Items constants;
+      const opkit_graph& body = *partition->subgraph;
+      for (uint64_t i = 0; i < body.num_constants; ++i)
+        constants.emplace_back(body.constant_names[i], OpTensor(*body.constants[i]));
+      TensorMapArgument args(std::move(constants)), aux({});
+      bool accept = true;
+      if (record.review(text, static_cast<int>(partition->id), &accept, options, attributes, args,
+                        aux) != SUCCESS)
+        return OpStatus(FAIL);
+      if (!accept) {
+        Accept(partition->reject(partition, ""));
+        return OpStatus();
+      }
+      OptionStrings given = attributes.Read();
+      std::sort(given.begin(), given.end());  // whatever the order of the map is
+      for (const auto& [name, value] : given) {
+        const AbiAttributes attribute(Arguments{{name, value}});
+        Accept(partition->set_attr(partition, *attribute.data()));
+      }
+      return OpStatus();
+    });
+  }
+
+ private:
+  static LibraryPartitionerRecord& RecordOf(const void* author) {
+    return *static_cast<LibraryPartitionerRecord*>(const_cast<void*>(author));
+  }
+  static OptionStrings Options(const opkit_partition& partition) {
+    OptionStrings options;
+    for (uint64_t i = 0; i < partition.num_options; ++i)
+      options.emplace_back(partition.option_names[i], partition.option_values[i]);
+    return options;
+  }
+  static void Accept(opkit_status status) {
+    if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+  }
+};
+
+OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_name,
+                                                                const char* file, int line)
+    : name(its_name) {
+  abi.size = sizeof abi;
+  abi.name = name.c_str();
+  abi.file = file;
+  abi.line = line;
+  abi.subgraph_op = &LibraryPartitionerFunctions::SubgraphOp;
+  abi.mark = &LibraryPartitionerFunctions::Mark;
+  abi.review = &LibraryPartitionerFunctions::Review;
+  abi.author = this;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 
 // ---- opkit/core/layout_registry.hpp
 // The layouts of the program besides the standard one: their names, what a tensor takes in them,
@@ -7116,12 +7550,29 @@ class SymbolicShape {
 
 namespace opkit::inline OPKIT_ABI {
 
+class GradientNames;
+class InferenceContext;
+class OperatorDef;
+struct GradientOpsMeta;
+struct GradientValue;
+
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
-// The folder graph/ says what a graph is; here it is only carried and compared.
+// The folder graph/ says what a graph is; here it is only carried and compared, and asked what a
+// node is that runs it: one whose inputs and outputs are the graph's, by position.
 class SubgraphBase : public detail::RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Adds what the graph says of the node's inputs and outputs; nothing where their counts differ.
+  virtual void Infer(InferenceContext&) const {}
+  // Fills in the operators that compute the gradients of the node's inputs. False where the graph
+  // cannot tell.
+  virtual bool MakeGradient(const OperatorDef&, const std::vector<GradientValue>&, GradientNames&,
+                            GradientOpsMeta&) const {
+    return false;
+  }
+  // The inputs that the graph writes to.
+  virtual std::vector<int> MutatedInputs() const { return {}; }
 };
 
 // Whether a node may run on other backends than those that it names.
@@ -7193,6 +7644,7 @@ class OperatorDef {
   Arguments& mutable_args() { return mutable_fields().args; }
   std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
   std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
+  std::vector<std::string>& mutable_control_inputs() { return mutable_fields().control_inputs; }
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
@@ -7450,6 +7902,25 @@ class OperatorCreator {
 // where the kernel cannot run it.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
+// A node with the configuration that was selected for it, and the node that alone reads its output
+// 0, with its own.
+struct FusionQuery {
+  KernelQuery node;
+  const KernelConfig& config;
+  KernelQuery next;
+  const KernelConfig& next_config;
+  size_t read;  // the input of `next` that the node makes
+};
+// The two as one: a node of the outputs of `next` that reads inputs of both, for a kernel of the
+// same backend, and the configuration that this runs it in. Nothing is selected anew, so layouts
+// are those that were selected for the two.
+struct FusedNode {
+  OperatorDef def;
+  KernelConfig config;
+};
+// How a kernel takes the next node in; nullopt where it cannot. Plans ask again with the result.
+using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
+
 // Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
 // equal ones from two places are an error at first lookup.
 enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
@@ -7469,6 +7940,8 @@ struct Kernel {
   bool leaves_state = false;  // a function operator's forward, for its node's backward
   // Empty: one configuration, standard layouts, in place as the schema says.
   mutable KernelProposer propose;
+  // Empty: its nodes run one by one.
+  mutable KernelFuser fuse;
 
   std::string Place() const { return StrCat(file, ":", line); }
 };
@@ -7513,8 +7986,8 @@ OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t nu
                                            size_t num_outputs);
 // Null: the standard layout.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
-// As TensorOfView, in the layout that the view names.
-OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view);
+// As TensorOfView, in a layout; null: the standard one.
+OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
 }  // namespace opkit
@@ -7594,9 +8067,13 @@ OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void ConvertView(const opkit_tensor* from, const opkit_tensor* to) {
-  Tensor target = TensorInLayout(*to);
-  ConvertDirectly(TensorInLayout(*from), target);
+// Null: the standard layout.
+inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
+                                const opkit_tensor* to, const char* to_layout) {
+  return GuardedCall([&] {
+    Tensor target = TensorInLayout(*to, to_layout);
+    ConvertDirectly(TensorInLayout(*from, from_layout), target);
+  });
 }
 
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
@@ -7604,7 +8081,14 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
     abi.bytes = &Bytes;
-    abi.to_standard = abi.from_standard = &Convert;
+    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                         const opkit_tensor* to) {
+      return ConvertView(from, self->name, to, nullptr);
+    };
+    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                           const opkit_tensor* to) {
+      return ConvertView(from, nullptr, to, self->name);
+    };
     abi.ns_per_byte = layout.ns_per_byte;
     abi.author = this;
   }
@@ -7616,10 +8100,6 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
                            static_cast<DType>(dtype));
     });
   }
-  static opkit_status Convert(const opkit_layout*, const opkit_tensor* from,
-                              const opkit_tensor* to) {
-    return GuardedCall([&] { ConvertView(from, to); });
-  }
 
   const RegisteredLayout layout;
   opkit_layout abi{};
@@ -7630,9 +8110,9 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
     abi.size = sizeof abi;
     abi.from = LayoutNamePointer(pair.from);
     abi.to = LayoutNamePointer(pair.to);
-    abi.convert = [](const opkit_layout_converter*, const opkit_tensor* from,
+    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
                      const opkit_tensor* to) {
-      return GuardedCall([&] { ConvertView(from, to); });
+      return ConvertView(from, self->from, to, self->to);
     };
     abi.ns_per_byte = pair.ns_per_byte;
   }
@@ -7686,49 +8166,30 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   opkit_device abi{};
 };
 
-// Pointers to the `abi` of each, in an array that lasts as long.
-template <class Struct>
-struct OPKIT_IMAGE_LOCAL ExportedList : RefCounted {
-  std::vector<const Struct*> pointers;
-};
-// Adds an object to a list and to what keeps it.
+// Adds an object to a list of the library's, and to what keeps it.
 template <class Exported, class Struct, class... From>
-void AddExported(ExportedList<Struct>& list, RefCountedList& owners, From&&... from) {
+void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
   auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
-  list.pointers.push_back(&made->abi);
-  owners.push_back(std::move(made));
+  list.push_back(&made->abi);
+  contents.owners.push_back(std::move(made));
 }
 
-OPKIT_INLINE void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners) {
+OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
-  auto layouts = MakeIntrusive<ExportedList<opkit_layout>>();
-  auto converters = MakeIntrusive<ExportedList<opkit_layout_converter>>();
-  auto devices = MakeIntrusive<ExportedList<opkit_device>>();
   std::vector<LayoutId> exported;
   for (RegisteredLayout& one : RegisteredLayouts()) {
     if (one.has_descriptors) continue;
     exported.push_back(one.id);
-    AddExported<ExportedLayout>(*layouts, owners, std::move(one));
+    AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
   }
   for (const LayoutPair& one : DirectConverters())
     if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
-      AddExported<ExportedConverter>(*converters, owners, one);
-  {
-    DeviceTypeRegistry& types = DeviceTypes();
-    MutexLock lock(types.mutex);
-    for (const auto& one : types.entries)
-      if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
-        AddExported<ExportedDevice>(*devices, owners, one.type, one.info.name);
-  }
-  library.num_layouts = layouts->pointers.size();
-  library.layouts = layouts->pointers.data();
-  library.num_layout_converters = converters->pointers.size();
-  library.layout_converters = converters->pointers.data();
-  library.num_devices = devices->pointers.size();
-  library.devices = devices->pointers.data();
-  owners.push_back(std::move(layouts));
-  owners.push_back(std::move(converters));
-  owners.push_back(std::move(devices));
+      AddExported<ExportedConverter>(contents, contents.layout_converters, one);
+  DeviceTypeRegistry& types = DeviceTypes();
+  MutexLock lock(types.mutex);
+  for (const auto& one : types.entries)
+    if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
+      AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
 }
 
 }  // namespace detail
@@ -8860,8 +9321,13 @@ class OpSchema {
   // A node keeps something between its runs, which give the same for the same inputs all the same:
   // it is never folded, merged with an equal one, or dropped.
   OpSchema& KeepsState() { return stateful_ = true, *this; }
-  // A node runs a graph that it carries: one without is refused.
+  // A node runs a graph that it carries: one without is refused. Where the node's inputs and
+  // outputs are the graph's, by position, its types and shapes, the inputs that it writes to and
+  // its gradient come from the graph, unless the operator says them itself.
   OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
+  // The operator runs the graphs that its nodes carry in this program (RunsBodies of
+  // graph/node_bodies.hpp), so that a plan's passes go over them too.
+  OpSchema& RunsSubgraphs() { return runs_subgraphs_ = true, *this; }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
@@ -8979,6 +9445,7 @@ class OpSchema {
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
+  bool runs_subgraphs() const { return runs_subgraphs_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   // Whether it says where its values are; otherwise all are on the node's device.
   bool infers_devices() const { return static_cast<bool>(devices_); }
@@ -9005,9 +9472,7 @@ class OpSchema {
   }
   // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
-  std::vector<int> MutatedInputs(const OperatorDef& def) const {
-    return mutates_ ? mutates_(def) : std::vector<int>();
-  }
+  std::vector<int> MutatedInputs(const OperatorDef& def) const;
   const AttributeSchema* FindAttribute(std::string_view name) const {
     return attributes_.Find(name);
   }
@@ -9063,6 +9528,7 @@ class OpSchema {
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
+  bool runs_subgraphs_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
@@ -9458,6 +9924,9 @@ class Workspace {
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
+  // Gives a blob of another workspace, which must outlive this one, a name here. Error
+  // (kAlreadyExists) where there is a blob of that name.
+  void ShareBlob(const std::string& name, Blob* blob);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
   Blob* FindBlob(std::string_view name) const {
@@ -9482,7 +9951,8 @@ class Workspace {
 
  private:
   NameIndex names_;
-  std::vector<Blob*> blobs_;  // its own, by number; null where one was removed
+  std::vector<Blob*> blobs_;     // by number; null where one was removed
+  std::vector<char> is_shared_;  // by number: the blob is another workspace's
 };
 
 }  // namespace opkit
@@ -10492,7 +10962,8 @@ bool Registered(F add) noexcept {
 }
 OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                       RegistrationPriority priority, const char* file, int line,
-                                      OperatorCreator create, KernelProposer propose = {}) noexcept;
+                                      OperatorCreator create, KernelProposer propose = {},
+                                      KernelFuser fuse = {}) noexcept;
 // The same for a plain function, for which a registering unit compiles nothing else.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
@@ -10525,7 +10996,10 @@ template <class Op>
 OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
                                      RegistrationPriority priority, const char* file,
                                      int line) noexcept {
-  if constexpr (requires { KernelProposer(&Op::Propose); }) {
+  if constexpr (requires { KernelFuser(&Op::Fuse); }) {
+    return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>, &Op::Propose,
+                          &Op::Fuse);
+  } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                           &Op::Propose);
   } else {
@@ -10573,6 +11047,8 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 //   static std::vector<KernelConfig> Propose(const KernelQuery& query);
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
+// One that can compute the node behind its own as well has a function beside Propose:
+//   static std::optional<FusedNode> Fuse(const FusionQuery& query);
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
   OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
   extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
@@ -11011,20 +11487,74 @@ class GraphView {
   std::vector<int> order_;
 };
 
+// What happens to nodes whose operators nobody registered: an Error (kNotFound) with the nearest
+// name, or nothing, so that a partitioner can take them.
+enum class UnknownOperators : uint8_t { kRefused, kAllowed };
+
 // Every error that can be found without types and shapes: those of GraphView, and those that
-// schemas find in nodes (unknown operator with the nearest name, arity, in-place, attributes), with
-// the node.
-void Check(const Graph& graph);
+// schemas find in nodes (unknown operator, arity, in-place, attributes), with the node.
+void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
-// ---- opkit/graph/subgraph.hpp
-// Graphs inside nodes (the branches of If, the body of Loop), and equality of graphs to the bit,
-// by which nodes that carry graphs are compared.
-#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
-#define OPKIT_GRAPH_SUBGRAPH_HPP_
+// ---- opkit/graph/graph_inference.hpp
+// InferGraph: dtypes and shapes of every value of a graph, from what is known about its inputs and
+// constants and from the schemas of its nodes. Symbols that meet a number, or each other, become
+// one extent everywhere. Small nodes whose inputs are known data (the arithmetic on shapes that
+// exporters leave in models) are evaluated on the way, so that shapes made of their results are
+// known too.
+#ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+#define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Dtype, shape, device and known data of the values of a graph, by the numbers of its view, which
+// must outlive this. Where data decides a shape, extents or even the rank stay unknown.
+class GraphTypes {
+ public:
+  explicit GraphTypes(const GraphView& view)
+      : view_(&view),
+        infos_(detail::Index(view.num_values())),
+        lacks_data_(detail::Index(view.num_nodes()), 0) {}
+
+  const TensorInfo& operator[](int value) const { return infos_[detail::Index(value)]; }
+  TensorInfo& operator[](int value) { return infos_[detail::Index(value)]; }
+  // Data of a value that is no constant of the graph, but known before it runs.
+  void SetData(int value, const Tensor& data);
+  // Infos of a node's values, a plain TensorInfo where it leaves one out.
+  std::vector<TensorInfo> Of(std::span<const int> values) const;
+  // True where the inference of a node asked for data of an input that only a run has.
+  bool LacksData(int node) const { return lacks_data_[detail::Index(node)] != 0; }
+  void SetLacksData(int node, bool lacks) { lacks_data_[detail::Index(node)] = lacks; }
+  // Error (kNotFound) that names the nearest value.
+  const TensorInfo& at(std::string_view name) const;
+
+ private:
+  const GraphView* view_;
+  std::vector<TensorInfo> infos_;
+  std::vector<char> lacks_data_;  // by node
+  detail::RefCountedList data_;   // of Shared<Tensor>: the data given to SetData
+};
+
+// `known` adds to what the graph declares of its inputs (the shapes of a run). Errors, showing both
+// sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
+// that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and the errors
+// of the operators' own functions. Nothing is learned from a node whose operator is not registered,
+// where those are allowed.
+GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
+                      UnknownOperators unknown = UnknownOperators::kRefused);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
+// ---- opkit/graph/carried_graph.hpp
+// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
+// nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -11032,11 +11562,34 @@ namespace detail {
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
+// A subgraph that is a Graph. MakeSubgraph makes one.
+class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
+ public:
+  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
+  const Graph graph;
+};
+
 }  // namespace detail
 
 // The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
 // and tensors to the bit.
 bool SameGraph(const Graph& a, const Graph& b);
+
+// The graph inside a carried subgraph; null when it is something else than a Graph.
+const Graph* GraphOf(const SubgraphBase& subgraph);
+// Null when the node has no subgraph of that name.
+const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+
+// ---- opkit/graph/subgraph.hpp
+// MakeSubgraph: puts a graph inside a node (the branches of If, the body of Subgraph).
+#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_SUBGRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
 
 // A subgraph sees nothing of the graph around it: its node reads every value that it needs and
 // hands it in as an input of the subgraph, in the way that the operator documents.
@@ -11045,11 +11598,6 @@ bool SameGraph(const Graph& a, const Graph& b);
 //       .Subgraph("then_branch", MakeSubgraph(then_branch))
 //       .Subgraph("else_branch", MakeSubgraph(else_branch))
 detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
-
-// The graph inside a carried subgraph; null when it is something else than a Graph.
-const Graph* GraphOf(const SubgraphBase& subgraph);
-// Null when the node has no subgraph of that name.
-const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
 }  // namespace opkit
 
@@ -11065,6 +11613,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct AbiGraph;
+inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
 
 // An opkit_node, and the data that it points to.
 class AbiNode : public RefCounted {
@@ -11086,6 +11636,11 @@ class AbiNode : public RefCounted {
     node_.attrs = attributes_.data();
     node_.num_graphs = graph_pointers_.size();
     node_.graphs = graph_pointers_.data();
+    Point(def_.control_inputs(), control_inputs_);
+    node_.num_control_inputs = control_inputs_.size();
+    node_.control_inputs = control_inputs_.data();
+    node_.backend = def_.engine().c_str();
+    node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
 
@@ -11097,58 +11652,11 @@ class AbiNode : public RefCounted {
 
   const OperatorDef def_;
   AbiAttributes attributes_;
-  std::vector<const char*> inputs_, outputs_;
+  std::vector<const char*> inputs_, outputs_, control_inputs_;
   RefCountedList graphs_;  // of AbiGraph
   std::vector<const opkit_graph*> graph_pointers_;
   opkit_node node_{};
 };
-
-struct AbiGraph : RefCounted {
-  AbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
-    for (const auto& input : graph.inputs()) names.push_back(input.name);
-    const size_t num_inputs = names.size();
-    for (const std::string& output : graph.outputs()) names.push_back(output);
-    const size_t num_outputs = names.size() - num_inputs;
-    std::vector<Tensor> values;
-    for (const auto& constant : graph.constants()) {
-      names.push_back(constant.name);
-      values.push_back(constant.value);
-    }
-    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
-    for (const std::string& text : names) pointers.push_back(text.c_str());
-    const GraphView order(graph);
-    for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
-    for (const auto& node : nodes) node_pointers.push_back(&node->node());
-    view.size = sizeof view;
-    view.name = name.c_str();
-    view.num_inputs = num_inputs;
-    view.inputs = pointers.data();
-    view.num_outputs = num_outputs;
-    view.outputs = pointers.data() + num_inputs;
-    view.num_constants = values.size();
-    view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = (*constants->data())->tensors;
-    view.num_nodes = node_pointers.size();
-    view.nodes = node_pointers.data();
-  }
-
-  std::string name;
-  std::vector<std::string> names;
-  std::vector<const char*> pointers;
-  IntrusivePtr<AbiAttributes> constants;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
-  std::vector<const opkit_node*> node_pointers;
-  opkit_graph view{};
-};
-
-inline void AbiNode::AddGraphs() {
-  for (const NamedSubgraph& item : def_.subgraphs())
-    if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(item.name, *graph);
-      graph_pointers_.push_back(&added->view);
-      graphs_.push_back(std::move(added));
-    }
-}
 
 // Knowledge of values as an array of opkit_value, which a library refines.
 class AbiValues {
@@ -11221,12 +11729,86 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
+// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
+// do not cross.
+struct AbiGraph : RefCounted {
+  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
+                    const GraphTypes* types = nullptr)
+      : name(std::move(graph_name)), order(graph_view.order()) {
+    const Graph& graph = graph_view.graph();
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      values.push_back(constant.value);
+    }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = values.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = (*constants->data())->tensors;
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+    if (types) AddTypes(graph_view, *types);
+  }
+
+  std::string name;
+  std::vector<int> order;  // the graph's number of each node here
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  IntrusivePtr<AbiAttributes> constants;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+
+ private:
+  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
+    std::vector<TensorInfo> infos;
+    for (int value = 0; value < graph_view.num_values(); ++value) {
+      value_names_.push_back(graph_view.name(value));
+      TensorInfo& info = infos.emplace_back(types[value]);
+      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
+    }
+    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
+    values_.emplace(infos, symbols_);
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
+    view.num_values = value_pointers_.size();
+    view.value_names = value_pointers_.data();
+    view.values = values_->data();
+  }
+
+  std::vector<std::string> symbols_, value_names_;
+  std::vector<const char*> value_pointers_;
+  std::optional<AbiValues> values_;
+};
+
+inline void AbiNode::AddGraphs() {
+  for (const NamedSubgraph& item : def_.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
+      graph_pointers_.push_back(&added->view);
+      graphs_.push_back(std::move(added));
+    }
+}
+
 inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
 
 // Names that a library hands over.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
-                                           const char* what) {
-  if (count > kMostParts || (count > 0 && !names))
+                                           const char* what, uint64_t most = kMostParts) {
+  if (count > most || (count > 0 && !names))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i)
@@ -11247,6 +11829,13 @@ inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
   if (node.name) def.Name(node.name);
+  if (OPKIT_ABI_HAS(&node, is_gradient)) {
+    for (std::string& name :
+         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
+      def.ControlInput(std::move(name));
+    if (node.backend) def.Engine(node.backend);
+    def.IsGradientOp(node.is_gradient != 0);
+  }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
     if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
@@ -11257,31 +11846,73 @@ inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
   return def;
 }
 
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+// A dtype and shape as the other side knows them. Symbols have names by their numbers.
+inline TensorInfo InfoOfAbi(const opkit_value& value) {
+  TensorInfo info;
+  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < value.rank; ++axis) {
+    const int64_t extent = value.dims[axis];
+    dims.push_back(extent >= 0    ? Dim(extent)
+                   : extent == -1 ? Dim()
+                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
+  }
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+// The value of a constant that an opkit_graph hands over.
+using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
+inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
+  Tensor copy;
+  copy.CopyFrom(TensorOfView(view));
+  return copy;
+}
+// The graph, with the types of its inputs: those of the graph that it came from, or those that are
+// told. Error (kInvalidArgument) for a struct that is no graph.
+inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+                        const Graph* origin = nullptr) {
+  const char* const what = from.name ? from.name : "";
+  if (from.size < kGraphBytes)
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
   Graph graph;
-  for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
-    graph.AddInput(input, DType::kUndefined, {});
-  const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
+  std::map<std::string_view, const opkit_value*> known;
+  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
+    for (uint64_t i = 0; i < from.num_values; ++i)
+      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
+  for (const std::string& input :
+       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
+    const auto value = known.find(input);
+    TensorInfo info;
+    if (value != known.end()) info = InfoOfAbi(*value->second);
+    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    graph.AddInput(input, info.dtype, info.shape, info.device);
+  }
+  const auto constants =
+      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
   for (size_t i = 0; i < constants.size(); ++i) {
     if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
         !problem.empty())
-      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", from.name, " ",
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
             problem);
-    Tensor copy;
-    copy.CopyFrom(TensorOfView(*from.constants[i]));
-    graph.AddConstant(constants[i], std::move(copy));
+    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
   }
-  if (from.num_nodes > kMostParts || (from.num_nodes > 0 && !from.nodes))
-    Throw(ErrorCode::kInvalidArgument, "graph ", from.name, " has ", from.num_nodes, " nodes",
+  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
   for (uint64_t i = 0; i < from.num_nodes; ++i) {
     if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
     graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
   }
-  for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
+  for (std::string& output :
+       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
     graph.AddOutput(std::move(output));
-  return MakeSubgraph(std::move(graph));
+  return graph;
+}
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
 }
 
 }  // namespace detail
@@ -11368,6 +11999,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     OperatorDef def = DefinitionOfAbi(node);
+    def.Engine("");  // the host has chosen the kernel
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
     for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
@@ -11406,7 +12038,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   };
 
   void Forward(const opkit_call* call) {
-    for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      Bind(inputs_[i], *opkit_input(call, i), InputLayout(call, i));
     for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
     RunOperator(call);
     for (size_t o = 0; o < outputs_.size(); ++o)
@@ -11428,8 +12061,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
-  static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
-    if (const char* layout = LayoutIn(view)) [[unlikely]]
+  static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (layout) [[unlikely]]
       return tensor.raw_data() == view.data && tensor.storage() &&
              tensor.dtype() == static_cast<DType>(view.dtype) &&
              tensor.layout() == LayoutOfAbi(layout) &&
@@ -11437,15 +12070,20 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
   }
-  static const char* LayoutIn(const opkit_tensor& view) {
-    return OPKIT_ABI_HAS(&view, layout) ? view.layout : nullptr;
+  static const char* InputLayout(const opkit_call* call, size_t i) {
+    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
+                                                                     : nullptr;
   }
-  static void Bind(const Value& value, const opkit_tensor& view) {
+  static const char* OutputLayout(const opkit_call* call, size_t o) {
+    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
+                                                                       : nullptr;
+  }
+  static void Bind(const Value& value, const opkit_tensor& view, const char* layout) {
     if (!value.blob) return;
     Tensor* tensor = value.blob->GetMutable<Tensor>();
-    if (IsView(*tensor, view)) [[likely]]
+    if (IsView(*tensor, view, layout)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view);
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
   }
   void BindOutput(const opkit_call* call, size_t o) {
     const Value& output = outputs_[o];
@@ -11460,7 +12098,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    Bind(output, view);
+    Bind(output, view, OutputLayout(call, o));
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
@@ -11482,7 +12120,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
             op_->type(), " is not a tensor, which is all that a library can hand over");
     const Tensor& result = blob->Get<Tensor>();
-    if (IsView(result, view)) [[likely]]
+    const char* const layout = OutputLayout(call, o);
+    if (IsView(result, view, layout)) [[likely]]
       return;
     if (!result.initialized())
       Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
@@ -11494,8 +12133,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                                   result.dtype())
                  .view();
     CheckResult(o, result, view, "is");
-    if (LayoutIn(view)) {
-      Tensor target = TensorInLayout(view);
+    if (layout) {
+      Tensor target = TensorInLayout(view, layout);
       ConvertLayoutTo(result, target);
     } else {
       CopyElements(result, TensorOfView(view), call->stream);
@@ -11517,6 +12156,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
     std::vector<opkit_tensor> inputs, outputs;
+    std::vector<const char*> input_layouts, output_layouts;
     std::vector<Dims> extents;
 
     LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
@@ -11528,6 +12168,14 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       call.inputs = inputs.data();
       call.outputs = outputs.data();
       call.asynchronous = 0;
+      const auto keep = [](const char* const*& names, uint64_t count,
+                           std::vector<const char*>& kept) {
+        if (!names) return;
+        kept.assign(names, names + count);
+        names = kept.data();
+      };
+      keep(call.input_layouts, call.num_inputs, input_layouts);
+      keep(call.output_layouts, call.num_outputs, output_layouts);
     }
     void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
       const auto rank = static_cast<size_t>(from.rank);
@@ -11685,11 +12333,11 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     Values(const opkit_value* values, uint64_t count, bool with_shapes) {
       for (uint64_t i = 0; i < count; ++i) {
         const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back();
-        if (value.dtype > 0 && value.dtype < kNumDTypes)
-          info.dtype = static_cast<DType>(value.dtype);
-        if (!with_shapes) continue;
-        if (value.rank >= 0) info.shape = ShapeOf(value);
+        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+        if (!with_shapes) {
+          info.shape = {};
+          continue;
+        }
         if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
         if (!value.constant) continue;
         info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
@@ -11704,24 +12352,13 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         if (known.name == name) return Layout{known.id, {}};
       return {};
     }
-    static SymbolicShape ShapeOf(const opkit_value& value) {
-      std::vector<Dim> dims;
-      for (int axis = 0; axis < value.rank; ++axis) {
-        const int64_t extent = value.dims[axis];
-        dims.push_back(extent >= 0    ? Dim(extent)
-                       : extent == -1 ? Dim()
-                                      : Sym(StrCat(kSymbol, -2 - extent)));
-      }
-      return SymbolicShape(std::move(dims));
-    }
     std::vector<TensorInfo> infos_;
     std::list<Tensor> constants_;  // that infos_ point to
   };
-  static constexpr const char* kSymbol = "s";
   static int64_t NumberOf(const Dim& dim) {
     if (dim.is_known()) return dim.value();
     const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kSymbol) return -1;
+    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
     const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
     return number && *number >= 0 ? -2 - *number : -1;
   }
@@ -11927,6 +12564,862 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/base/named_parts.hpp
+// NamedParts: what a program and its libraries register by name and take away again: partitioners,
+// passes. Registration never throws, for static initialisers.
+#ifndef OPKIT_BASE_NAMED_PARTS_HPP_
+#define OPKIT_BASE_NAMED_PARTS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Part is RefCounted and has `const std::string& name() const`. Thread-safe.
+template <class Part>
+class NamedParts {
+ public:
+  // `what` is the kind in messages, `how` the macro that registers one.
+  NamedParts(const char* what, const char* how) : what_(what), how_(how) {}
+
+  // False where the name is there already: at the same place twice it is one, since a header may
+  // register; at two places it is an Error where it is used.
+  bool Register(IntrusivePtr<const Part> part, const char* file, int line) noexcept try {
+    MutexLock lock(mutex_);
+    const std::string& name = part->name();
+    const auto [row, is_new] = rows_.try_emplace(name, Row{part, file, line, {}});
+    Row& first = row->second;
+    if (!is_new && (first.line != line || std::string_view(first.file) != file))
+      first.problem = StrCat(what_, " '", name, "' is registered at ", first.file, ":", first.line,
+                             " and at ", file, ":", line, "; rename one of them");
+    return is_new;
+  } catch (...) {
+    return false;
+  }
+  // False where it is not registered.
+  bool Unregister(const Part& part) noexcept {
+    MutexLock lock(mutex_);
+    return std::erase_if(rows_, [&](const auto& row) { return row.second.part.get() == &part; });
+  }
+  // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered at two places.
+  IntrusivePtr<const Part> Get(std::string_view name) const {
+    {
+      MutexLock lock(mutex_);
+      const auto row = rows_.find(name);
+      if (row != rows_.end()) {
+        if (!row->second.problem.empty()) Throw(ErrorCode::kAlreadyExists, row->second.problem);
+        return row->second.part;
+      }
+    }
+    const std::vector<std::string> names = Names();
+    Throw(ErrorCode::kNotFound, "no ", what_, " '", name, "' is registered",
+          names.empty() ? StrCat("; ", how_, " registers one") : SuggestName(name, names));
+  }
+  bool Has(std::string_view name) const {
+    MutexLock lock(mutex_);
+    return rows_.find(name) != rows_.end();
+  }
+  // In alphabetical order.
+  std::vector<std::string> Names() const {
+    MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (const auto& row : rows_) names.push_back(row.first);
+    return names;
+  }
+
+ private:
+  struct Row {
+    IntrusivePtr<const Part> part;
+    const char* file;
+    int line;
+    std::string problem;
+  };
+
+  const char* const what_;
+  const char* const how_;
+  mutable Mutex mutex_;
+  std::map<std::string, Row, std::less<>> rows_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAMED_PARTS_HPP_
+
+// ---- opkit/graph/partition/cut.hpp
+// CutSubgraphs: joins the nodes that a partitioner takes into few subgraphs that can run as one
+// node each, and LeavingPath: why a set of nodes cannot. Both work on numbers alone.
+#ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
+#define OPKIT_GRAPH_PARTITION_CUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What a partitioner says of a node; numbers from 0 on are its own kinds of subgraph.
+inline constexpr int kNotTaken = -2, kAnySubgraph = -1;
+
+// Nodes, the order that they must keep, and which of them may be in one subgraph.
+struct CutProblem {
+  std::vector<int> order;              // every node after those it waits for
+  std::vector<GraphView::Edge> edges;  // `from` runs before `to`: data, rewrites, control, effects
+  std::vector<GraphView::Edge> joins;  // `to` reads what `from` makes: they may be one subgraph
+  std::vector<int> kinds;              // by node: kNotTaken, kAnySubgraph or a kind
+  std::vector<int> classes;            // by node: only equal ones join; empty: all are equal
+  int max_size = 0;                    // nodes of a subgraph; 0: any number
+};
+
+// The nodes of a graph with all that orders them: GraphView::edges(), and a chain through the nodes
+// whose operators have effects. Nothing is taken yet.
+CutProblem CutProblemOf(const GraphView& view);
+
+struct CutResult {
+  std::vector<int> group;  // by node: the number of its subgraph; -1: none
+  int num_groups = 0;      // numbered by their first nodes in the problem's order
+};
+
+// Subgraphs connected by joins, kAnySubgraph with any one kind, so that running each as one node
+// leaves a graph without a cycle. Contracts join after join where no other path connects the two
+// sides, found by a search from both ends in a maintained topological order (after Pearce and
+// Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2006). Few subgraphs,
+// not always the fewest: that is NP-hard. Small problems are tried in several orders. Time is near
+// O(n log n) for n nodes and edges; where one search would take more than its share of that, the
+// join is left out. Error (kInvalidArgument) for vectors of other lengths, numbers out of range and
+// an order that the edges contradict.
+CutResult CutSubgraphs(const CutProblem& problem);
+
+// The nodes of a path that leaves the set and comes back to it, the first and the last inside;
+// empty where there is none: the set is legal. `inside` has an element for each node. O(nodes +
+// edges).
+std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_CUT_HPP_
+
+// ---- opkit/graph/partition/request.hpp
+// PartitionerRequest: a partitioner by name with its options, as programs ask for it, and the
+// options that every partitioner has.
+#ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
+#define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Options by name. Those of the toolkit, which every partitioner has:
+//   exclude_ops    operators that stay where they are: "Conv,MatMul"
+//   exclude_nodes  nodes that stay where they are, by name, separated by commas
+//   min_size       nodes that a subgraph has at least; 1 without it
+//   max_size       nodes that a subgraph has at most
+//   max_subgraphs  the largest ones are kept
+//   require_all    "true": a node that stays outside is an Error, which lists all of them
+//   see_taken      "true": may take the nodes that a partitioner before it has put there
+//   accept_if_faster  "true": keeps a subgraph only where a measured run of its operator is faster
+//                  than one of the nodes that it would replace
+// The partitioner gets all others.
+using PartitionArguments = std::vector<std::pair<std::string, std::string>>;
+
+//   Compile(graph, {.partitioners = {"first", {"second", {{"min_size", "2"}}}}});
+struct PartitionerRequest {
+  std::string name;
+  PartitionArguments options;
+
+  PartitionerRequest(const char* partitioner) : name(partitioner) {}  // NOLINT: implicit
+  PartitionerRequest(std::string partitioner, PartitionArguments arguments = {})  // NOLINT
+      : name(std::move(partitioner)), options(std::move(arguments)) {}
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_REQUEST_HPP_
+
+// ---- opkit/graph/partition/view.hpp
+// PartitionView: the graph as partitioners read it: nodes and values with everything that is known
+// of them, as small handles. The same class serves the partitioners of a program and of a library.
+#ifndef OPKIT_GRAPH_PARTITION_VIEW_HPP_
+#define OPKIT_GRAPH_PARTITION_VIEW_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class PartitionView;
+class PartitionNode;
+
+// A value, or the place of an optional input or output that a node leaves out: exists() is false
+// then and nothing else may be asked. Valid as long as its view, copied freely.
+class PartitionValue {
+ public:
+  PartitionValue(const PartitionView* view, int index) : view_(view), index_(index) {}
+
+  bool exists() const { return index_ >= 0; }
+  int index() const { return index_; }
+  const std::string& name() const;
+  // The inferred type: an extent is a number, a symbol ("N") or unknown; kUndefined where nothing
+  // says the dtype.
+  const TensorInfo& info() const;
+  DType dtype() const { return info().dtype; }
+  const SymbolicShape& shape() const { return info().shape; }
+  // The elements, where they are known before the graph runs; null otherwise.
+  const Tensor* constant() const { return info().constant; }
+  // Bytes of the value; 0 while its dtype or an extent is open.
+  uint64_t bytes() const;
+  bool is_input() const;   // of the graph
+  bool is_output() const;  // of the graph
+  // The node that makes it; exists() is false for inputs and constants of the graph.
+  PartitionNode producer() const;
+  // The nodes that read it, each once, by index.
+  std::vector<PartitionNode> consumers() const;
+  friend bool operator==(const PartitionValue&, const PartitionValue&) = default;
+
+ private:
+  const PartitionView* view_;
+  int index_;
+};
+
+class PartitionNode {
+ public:
+  PartitionNode(const PartitionView* view, int index) : view_(view), index_(index) {}
+
+  bool exists() const { return index_ >= 0; }
+  int index() const { return index_; }
+  const OperatorDef& def() const;
+  const std::string& op() const { return def().type(); }
+  const std::string& name() const { return def().name(); }
+  const Arguments& attributes() const { return def().args(); }
+  Device device() const { return def().device(); }
+  // Where the node leaves one out, exists() of its place is false.
+  std::vector<PartitionValue> inputs() const;
+  std::vector<PartitionValue> outputs() const;
+  PartitionValue input(int i) const;  // Error (kOutOfRange) for a place that it does not have
+  PartitionValue output(int i) const;
+  // Nodes that must run before it though it reads none of their outputs, by name.
+  std::vector<PartitionNode> control_inputs() const;
+  // Somebody registered the operator. Without that nothing is known of the types of its outputs.
+  bool is_registered() const;
+  // A partitioner before this one put it there in place of what it took; it may not be taken again.
+  bool is_taken() const;
+  friend bool operator==(const PartitionNode&, const PartitionNode&) = default;
+
+ private:
+  const PartitionView* view_;
+  int index_;
+};
+
+// Nodes and values have the numbers of GraphView. Made for one graph, which does not change while
+// the view is in use. Not synchronised; reading is const.
+//
+//   for (PartitionNode node : view.nodes())
+//     if (node.op() == "Exp" && node.input(0).dtype() == DType::kFloat32) answer.Take(node);
+class PartitionView {
+ public:
+  // `taken`: by node; empty: none is.
+  PartitionView(const GraphView& structure, const GraphTypes& types, std::vector<char> taken = {})
+      : structure_(&structure), types_(&types), taken_(std::move(taken)) {}
+
+  const Graph& graph() const { return structure_->graph(); }
+  const GraphView& structure() const { return *structure_; }
+  const GraphTypes& types() const { return *types_; }
+  int num_nodes() const { return structure_->num_nodes(); }
+  int num_values() const { return structure_->num_values(); }
+  // Error (kOutOfRange) for a number that there is not.
+  PartitionNode node(int i) const;
+  PartitionValue value(int i) const;
+  // All nodes, by index.
+  std::vector<PartitionNode> nodes() const;
+  // The same, each after those it waits for.
+  std::vector<PartitionNode> nodes_in_order() const;
+  std::vector<PartitionValue> inputs() const;
+  std::vector<PartitionValue> outputs() const;
+  // exists() is false where no node has the name; Error (kInvalidArgument) where two have it.
+  PartitionNode FindNode(std::string_view name) const;
+  // exists() is false where the graph has no value of that name.
+  PartitionValue FindValue(std::string_view name) const {
+    return {this, structure_->FindValue(name)};
+  }
+
+ private:
+  friend class PartitionNode;
+
+  const GraphView* structure_;
+  const GraphTypes* types_;
+  std::vector<char> taken_;
+  // Node names, and the first node of each, -1 - node where another has it too; for FindNode.
+  mutable NameIndex names_;
+  mutable std::vector<int> named_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_VIEW_HPP_
+
+// ---- opkit/graph/partition/partitioner.hpp
+// Partitioner: an author's say in which nodes of a graph go to a runtime of the author's own, which
+// operator takes their place, and whether each subgraph is worth it; and the registry of them.
+// REGISTER_PARTITIONER (register_partitioner.hpp) makes one of functions; a loaded library's is
+// another implementation of this class.
+#ifndef OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
+#define OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Which nodes are taken, filled in by a partitioner. Taking a node again changes its kind.
+class PartitionAnswer {
+ public:
+  explicit PartitionAnswer(const PartitionView& view)
+      : view_(&view),
+        kinds_(detail::Index(view.num_nodes()), kNotTaken),
+        sets_(detail::Index(view.num_nodes()), 0),
+        reasons_(detail::Index(view.num_nodes())) {}
+
+  // `kind`: kAnySubgraph, or a number from 0 on: nodes of different numbers are never in one
+  // subgraph. Nor are nodes of different sets, which are numbers from 0 on as well and mean nothing
+  // else. Errors: kOutOfRange for a node that there is not, a kind below -1 or a set below 0,
+  // kNotFound, with the nearest name, for a name that no node has, kInvalidArgument for one that
+  // two have.
+  void Take(const PartitionNode& node, int kind = kAnySubgraph, int set = 0) {
+    Take(node.index(), kind, set);
+  }
+  void Take(int node, int kind = kAnySubgraph, int set = 0);
+  void Take(std::string_view name, int kind = kAnySubgraph, int set = 0);
+  // Leaves the node where it is; the report shows why.
+  void Refuse(const PartitionNode& node, std::string why) { Refuse(node.index(), std::move(why)); }
+  void Refuse(int node, std::string why);
+
+  const PartitionView& view() const { return *view_; }
+  // By node: kNotTaken where it stays.
+  const std::vector<int>& kinds() const { return kinds_; }
+  const std::vector<int>& sets() const { return sets_; }
+  const std::vector<std::string>& reasons() const { return reasons_; }
+
+ private:
+  const PartitionView* view_;
+  std::vector<int> kinds_, sets_;
+  std::vector<std::string> reasons_;
+};
+
+// A legal subgraph that the author may still refuse, or equip.
+class SubgraphReview {
+ public:
+  SubgraphReview(const PartitionView& view, const std::vector<int>& nodes, Graph& body,
+                 OperatorDef& def, int id, int kind)
+      : view_(&view), nodes_(&nodes), body_(&body), def_(&def), id_(id), kind_(kind) {}
+
+  // The whole graph, and the subgraph's nodes in it, by index.
+  const PartitionView& view() const { return *view_; }
+  const std::vector<int>& nodes() const { return *nodes_; }
+  // The subgraph by itself. Its inputs and outputs have the names of the values in the graph.
+  const Graph& body() const { return *body_; }
+  // The operator that takes its place, without the subgraph yet.
+  const OperatorDef& def() const { return *def_; }
+  int id() const { return id_; }      // counts the subgraphs of one run of the partitioner
+  int kind() const { return kind_; }  // kAnySubgraph, or a number from 0 on
+  // Input i of the subgraph is an input of the model, which the caller of a run gives; it is
+  // another operator's output otherwise.
+  bool IsArg(int i) const;
+
+  // Leaves the graph as it was here. The last reason counts.
+  void Reject(std::string why) { rejected_ = true, why_ = std::move(why); }
+  // Gives the operator an attribute; one that it has is replaced.
+  void SetAttribute(const std::string& name, Attribute value);
+  // Puts data into the body under a name that no value of it has: packed weights, a compiled
+  // engine. Error (kAlreadyExists).
+  void AddConstant(const std::string& name, const Tensor& value);
+
+  bool is_rejected() const { return rejected_; }
+  const std::string& why_rejected() const { return why_; }
+
+ private:
+  const PartitionView* view_;
+  const std::vector<int>* nodes_;
+  Graph* body_;
+  OperatorDef* def_;
+  int id_, kind_;
+  bool rejected_ = false;
+  std::string why_;
+};
+
+// One partitioner at work on one graph. Made for each, so that it may keep state between its
+// calls, which come in this order: Mark once, then Review for each subgraph.
+class PartitionWork {
+ public:
+  virtual ~PartitionWork() = default;
+  virtual void Mark(PartitionAnswer& answer) = 0;
+  virtual void Review(SubgraphReview&) {}
+};
+
+// Immutable once registered. Begin may be called on several threads.
+class Partitioner : public detail::RefCounted {
+ public:
+  virtual const std::string& name() const = 0;
+  // The operator that takes the place of a subgraph of this kind.
+  virtual std::string SubgraphOperator(int kind) const = 0;
+  // `arguments`: the options that are not the toolkit's own. The view outlives the work.
+  virtual std::unique_ptr<PartitionWork> Begin(const PartitionView& view,
+                                               const PartitionArguments& arguments) const = 0;
+  // What is wrong with its registration; empty: nothing.
+  virtual std::string problem() const { return {}; }
+  // The library that it came from; empty for the program itself.
+  virtual std::string library() const { return {}; }
+};
+
+// The partitioners of this program. Thread-safe.
+class PartitionerRegistry {
+ public:
+  static PartitionerRegistry& Global();
+
+  // Never throws, for static initialisers. A name that is registered at two places is an Error
+  // where it is used; at the same place twice it is one, since a header may register.
+  bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
+                int line) noexcept {
+    return parts_.Register(std::move(partitioner), file, line);
+  }
+  // False where it is not registered: a library that is unloaded takes its partitioners away.
+  bool Unregister(const Partitioner& partitioner) noexcept {
+    return parts_.Unregister(partitioner);
+  }
+  // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered twice,
+  // kInvalidArgument with the partitioner's problem.
+  detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
+  bool Has(std::string_view name) const { return parts_.Has(name); }
+  // In alphabetical order.
+  std::vector<std::string> Names() const { return parts_.Names(); }
+
+ private:
+  detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
+
+// ---- opkit/graph/passes/batch_normalization.hpp
+// FoldBatchNormalization: puts what scales and shifts the channels of a convolution into its
+// weights, so that it takes no time in a run.
+#ifndef OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
+#define OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// BatchNormalization by given statistics, and Mul, Div, Add and Sub by a number or one number a
+// channel, go into the Conv before them, or into the BatchNormalization where no Conv is: chains of
+// them at once, computed in double. For float32; weights and numbers are constants of the graph.
+// Results differ by rounding alone. These stay: nodes whose input something else reads, or the
+// graph returns, or a node rewrites; nodes that wait for others or are waited for by name; those
+// for another device or backend than the Conv; those whose factors are not finite.
+Graph FoldBatchNormalization(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
+
+// ---- opkit/graph/passes/common_subexpressions.hpp
+// MergeCommonSubexpressions: keeps one of several nodes that compute the same from the same values.
+#ifndef OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
+#define OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Nodes are the same by operator, inputs, attributes to the bit, subgraphs, device, engine and
+// control inputs; constants by dtype, shape, device and bytes. These duplicates stay: nodes with an
+// effect (stateful operators, no outputs), those that read, write or make a value that is
+// rewritten, and those that others wait for by name.
+Graph MergeCommonSubexpressions(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
+
+// ---- opkit/graph/passes/constant_folding.hpp
+// FoldConstants: runs the nodes that read nothing but constants, and replaces them by constants.
+#ifndef OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
+#define OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct FoldOptions {
+  // Limit for all outputs of a node together; a node that makes more stays. Where the schema tells
+  // the size, such a node is not run.
+  int64_t max_bytes = int64_t{512} << 20;
+};
+
+// Constants that only folded nodes read go with them. These nodes stay: those with an effect
+// (stateful operators, no outputs), those that rewrite an input or whose output is rewritten, those
+// that wait for others or are waited for by name, and those that fail: the error shows when the
+// graph runs. Operators run on the device of their node, if the host can reach its memory.
+Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
+
+// ---- opkit/graph/passes/dead_nodes.hpp
+// RemoveDeadNodes: drops the nodes and constants that do not contribute to anything that a run
+// leaves behind.
+#ifndef OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
+#define OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// These nodes stay: those that an output of the graph needs; those with an effect (no outputs,
+// stateful operators) and those that rewrite an input of the graph; and those that these need,
+// control inputs included. Constants that nothing reads go. Inputs and outputs of the graph stay as
+// they are.
+Graph RemoveDeadNodes(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
+
+// ---- opkit/graph/passes/hard_swish.hpp
+// MergeHardSwish: finds the activation HardSwish where a model spells it in several nodes, as those
+// exported for opset 13 and older do.
+#ifndef OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+#define OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Makes one HardSwish of x * Clip(x + 3, 0, 6) / 6, the division by 6 or a product by 1/6, and of
+// x * HardSigmoid(x) with alpha 1/6 and beta 1/2. Results differ by rounding alone. For float32,
+// with the numbers as constants of the graph. Nodes stay where a value between them is read by
+// something else, or the graph returns it, or a node rewrites it, or a node waits for others or is
+// waited for by name, or is for another device or backend than the others.
+Graph MergeHardSwish(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+
+// ---- opkit/graph/passes.hpp
+// PassList: a named, ordered list of functions from graph to graph that a program extends, and the
+// list that the toolkit begins with. No pass chooses the values that are computed in place: the
+// plan decides it for the kernels that it selected (Specialization::AllowInPlace).
+#ifndef OPKIT_GRAPH_PASSES_HPP_
+#define OPKIT_GRAPH_PASSES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A regular value; copies share the passes themselves. A pass returns a graph that computes the
+// same outputs and leaves the same data in the caller's inputs. Running is const: a list whose
+// passes keep no state may run on several threads.
+//
+//   PassList passes = DefaultPasses();
+//   passes.InsertAfter("fold_constants", "my_pass", [](Graph g) { …; return g; });
+//   Graph better = passes.Run(graph);
+class PassList {
+ public:
+  using Pass = UniqueFunction<Graph(Graph)>;
+  using Watch = UniqueFunction<void(const std::string&, const Graph&, const Graph&)>;
+
+  // At the end. Errors of all three: kAlreadyExists for a name that the list has, kInvalidArgument
+  // for an empty name or pass, kNotFound, with the nearest name, for a place that it does not have.
+  PassList& Add(std::string name, Pass pass) {
+    return Insert(passes_.end(), std::move(name), std::move(pass));
+  }
+  PassList& InsertBefore(std::string_view place, std::string name, Pass pass) {
+    return Insert(Find(place), std::move(name), std::move(pass));
+  }
+  PassList& InsertAfter(std::string_view place, std::string name, Pass pass) {
+    return Insert(Find(place) + 1, std::move(name), std::move(pass));
+  }
+  // Error (kNotFound), with the nearest name.
+  PassList& Remove(std::string_view name);
+  std::vector<std::string> names() const;
+
+  // Checks the graph before the first pass and after every pass. An error in a pass, or in the
+  // graph that it returned, names the pass. Calls watch(name, before, after) after every pass:
+  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
+  Graph Run(Graph graph, Watch watch = {},
+            UnknownOperators unknown = UnknownOperators::kRefused) const;
+
+ private:
+  struct Entry : detail::RefCounted {
+    std::string name;
+    Pass run;
+  };
+
+  using Entries = std::vector<detail::IntrusivePtr<Entry>>;
+
+  Entries::const_iterator Find(std::string_view name) const;
+  PassList& Insert(Entries::const_iterator place, std::string name, Pass pass);
+
+  Entries passes_;
+};
+
+// remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization,
+// merge_common_subexpressions: a second run of the list changes nothing. The third and the fourth
+// keep results up to rounding, the others to the bit.
+PassList DefaultPasses(FoldOptions options = {});
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_HPP_
+
+// ---- opkit/graph/passes/named_pass.hpp
+// Passes by name: those of REGISTER_PASS in a program, and those of loaded libraries.
+#ifndef OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
+#define OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Options of a pass, by name.
+using PassArguments = std::vector<std::pair<std::string, std::string>>;
+
+// Immutable once registered. Run may be called on several threads.
+class NamedPass : public detail::RefCounted {
+ public:
+  virtual const std::string& name() const = 0;
+  // The operators of the graph need not be registered.
+  virtual Graph Run(const Graph& graph, const PassArguments& options) const = 0;
+  // Where it is defined, FILE:LINE, and the library that it came from, empty for the program.
+  virtual std::string place() const { return {}; }
+  virtual std::string library() const { return {}; }
+  // Holds that library for as long as it lives; null for the program.
+  virtual detail::IntrusivePtr<detail::RefCounted> use() const { return {}; }
+};
+
+// In alphabetical order.
+OPKIT_IMAGE_LOCAL std::vector<std::string> RegisteredPasses();
+// The pass as a member of a PassList, which keeps it: passes.Add("mine", FindPass("mine")). Errors:
+// kNotFound with the nearest name, kAlreadyExists for a name that is registered at two places.
+OPKIT_IMAGE_LOCAL PassList::Pass FindPass(std::string_view name, PassArguments options = {});
+// The graph after the pass, checked whole: an Error names the pass, and nothing has changed. Nodes
+// of operators that nobody registered are left alone by the check.
+//   Graph smaller = RunPass(graph, "drop_casts", {{"to", "float32"}});
+OPKIT_IMAGE_LOCAL Graph RunPass(const Graph& graph, std::string_view name,
+                                PassArguments options = {});
+
+namespace detail {
+
+OPKIT_IMAGE_LOCAL bool RegisterPass(IntrusivePtr<const NamedPass> pass, const char* file,
+                                    int line) noexcept;
+OPKIT_IMAGE_LOCAL bool UnregisterPass(const NamedPass& pass) noexcept;
+OPKIT_IMAGE_LOCAL IntrusivePtr<const NamedPass> GetPass(std::string_view name);
+
+class PassOfFunction final : public NamedPass {
+ public:
+  PassOfFunction(const char* name, const char* file, int line)
+      : name_(name), place_(StrCat(file, ":", line)) {}
+  const std::string& name() const override { return name_; }
+  OPKIT_INLINE Graph Run(const Graph& graph, const PassArguments& options) const override;
+  std::string place() const override { return place_; }
+
+  mutable UniqueFunction<Graph(const Graph&, const PassArguments&)> body;
+
+ private:
+  const std::string name_, place_;
+};
+
+}  // namespace detail
+
+// Fills in a pass; made by REGISTER_PASS. The body takes the graph, const, and if it likes the
+// options, and returns another graph with the same inputs and outputs. It may be called on several
+// threads.
+//
+//   Graph DropIdentities(const Graph& graph) { Graph out = graph; …; return out; }
+//   REGISTER_PASS(drop_identities).setBody(DropIdentities);
+class PassBuilder {
+ public:
+  PassBuilder(const char* name, const char* file, int line) noexcept
+      : pass_(detail::MakeIntrusive<detail::PassOfFunction>(name, file, line)) {
+    detail::RegisterPass(pass_, file, line);
+  }
+  template <class F>
+  PassBuilder& setBody(F f) {
+    constexpr bool kTakesOptions =
+        std::is_invocable_r_v<Graph, F&, const Graph&, const PassArguments&>;
+    static_assert(kTakesOptions || std::is_invocable_r_v<Graph, F&, const Graph&>,
+                  "setBody(f): write Graph f(const Graph& graph), or Graph f(const Graph& graph, "
+                  "const PassArguments& options)");
+    if constexpr (kTakesOptions)
+      pass_->body = std::move(f);
+    else
+      pass_->body = [f = std::move(f)](const Graph& graph, const PassArguments&) mutable {
+        return f(graph);
+      };
+    return *this;
+  }
+
+ private:
+  detail::IntrusivePtr<detail::PassOfFunction> pass_;
+};
+
+}  // namespace opkit
+
+// REGISTER_PASS(my_pass).setBody(f); at namespace scope, in a program or in a library that includes
+// opkit/opkit.hpp.
+#define OPKIT_REGISTER_PASS(name)                                                \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PASS);                                       \
+  [[maybe_unused]] static const ::opkit::PassBuilder OPKIT_UNIQUE(opkit_pass_) = \
+      ::opkit::PassBuilder(#name, __FILE__, __LINE__)
+
+#endif  // OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
+
+// ---- opkit/plugin/export/impl/export_partitioners.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// Serves the partitioners and passes of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The graph of a host, whose constants are its memory.
+inline Graph BorrowGraph(const opkit_graph& from) {
+  return GraphOfAbi(
+      from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
+}
+inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t count,
+                                                                     const char* const* names,
+                                                                     const char* const* values) {
+  std::vector<std::pair<std::string, std::string>> options;
+  for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
+  return options;
+}
+// Throws what a function of the host has answered.
+inline void AcceptAnswer(opkit_status status) {
+  if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+}
+
+// One run of a partitioner of this library over a graph of the host's.
+class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
+ public:
+  ExportedPartitionWork(const Partitioner& partitioner, const opkit_partition& partition)
+      : graph_(BorrowGraph(*partition.graph)), structure_(graph_), types_(structure_) {
+    const opkit_graph& graph = *partition.graph;
+    for (uint64_t i = 0; i < graph.num_values; ++i) {
+      const int value = structure_.FindValue(graph.value_names[i]);
+      if (value < 0) continue;
+      const opkit_value& known = *opkit_value_at(const_cast<opkit_value*>(graph.values), i);
+      types_[value] = InfoOfAbi(known);
+      if (known.constant) types_.SetData(value, TensorOfView(*known.constant));
+    }
+    view_.emplace(structure_, types_,
+                  std::vector<char>(partition.taken, partition.taken + graph.num_nodes));
+    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition.num_options, partition.option_names,
+                                                   partition.option_values));
+  }
+
+  void Mark(const opkit_partition* partition) {
+    PartitionAnswer answer(*view_);
+    work_->Mark(answer);
+    for (int node = 0; node < view_->num_nodes(); ++node) {
+      const size_t at = Index(node);
+      if (answer.kinds()[at] != kNotTaken)
+        AcceptAnswer(partition->take(partition, at, answer.kinds()[at], answer.sets()[at]));
+      else if (!answer.reasons()[at].empty())
+        AcceptAnswer(partition->refuse(partition, at, answer.reasons()[at].c_str()));
+    }
+  }
+  void Review(const opkit_partition* partition) {
+    Graph body = BorrowGraph(*partition->subgraph);
+    OperatorDef def = DefinitionOfAbi(*partition->op);
+    const OperatorDef before = def;
+    const size_t constants = body.constants().size();
+    const std::vector<int> nodes(partition->nodes, partition->nodes + partition->num_nodes);
+    SubgraphReview review(*view_, nodes, body, def, static_cast<int>(partition->id),
+                          partition->kind);
+    work_->Review(review);
+    if (review.is_rejected())
+      return AcceptAnswer(partition->reject(partition, review.why_rejected().c_str()));
+    for (const NamedAttribute& one : def.args()) {
+      const Attribute* had = before.args().Find(one.name);
+      if (had && *had == one.value) continue;
+      const AbiAttributes attribute(Arguments{{one.name, one.value}});
+      AcceptAnswer(partition->set_attr(partition, *attribute.data()));
+    }
+    for (size_t i = constants; i < body.constants().size(); ++i) {
+      const GraphConstant& added = body.constants()[i];
+      const AbiAttributes tensor(Arguments{{"value", added.value}});
+      AcceptAnswer(
+          partition->add_constant(partition, added.name.c_str(), (*tensor.data())->tensors[0]));
+    }
+  }
+
+ private:
+  const Graph graph_;
+  const GraphView structure_;
+  GraphTypes types_;
+  std::optional<PartitionView> view_;
+  std::unique_ptr<PartitionWork> work_;
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
+  explicit ExportedPartitioner(IntrusivePtr<const Partitioner> one)
+      : partitioner(std::move(one)), name(partitioner->name()) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.subgraph_op = &SubgraphOp;
+    abi.begin = &Begin;
+    abi.mark = [](void* work, const opkit_partition* partition) {
+      return GuardedCall([&] { WorkOf(work).Mark(partition); });
+    };
+    abi.review = [](void* work, const opkit_partition* partition) {
+      return GuardedCall([&] { WorkOf(work).Review(partition); });
+    };
+    abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
+    abi.author = this;
+  }
+  static ExportedPartitionWork& WorkOf(void* work) {
+    return *static_cast<ExportedPartitionWork*>(work);
+  }
+  static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
+    auto& own = *static_cast<ExportedPartitioner*>(const_cast<void*>(self->author));
+    const char* op = nullptr;
+    GuardedCall([&] {
+      MutexLock lock(own.mutex);
+      op = own.ops.try_emplace(kind, own.partitioner->SubgraphOperator(kind)).first->second.c_str();
+    });
+    return op;
+  }
+  static opkit_status Begin(const opkit_partitioner* self, const opkit_partition* partition,
+                            void** work) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedPartitioner*>(self->author);
+      *work = new ExportedPartitionWork(*own.partitioner, *partition);
+    });
+  }
+
+  const IntrusivePtr<const Partitioner> partitioner;
+  const std::string name;
+  Mutex mutex;
+  std::map<int, std::string> ops;  // by kind, kept for the host
+  opkit_partitioner abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
+  explicit ExportedPass(IntrusivePtr<const NamedPass> one)
+      : pass(std::move(one)), name(pass->name()), place(pass->place()) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.file = place.c_str();
+    abi.run = &Run;
+    abi.author = this;
+  }
+  static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedPass*>(self->author);
+      const Graph result = own.pass->Run(
+          BorrowGraph(*rewrite->graph),
+          OptionsOfAbi(rewrite->num_options, rewrite->option_names, rewrite->option_values));
+      const AbiGraph whole{GraphView(result)};
+      AcceptAnswer(rewrite->set_graph(rewrite, &whole.view));
+    });
+  }
+
+  const IntrusivePtr<const NamedPass> pass;
+  const std::string name, place;
+  opkit_pass abi{};
+};
+
+OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
+  if (IsProgramHost(g_host)) return;
+  for (const std::string& name : PartitionerRegistry::Global().Names())
+    AddExported<ExportedPartitioner>(contents, contents.partitioners,
+                                     PartitionerRegistry::Global().Get(name));
+  for (const std::string& name : RegisteredPasses())
+    AddExported<ExportedPass>(contents, contents.passes, GetPass(name));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif
 
 // ---- opkit/base/impl/name_index.ipp
@@ -13132,11 +14625,11 @@ OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
   return name ? Layout{FindLayout(name), {}} : Layout();
 }
-OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view) {
-  if (!OPKIT_ABI_HAS(&view, layout) || !view.layout) return TensorOfView(view);
+OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
+  if (!layout_name) return TensorOfView(view);
   if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
-  const Layout layout = LayoutOfAbi(view.layout);
+  const Layout layout = LayoutOfAbi(layout_name);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
@@ -13403,8 +14896,7 @@ struct TensorSlot : RefCounted {
     dense = viewed.is_dense();
     view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
                     shape.rank(), viewed.device(), req);
-    const Layout& layout = viewed.layout();
-    view.Bind(&viewed, layout.is_standard() ? nullptr : LayoutNamePointer(layout.id));
+    view.Bind(&viewed);
   }
   bool dense = false;
 };
@@ -15131,6 +16623,12 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
 OPKIT_INLINE bool OpSchema::limits_dtypes() const {
   return detail::LimitsDTypes(inputs_) || detail::LimitsDTypes(outputs_);
 }
+OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) const {
+  if (mutates_) return mutates_(def);
+  if (needs_subgraph_ && def.subgraphs().size() == 1)
+    return def.subgraphs()[0].graph->MutatedInputs();
+  return {};
+}
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
@@ -15144,6 +16642,8 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   try {
     detail::CheckDTypes("input", inputs_, context.inputs());
     if (infer_ && (known || !needs_all_shapes_)) infer_(context);
+    if (!infer_ && needs_subgraph_ && context.def().subgraphs().size() == 1)
+      context.def().subgraphs()[0].graph->Infer(context);
     std::vector<TensorInfo>& outputs = context.outputs();
     for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
@@ -15666,18 +17166,29 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
 }
 
 OPKIT_INLINE Workspace::~Workspace() {
-  for (Blob* blob : blobs_) delete blob;
+  for (size_t i = 0; i < blobs_.size(); ++i)
+    if (!is_shared_[i]) delete blobs_[i];
 }
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
   const size_t number = detail::Index(names_.Add(name));
-  if (number == blobs_.size()) blobs_.push_back(nullptr);
+  if (number == blobs_.size()) blobs_.push_back(nullptr), is_shared_.push_back(0);
   Blob*& blob = blobs_[number];
   if (!blob) blob = new Blob(name);
   return blob;
 }
+OPKIT_INLINE void Workspace::ShareBlob(const std::string& name, Blob* blob) {
+  if (HasBlob(name))
+    Throw(ErrorCode::kAlreadyExists, "the workspace has a blob '", name, "' already");
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == blobs_.size()) blobs_.push_back(nullptr), is_shared_.push_back(0);
+  blobs_[number] = blob;
+  is_shared_[number] = 1;
+}
 OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
   if (!FindBlob(name)) return false;
-  delete std::exchange(blobs_[detail::Index(names_.Find(name))], nullptr);
+  const size_t number = detail::Index(names_.Find(name));
+  Blob* const blob = std::exchange(blobs_[number], nullptr);
+  if (!std::exchange(is_shared_[number], 0)) delete blob;
   return true;
 }
 OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
@@ -16569,7 +18080,8 @@ namespace detail {
 
 OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                  RegistrationPriority priority, const char* file, int line,
-                                 OperatorCreator create, KernelProposer propose) noexcept {
+                                 OperatorCreator create, KernelProposer propose,
+                                 KernelFuser fuse) noexcept {
   return Registered([&] {
     const bool plain = std::string_view(backend) == "DEFAULT" || !*backend;
     Kernel kernel;
@@ -16581,6 +18093,7 @@ OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* 
     kernel.line = line;
     kernel.create = std::move(create);
     kernel.propose = std::move(propose);
+    kernel.fuse = std::move(fuse);
     OpRegistry::Global().AddKernel(std::move(kernel));
   });
 }
@@ -16661,6 +18174,33 @@ OPKIT_INLINE bool HasGradient(const std::string& op) {
   return found && found->kind == GradientKind::kMaker;
 }
 
+namespace detail {
+
+inline void CheckOutputGradients(const OperatorDef& def,
+                                 const std::vector<GradientValue>& g_output) {
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an empty GradientValue where none "
+          "flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
+    if (std::string why = schema->Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+}
+// The gradient of a node that runs the one graph that it carries.
+inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
+                                const std::vector<GradientValue>& g_output, GradientNames& names,
+                                GradientOpsMeta& meta) {
+  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
+  CheckOutputGradients(def, g_output);
+  names.ReserveNamesOf(def, g_output);
+  return InContext(
+      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
+      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
+}
+
+}  // namespace detail
+
 OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
                                               const std::vector<GradientValue>& g_output,
                                               GradientNames& names) {
@@ -16668,7 +18208,9 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
   const std::string& op = def.type();
   GradientRegistration* registration = GradientRegistry::Global().Find(op);
   if (!registration) {
-    static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
+    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
+      return meta;
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
           ", Maker), or NO_GRADIENT(", op,
           ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
@@ -16683,14 +18225,7 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
     Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
           " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
           "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
-  if (g_output.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
-          " outputs, but ", g_output.size(),
-          " output gradients were given; give one for each, an empty GradientValue where none "
-          "flows");
-  if (const OpSchema* schema = OpRegistry::Global().FindSchema(op))
-    if (std::string why = schema->Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+  detail::CheckOutputGradients(def, g_output);
   if (registration->kind == GradientKind::kNone)
     return {{}, std::vector<GradientValue>(def.inputs().size())};
   names.ReserveNamesOf(def, g_output);
@@ -17135,8 +18670,10 @@ OPKIT_INLINE void GraphView::IndexConsumers() {
   for_each_use([&](size_t value, int node) { consumers_[detail::Index(next[value]++)] = node; });
 }
 
-OPKIT_INLINE void Check(const Graph& graph) {
+OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
   for (const OperatorDef& def : graph.nodes()) {
+    if (unknown == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
+      continue;
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (std::string why = schema.Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in node ", ToString(def));
@@ -17148,11 +18685,372 @@ OPKIT_INLINE void Check(const Graph& graph) {
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
-// ---- opkit/graph/impl/subgraph.ipp
-// Subgraphs' definitions: the box in which a node carries a graph, and the comparison of graphs and
-// nodes to the bit.
-#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+// ---- opkit/graph/passes/pass_rules.hpp
+// The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
+// constants and nodes that passes return. Only definitions include this header.
+#ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
+#define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline bool RewritesInputs(const OperatorDef& def) {
+  bool found = false;
+  ForEachRewritten(def, [&](const std::string&) { found = true; });
+  return found;
+}
+
+// Whether more than the node's outputs tells how often and when it ran: the operator is stateful or
+// not known, the node has no outputs, or such a node stands inside a subgraph.
+inline bool HasEffect(const OperatorDef& def) {
+  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema || schema->is_stateful()) return true;
+  bool any_output = false;
+  for (const std::string& output : def.outputs()) any_output |= !output.empty();
+  if (!any_output) return true;
+  for (const NamedSubgraph& item : def.subgraphs()) {
+    const Graph* graph = GraphOf(*item.graph);
+    if (!graph) return true;
+    for (const OperatorDef& inner : graph->nodes()) {
+      bool writes_outside = false;
+      ForEachRewritten(inner,
+                       [&](const std::string& name) { writes_outside |= graph->IsInput(name); });
+      if (writes_outside || HasEffect(inner)) return true;
+    }
+  }
+  return false;
+}
+
+// The node names that control inputs mention.
+inline NameIndex ControlNames(const Graph& graph) {
+  NameIndex names;
+  for (const OperatorDef& def : graph.nodes())
+    for (const std::string& name : def.control_inputs()) names.Add(name);
+  return names;
+}
+
+// Whether some node waits for this one by name.
+inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) {
+  return !def.name().empty() && control_names.Find(def.name()) >= 0;
+}
+
+// The graph's inputs and outputs around other constants and nodes.
+inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constants,
+                          std::vector<OperatorDef> nodes) {
+  Graph out;
+  for (const GraphInput& input : graph.inputs())
+    out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+  for (GraphConstant& constant : constants)
+    out.AddConstant(std::move(constant.name), std::move(constant.value));
+  for (OperatorDef& def : nodes) out.AddNode(std::move(def));
+  for (const std::string& output : graph.outputs()) out.AddOutput(output);
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
+
+// ---- opkit/graph/passes/evaluate_node.hpp
+// EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding puts the
+// results into the graph; inference reads shapes from them. Only definitions include this header.
+#ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
+#define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Running the node an extra time, on this thread, is unobservable.
+inline bool MayEvaluate(const OperatorDef& def) {
+  return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
+}
+
+// Runs the kernel that a plan would select. An element of `inputs` is null, and one of the result
+// uninitialized, where the node leaves it out. Errors: as CreateSelected and Run.
+inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
+                                        const std::vector<const Tensor*>& inputs) {
+  Workspace ws;
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    infos.push_back(inputs[i] ? TensorInfo::Of(*inputs[i], true) : TensorInfo());
+    if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
+  }
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  CreateSelected(def, &ws, infos, schema.InferOutputs(def, infos))->Run();
+  std::vector<Tensor> outputs;
+  for (const std::string& name : def.outputs())
+    outputs.push_back(name.empty() ? Tensor() : *ws.GetTensor(name));
+  return outputs;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
+
+// ---- opkit/graph/impl/graph_inference.ipp
+// InferGraph's definition: rounds of the schemas' own inference over all nodes, until nothing more
+// is learned, and the union of symbols.
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void GraphTypes::SetData(int value, const Tensor& data) {
+  auto* owned = new detail::Shared<Tensor>(data);
+  data_.push_back(detail::IntrusivePtr<detail::RefCounted>(owned));
+  (*this)[value].constant = &owned->value;
+}
+
+OPKIT_INLINE std::vector<TensorInfo> GraphTypes::Of(std::span<const int> values) const {
+  std::vector<TensorInfo> infos;
+  for (int value : values) infos.push_back(value < 0 ? TensorInfo() : (*this)[value]);
+  return infos;
+}
+
+OPKIT_INLINE const TensorInfo& GraphTypes::at(std::string_view name) const {
+  const int value = view_->FindValue(name);
+  if (value < 0)
+    Throw(ErrorCode::kNotFound, "the graph has no value '", name, "'",
+          SuggestName(name, view_->names()));
+  return (*this)[value];
+}
+
+namespace detail {
+
+// A union-find of symbols: which are equal, and to which number.
+class SymbolTable {
+ public:
+  // The number, or else the symbol that represents all symbols equal to it, or unknown.
+  Dim Resolve(Dim dim) const {
+    while (dim.is_symbol()) {
+      const int number = names_.Find(dim.symbol());
+      if (number < 0 || bound_[Index(number)].is_unknown()) break;
+      dim = bound_[Index(number)];
+    }
+    return dim;
+  }
+  SymbolicShape Resolve(const SymbolicShape& shape) const {
+    if (!shape.has_rank()) return shape;
+    std::vector<Dim> dims;
+    for (const Dim& dim : shape.dims()) dims.push_back(Resolve(dim));
+    return SymbolicShape(std::move(dims));
+  }
+  // Makes both extents equal and returns the more precise one. Sets `why` where they contradict
+  // each other; `where` is named when a later extent contradicts this binding.
+  Dim Unify(Dim a, Dim b, const std::string& where, std::string& why) {
+    const Dim first = a, second = b;
+    a = Resolve(std::move(a));
+    b = Resolve(std::move(b));
+    if (a == b || b.is_unknown()) return a;
+    if (a.is_unknown()) return b;
+    if (a.is_known() && b.is_known()) {
+      why = StrCat("extent ", a, Origin(first), " against ", b, Origin(second));
+      return a;
+    }
+    if (a.is_known()) std::swap(a, b);
+    const size_t number = Index(names_.Add(a.symbol()));
+    if (number == bound_.size()) bound_.emplace_back(), where_.emplace_back();
+    where_[number] = where;
+    return bound_[number] = b;
+  }
+
+ private:
+  // The symbol, and where it was bound to its number; "" for a plain number.
+  std::string Origin(const Dim& dim) const {
+    if (!dim.is_symbol()) return "";
+    return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
+  }
+
+  NameIndex names_;
+  std::vector<Dim> bound_;          // extent that each symbol equals
+  std::vector<std::string> where_;  // source of each binding, for messages
+};
+
+class GraphInference {
+ public:
+  GraphInference(const GraphView& view, UnknownOperators unknown)
+      : view_(view), unknown_(unknown), types_(view), evaluated_(Index(view.num_nodes()), 0) {}
+
+  void Know(int value, const TensorInfo& info, const std::string& where) {
+    Merge(value, info, where);
+    if (info.constant) types_[value].constant = info.constant;
+    types_[value].device = info.device;
+  }
+  GraphTypes Run() && {
+    constexpr int kMaxRounds = 16;  // each carries knowledge of inputs one node further back
+    for (int round = 0; round < kMaxRounds; ++round) {
+      changed_ = false;
+      for (int node : view_.order()) Infer(node);
+      if (!changed_) break;
+    }
+    for (int value = 0; value < view_.num_values(); ++value)
+      types_[value].shape = symbols_.Resolve(types_[value].shape);
+    return std::move(types_);
+  }
+
+ private:
+  static bool IsKnown(const TensorInfo& info) {
+    return info.dtype != DType::kUndefined && info.shape.is_known();
+  }
+
+  void Infer(int node) {
+    const OperatorDef& def = view_.graph().node(node);
+    if (unknown_ == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
+      return;
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    const auto ins = view_.inputs(node), outs = view_.outputs(node);
+    const std::string where = "node " + ToString(def);
+    bool inputs_known = true;
+    for (int value : ins) inputs_known &= value < 0 || IsKnown(types_[value]);
+    // First from the inputs alone, so that Merge compares the outputs' symbols with those already
+    // known; then with the known outputs, for operators that learn their inputs from them.
+    Apply(schema, node, ins, outs, {}, where);
+    if (!inputs_known) Apply(schema, node, ins, outs, Resolved(outs), where);
+    CheckSizes(outs, where);
+    const auto devices = schema.InferDevices(def).second;
+    for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
+      if (outs[o] >= 0) types_[outs[o]].device = devices[o];
+    Evaluate(node, def, ins, outs, where);
+  }
+  // Throws where the bytes of an output overflow an int64; the nodes that read it, kernels and the
+  // planner then need no check.
+  void CheckSizes(std::span<const int> outs, const std::string& where) const {
+    for (const int value : outs) {
+      if (value < 0 || !types_[value].shape.is_known()) continue;
+      InContext(
+          [&] { return Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype); },
+          [&] {
+            return StrCat("in the type of '", view_.name(value), "', which ", where, " makes");
+          });
+    }
+  }
+  // Runs the node, once, if the data of all its inputs is known.
+  void Evaluate(int node, const OperatorDef& def, std::span<const int> ins,
+                std::span<const int> outs, const std::string& where) {
+    constexpr int64_t kMaxElements = 1024;  // shapes, axes and the like
+    char& evaluated = evaluated_[Index(node)];
+    if (evaluated || ins.empty()) return;
+    std::vector<const Tensor*> inputs;
+    for (const int value : ins) {
+      inputs.push_back(value < 0 ? nullptr : types_[value].constant);
+      if (value >= 0 && (!inputs.back() || inputs.back()->numel() > kMaxElements)) return;
+    }
+    for (const int value : outs) {
+      if (value < 0) continue;
+      const SymbolicShape& shape = types_[value].shape;
+      const bool is_small = !shape.is_known() || shape.ToShape().numel() <= kMaxElements;
+      if (!is_small || view_.IsRewritten(value) || types_[value].constant) return;
+    }
+    evaluated = 1;
+    if (!MayEvaluate(def)) return;
+    std::vector<Tensor> results(outs.size());
+    try {
+      results = EvaluateNode(def, inputs);
+    } catch (...) {  // the node fails again, and reports its error, where the graph runs
+    }
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0 && results[o].initialized()) Learn(outs[o], results[o], where);
+  }
+  void Learn(int value, const Tensor& data, const std::string& where) {
+    if (types_[value].constant || view_.IsRewritten(value)) return;
+    Merge(value, TensorInfo::Of(data), where);
+    types_.SetData(value, data);
+    changed_ = true;
+  }
+  void Apply(const OpSchema& schema, int node, std::span<const int> ins, std::span<const int> outs,
+             std::vector<TensorInfo> known_outputs, const std::string& where) {
+    InferenceContext context(view_.graph().node(node), Resolved(ins), std::move(known_outputs));
+    schema.Infer(context);
+    types_.SetLacksData(node, context.lacks_data());
+    for (size_t i = 0; i < ins.size(); ++i)
+      if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) Merge(outs[o], context.outputs()[o], where);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (const Tensor* data = context.output_data(static_cast<int>(o)); data && outs[o] >= 0)
+        Learn(outs[o], *data, where);
+  }
+  std::vector<TensorInfo> Resolved(std::span<const int> values) const {
+    std::vector<TensorInfo> infos = types_.Of(values);
+    for (TensorInfo& info : infos) info.shape = symbols_.Resolve(info.shape);
+    return infos;
+  }
+  void Merge(int value, const TensorInfo& found, const std::string& where) {
+    TensorInfo& known = types_[value];
+    if (found.dtype != DType::kUndefined && known.dtype != found.dtype) {
+      if (known.dtype != DType::kUndefined) Contradiction(value, found, where, "");
+      known.dtype = found.dtype;
+      changed_ = true;
+    }
+    if (!found.shape.has_rank()) return;
+    if (!known.shape.has_rank()) {
+      known.shape = symbols_.Resolve(found.shape);
+      changed_ = true;
+      return;
+    }
+    if (known.shape.rank() != found.shape.rank())
+      Contradiction(value, found, where,
+                    StrCat("rank ", known.shape.rank(), " against ", found.shape.rank()));
+    for (int axis = 0; axis < known.shape.rank(); ++axis) {
+      std::string why;
+      Dim dim = symbols_.Unify(known.shape[axis], found.shape[axis], where, why);
+      if (!why.empty()) Contradiction(value, found, where, why);
+      if (dim == known.shape[axis]) continue;
+      known.shape[axis] = std::move(dim);
+      changed_ = true;
+    }
+  }
+  [[noreturn]] OPKIT_COLD void Contradiction(int value, const TensorInfo& found,
+                                             const std::string& where,
+                                             const std::string& why) const {
+    Throw(ErrorCode::kInvalidArgument, "value '", view_.name(value), "' is ",
+          ToString(types_[value]), ", but ", where, " finds ", ToString(found),
+          why.empty() ? "" : ": " + why);
+  }
+
+  const GraphView& view_;
+  const UnknownOperators unknown_;
+  GraphTypes types_;
+  SymbolTable symbols_;
+  std::vector<char> evaluated_;  // by node: Evaluate tried it
+  bool changed_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
+                                   UnknownOperators unknown) {
+  const detail::RegistryUse use;
+  const Graph& graph = view.graph();
+  detail::GraphInference inference(view, unknown);
+  for (const GraphInput& input : graph.inputs())
+    inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
+  for (const GraphConstant& constant : graph.constants())
+    inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
+                   "constant '" + constant.name + "'");
+  for (const GraphInput& input : known) {
+    if (!graph.IsInput(input.name)) {
+      std::vector<std::string> names = view.names();
+      names.resize(graph.inputs().size());  // inputs are the first values
+      Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
+            SuggestName(input.name, names));
+    }
+    inference.Know(view.FindValue(input.name), input.info,
+                   "what is given for input '" + input.name + "'");
+  }
+  return std::move(inference).Run();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
+
+// ---- opkit/graph/impl/carried_graph.ipp
+// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
+#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -17186,21 +19084,6 @@ OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
   return true;
 }
 
-class OPKIT_EXPORT GraphInNode final : public SubgraphBase {
- public:
-  explicit GraphInNode(Graph contents) : graph(std::move(contents)) {}
-  bool Equals(const SubgraphBase& other) const override {
-    const Graph* inner = GraphOf(other);
-    return inner && SameGraph(graph, *inner);
-  }
-  std::string Describe() const override {
-    std::vector<std::string> inputs;
-    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
-    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
-  }
-  const Graph graph;
-};
-
 }  // namespace detail
 
 OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
@@ -17223,12 +19106,8 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
          });
 }
 
-OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
-  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
-}
-
 OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
-  const auto* box = dynamic_cast<const detail::GraphInNode*>(&subgraph);
+  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
   return box ? &box->graph : nullptr;
 }
 
@@ -17239,7 +19118,1562 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 
 }  // namespace opkit
 
+#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+
+// ---- opkit/graph/body_inference.hpp
+// The types of a node that runs graphs, from those graphs: inference of a body for the types of the
+// node's inputs. If and Subgraph ask for it, and so does every operator that says that it carries a
+// subgraph and has no inference of its own.
+#ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
+#define OPKIT_GRAPH_BODY_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
+// that are known before a run stands beside them: a Tensor without dtype where there is none.
+struct InferredBody {
+  const Graph* graph = nullptr;
+  std::vector<TensorInfo> given;            // of the inputs, before
+  std::vector<Tensor> given_data;           // of the inputs
+  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
+  std::vector<Tensor> data;                 // of the outputs
+};
+
+// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
+// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
+// with `name` as context.
+InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
+                       std::string_view name);
+
+// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
+// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
+// differ.
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
+
+// ---- opkit/graph/gradient/body_gradient.hpp
+// The gradient of a node that runs a graph, from that graph: a node Subgraph that carries the
+// graph's backward graph. What the backward graph reads of the forward one is computed there anew,
+// since the node hands out nothing but its outputs.
+#ifndef OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
+#define OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Fills in `meta` for `def`, whose inputs and outputs are those of `body`, by position: one node
+// Subgraph, which is to carry `backward`, or none where no gradient flows. False where the counts
+// differ. Errors: as AddGradients of the body; kUnsupported for a sparse output gradient; kNotFound
+// where the program has no operator Subgraph.
+bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
+                      const std::vector<GradientValue>& g_output, GradientNames& names,
+                      GradientOpsMeta& meta, Graph& backward);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
+
+// ---- opkit/graph/impl/subgraph.ipp
+// The box in which a node carries a graph, and what a node is that runs it.
+#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
+ public:
+  using CarriedGraph::CarriedGraph;
+  bool Equals(const SubgraphBase& other) const override {
+    const Graph* inner = GraphOf(other);
+    return inner && SameGraph(graph, *inner);
+  }
+  std::string Describe() const override {
+    std::vector<std::string> inputs;
+    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
+  }
+  void Infer(InferenceContext& context) const override {
+    if (Index(context.num_inputs()) == graph.inputs().size() &&
+        Index(context.num_outputs()) == graph.outputs().size())
+      InferAsBody(context, graph, "the graph");
+  }
+  bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                    GradientNames& names, GradientOpsMeta& meta) const override {
+    Graph backward;
+    if (!MakeBodyGradient(graph, def, g_output, names, meta, backward)) return false;
+    if (!meta.ops.empty()) meta.ops[0].Subgraph("body", MakeSubgraph(std::move(backward)));
+    return true;
+  }
+  std::vector<int> MutatedInputs() const override {
+    std::vector<int> mutated;
+    for (const OperatorDef& def : graph.nodes())
+      ForEachRewritten(def, [&](const std::string& name) {
+        for (size_t i = 0; i < graph.inputs().size(); ++i)
+          if (graph.inputs()[i].name == name && !std::ranges::count(mutated, static_cast<int>(i)))
+            mutated.push_back(static_cast<int>(i));
+      });
+    return mutated;
+  }
+};
+
+}  // namespace detail
+
+OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
+}
+
+}  // namespace opkit
+
 #endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+
+// ---- opkit/graph/partition/impl/cut.ipp
+// CutSubgraphs' definition: contraction of joins under a maintained topological order.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Groups of nodes in an order in which they could run. Each group is a node of the graph that is
+// left when every group is one node; that graph never has a cycle.
+class GroupGraph {
+ public:
+  explicit GroupGraph(const CutProblem& problem)
+      : max_size_(problem.max_size), kind_(problem.kinds), class_(problem.classes) {
+    const size_t n = problem.order.size();
+    parent_.resize(n);
+    std::iota(parent_.begin(), parent_.end(), 0);
+    size_.assign(n, 1);
+    out_.resize(n);
+    in_.resize(n);
+    for (const GraphView::Edge& edge : problem.edges) {
+      out_[Index(edge.from)].push_back(edge.to);
+      in_[Index(edge.to)].push_back(edge.from);
+    }
+    label_.resize(n);
+    before_.assign(n, -1);
+    after_.assign(n, -1);
+    for (size_t i = 0; i + 1 < n; ++i) {
+      after_[Index(problem.order[i])] = problem.order[i + 1];
+      before_[Index(problem.order[i + 1])] = problem.order[i];
+    }
+    first_ = n > 0 ? problem.order[0] : -1;
+    Relabel();
+    stamp_.assign(n, 0);
+    // Enough that graphs of a few thousand nodes never meet it.
+    bank_ = static_cast<int64_t>(64 * (n + problem.edges.size())) + (int64_t{1} << 20);
+  }
+
+  int Find(int node) {
+    while (parent_[Index(node)] != node)
+      node = parent_[Index(node)] = parent_[Index(parent_[Index(node)])];
+    return node;
+  }
+  // False where the groups of the two may not be one. There is an edge from u to v.
+  bool Join(int u, int v) {
+    const int a = Find(u), b = Find(v);
+    if (a == b || !Fit(a, b) || !Search(a, b)) return false;
+    Contract(a, b);
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kEnd = int64_t{1} << 62;
+
+  // A walk along edges, one edge a step.
+  struct Walk {
+    std::vector<std::pair<int, size_t>> path;  // a group, and how many of its edges are done
+    std::vector<int> met;
+    void Begin(int from) {
+      path.assign(1, {from, 0});
+      met.clear();
+    }
+    bool done() const { return path.empty(); }
+  };
+  enum class Step : uint8_t { kOn, kMeets };
+
+  bool Fit(int a, int b) const {
+    const int x = kind_[Index(a)], y = kind_[Index(b)];
+    if (x == kNotTaken || y == kNotTaken) return false;
+    if (x != y && x != kAnySubgraph && y != kAnySubgraph) return false;
+    if (!class_.empty() && class_[Index(a)] != class_[Index(b)]) return false;
+    return max_size_ <= 0 || int64_t{size_[Index(a)]} + size_[Index(b)] <= max_size_;
+  }
+
+  // Walks forwards from a and backwards from b by turns, between their places in the order, until
+  // one walk has seen all or they meet. Then moves what the finished walk met out of the way.
+  bool Search(int a, int b) {
+    forward_.Begin(a);
+    backward_.Begin(b);
+    const int mark = next_stamp_ += 2;
+    int64_t limit = (std::max)(int64_t{64}, bank_ / 16);
+    for (;;) {
+      if (Advance(forward_, out_, a, b, mark, mark + 1) == Step::kMeets) return false;
+      if (forward_.done()) break;
+      if (Advance(backward_, in_, b, a, mark + 1, mark) == Step::kMeets) return false;
+      if (backward_.done()) break;
+      bank_ -= 2;
+      if (--limit < 0) return false;
+    }
+    at_front_ = !forward_.done();
+    Walk& walk = at_front_ ? backward_ : forward_;
+    std::sort(walk.met.begin(), walk.met.end(),
+              [this](int x, int y) { return label_[Index(x)] < label_[Index(y)]; });
+    if (at_front_)
+      MoveBefore(walk.met, a);
+    else
+      MoveAfter(walk.met, b);
+    return true;
+  }
+  Step Advance(Walk& walk, std::vector<std::vector<int>>& edges, int from, int to, int mine,
+               int theirs) {
+    auto& [group, done] = walk.path.back();
+    std::vector<int>& list = edges[Index(group)];
+    if (done == list.size()) {
+      walk.path.pop_back();
+      return Step::kOn;
+    }
+    const int next = Find(list[done]);
+    if (next == group) {  // inside of the group since a contraction
+      list[done] = list.back();
+      list.pop_back();
+      return Step::kOn;
+    }
+    list[done++] = next;
+    if (next == to) return group == from ? Step::kOn : Step::kMeets;
+    const int64_t at = label_[Index(next)];
+    if (at < (std::min)(label_[Index(from)], label_[Index(to)]) ||
+        at > (std::max)(label_[Index(from)], label_[Index(to)]))
+      return Step::kOn;
+    int& stamp = stamp_[Index(next)];
+    if (stamp == theirs) return Step::kMeets;
+    if (stamp == mine) return Step::kOn;
+    stamp = mine;
+    walk.met.push_back(next);
+    walk.path.push_back({next, 0});
+    return Step::kOn;
+  }
+
+  // The contracted group takes the place of a after a walk backwards, of b after one forwards.
+  void Contract(int a, int b) {
+    const int place = at_front_ ? a : b, other = at_front_ ? b : a;
+    Unlink(other);
+    const auto edges_of = [this](int g) { return out_[Index(g)].size() + in_[Index(g)].size(); };
+    const int root = edges_of(a) >= edges_of(b) ? a : b, child = root == a ? b : a;
+    parent_[Index(child)] = root;
+    size_[Index(root)] += size_[Index(child)];
+    kind_[Index(root)] = (std::max)(kind_[Index(root)], kind_[Index(child)]);
+    for (auto* edges : {&out_, &in_}) {
+      std::vector<int>&to = (*edges)[Index(root)], &from = (*edges)[Index(child)];
+      to.insert(to.end(), from.begin(), from.end());
+      from = {};
+    }
+    if (root != place) TakePlace(root, place);
+  }
+
+  void Unlink(int g) {
+    const int left = before_[Index(g)], right = after_[Index(g)];
+    (left < 0 ? first_ : after_[Index(left)]) = right;
+    if (right >= 0) before_[Index(right)] = left;
+  }
+  void TakePlace(int g, int place) {
+    const int left = before_[Index(g)] = before_[Index(place)];
+    const int right = after_[Index(g)] = after_[Index(place)];
+    label_[Index(g)] = label_[Index(place)];
+    (left < 0 ? first_ : after_[Index(left)]) = g;
+    if (right >= 0) before_[Index(right)] = g;
+  }
+  void LinkBetween(int left, int g, int right) {
+    before_[Index(g)] = left;
+    after_[Index(g)] = right;
+    (left < 0 ? first_ : after_[Index(left)]) = g;
+    if (right >= 0) before_[Index(right)] = g;
+  }
+  // Labels lie next to the far neighbour, since the next groups to move go beside the same one.
+  void MoveBefore(const std::vector<int>& groups, int place) {
+    if (groups.empty()) return;
+    for (const int g : groups) Unlink(g);
+    const int left = before_[Index(place)];
+    const int64_t low = left < 0 ? 0 : label_[Index(left)];
+    const int64_t step = StepOf(label_[Index(place)] - low, groups.size());
+    int last = left;
+    int64_t label = low;
+    for (const int g : groups) {
+      LinkBetween(last, g, place);
+      label_[Index(g)] = label += step;
+      last = g;
+    }
+    if (step == 0) Relabel();
+  }
+  void MoveAfter(const std::vector<int>& groups, int place) {
+    if (groups.empty()) return;
+    for (const int g : groups) Unlink(g);
+    const int right = after_[Index(place)];
+    const int64_t high = right < 0 ? kEnd : label_[Index(right)];
+    const int64_t step = StepOf(high - label_[Index(place)], groups.size());
+    int last = place;
+    int64_t label = high - step * static_cast<int64_t>(groups.size());
+    for (const int g : groups) {
+      LinkBetween(last, g, right);
+      label_[Index(g)] = label;
+      label += step;
+      last = g;
+    }
+    if (step == 0) Relabel();
+  }
+  // 0 where there is no room.
+  static int64_t StepOf(int64_t gap, size_t count) {
+    const auto needed = static_cast<int64_t>(count) + 1;
+    return gap < needed ? 0 : (std::max)(int64_t{1}, gap / (needed * 64));
+  }
+  void Relabel() {
+    const int64_t step = kEnd / (static_cast<int64_t>(label_.size()) + 1);
+    int64_t label = 0;
+    for (int g = first_; g >= 0; g = after_[Index(g)]) label_[Index(g)] = label += step;
+  }
+
+  const int max_size_;
+  std::vector<int> parent_, size_, kind_;  // of groups: at the node that represents each
+  const std::vector<int>& class_;
+  std::vector<std::vector<int>> out_, in_;
+  std::vector<int64_t> label_;  // grows along the list
+  std::vector<int> before_, after_;
+  int first_ = -1;
+  std::vector<int> stamp_;
+  int next_stamp_ = 0;
+  Walk forward_, backward_;
+  bool at_front_ = false;
+  int64_t bank_;  // edges that searches may still look at
+};
+
+class SubgraphCutter {
+ public:
+  explicit SubgraphCutter(const CutProblem& problem)
+      : problem_(problem), place_(problem.order.size(), -1) {
+    Check();
+    for (const GraphView::Edge& edge : problem.joins)
+      if (problem.kinds[Index(edge.from)] != kNotTaken &&
+          problem.kinds[Index(edge.to)] != kNotTaken)
+        joins_.push_back(edge);
+    for (const int kind : problem.kinds) taken_ += kind != kNotTaken;
+  }
+
+  CutResult Cut() {
+    const auto later = [this](int a, int b) { return place_[Index(a)] > place_[Index(b)]; };
+    // By the later node, the nearest producer first.
+    std::sort(joins_.begin(), joins_.end(), [&](const auto& a, const auto& b) {
+      return a.to != b.to ? later(b.to, a.to) : later(a.from, b.from);
+    });
+    CutResult best = Try(joins_);
+    constexpr size_t kSmall = 2048;
+    if (problem_.order.size() > kSmall) return best;
+    const int fewest = Components();
+    std::vector<GraphView::Edge> joins(joins_.rbegin(), joins_.rend());
+    uint64_t random = 1;
+    const int tries = problem_.order.size() <= 64 ? 24 : 2;
+    for (int i = 0; i < tries && best.num_groups > fewest; ++i) {
+      CutResult other = Try(joins);
+      if (other.num_groups < best.num_groups) best = std::move(other);
+      for (size_t k = joins.size(); k > 1; --k) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        std::swap(joins[k - 1], joins[(random >> 33) % k]);
+      }
+    }
+    return best;
+  }
+
+ private:
+  void Check() {
+    const size_t n = problem_.order.size();
+    if (problem_.kinds.size() != n || (!problem_.classes.empty() && problem_.classes.size() != n))
+      Throw(ErrorCode::kInvalidArgument, "a cut of ", n, " nodes needs a kind for each, found ",
+            problem_.kinds.size());
+    for (const int kind : problem_.kinds)
+      if (kind < kNotTaken)
+        Throw(ErrorCode::kOutOfRange, "a node has the kind ", kind,
+              "; it is -2 for a node that is not taken, -1 for any subgraph, or a kind from 0 on");
+    int place = 0;
+    for (const int node : problem_.order) {
+      if (node < 0 || Index(node) >= n || place_[Index(node)] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "the order of a cut names node ", node,
+              " twice, or has no node of that number");
+      place_[Index(node)] = place++;
+    }
+    for (const auto* edges : {&problem_.edges, &problem_.joins})
+      for (const GraphView::Edge& edge : *edges)
+        if (edge.from < 0 || edge.to < 0 || Index(edge.from) >= n || Index(edge.to) >= n ||
+            place_[Index(edge.from)] >= place_[Index(edge.to)])
+          Throw(ErrorCode::kInvalidArgument, "the order of a cut contradicts the edge from ",
+                edge.from, " to ", edge.to);
+  }
+  CutResult Try(const std::vector<GraphView::Edge>& joins) {
+    GroupGraph groups(problem_);
+    constexpr int kMaxRounds = 4;  // a contraction may turn two paths into one
+    bool joined = true;
+    for (int round = 0; joined && round < kMaxRounds; ++round) {
+      joined = false;
+      for (const GraphView::Edge& edge : joins) joined |= groups.Join(edge.from, edge.to);
+    }
+    CutResult result;
+    result.group.assign(problem_.order.size(), -1);
+    std::vector<int> number(problem_.order.size(), -1);
+    for (const int node : problem_.order) {
+      if (problem_.kinds[Index(node)] == kNotTaken) continue;
+      int& known = number[Index(groups.Find(node))];
+      if (known < 0) known = result.num_groups++;
+      result.group[Index(node)] = known;
+    }
+    return result;
+  }
+  // Taken nodes that joins connect: no cut has fewer subgraphs.
+  int Components() {
+    std::vector<int> parent(problem_.order.size());
+    std::iota(parent.begin(), parent.end(), 0);
+    const auto find = [&](int node) {
+      while (parent[Index(node)] != node)
+        node = parent[Index(node)] = parent[Index(parent[Index(node)])];
+      return node;
+    };
+    int count = taken_;
+    for (const GraphView::Edge& edge : joins_) {
+      const int a = find(edge.from), b = find(edge.to);
+      if (a == b) continue;
+      parent[Index(a)] = b;
+      --count;
+    }
+    return count;
+  }
+
+  const CutProblem& problem_;
+  std::vector<int> place_;  // by node: in the order
+  std::vector<GraphView::Edge> joins_;
+  int taken_ = 0;
+};
+
+// Whether the schema says that runs of the node have an effect; an operator that nobody registered
+// has no schema that says so.
+inline bool OrdersByEffect(const OperatorDef& def) {
+  return OpRegistry::Global().FindSchema(def.type()) && HasEffect(def);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE CutProblem CutProblemOf(const GraphView& view) {
+  CutProblem problem;
+  problem.order = view.order();
+  problem.edges = view.edges();
+  int last = -1;
+  for (const int node : view.order()) {
+    if (!detail::OrdersByEffect(view.graph().node(node))) continue;
+    if (last >= 0) problem.edges.push_back({last, node});
+    last = node;
+  }
+  for (int node = 0; node < view.num_nodes(); ++node)
+    for (const int value : view.inputs(node))
+      if (value >= 0 && view.producer(value) >= 0 && view.producer(value) != node)
+        problem.joins.push_back({view.producer(value), node});
+  for (const GraphView::Rewrite& rewrite : view.rewrites())
+    for (const int reader : view.consumers(rewrite.value))
+      if (reader > rewrite.node) problem.joins.push_back({rewrite.node, reader});
+  problem.kinds.assign(detail::Index(view.num_nodes()), kNotTaken);
+  return problem;
+}
+
+OPKIT_INLINE CutResult CutSubgraphs(const CutProblem& problem) {
+  return detail::SubgraphCutter(problem).Cut();
+}
+
+OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
+                                          const std::vector<char>& inside) {
+  using detail::Index;
+  const size_t n = problem.order.size();
+  if (inside.size() != n)
+    Throw(ErrorCode::kInvalidArgument, "LeavingPath needs a flag for each of ", n, " nodes, found ",
+          inside.size());
+  std::vector<size_t> first(n + 1, 0);
+  for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
+  for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
+  std::vector<int> targets(problem.edges.size());
+  std::vector<size_t> next(first.begin(), first.end() - 1);
+  for (const GraphView::Edge& edge : problem.edges) targets[next[Index(edge.from)]++] = edge.to;
+  std::vector<int> from(n, -1);  // of nodes outside that the set leads to: the node before
+  for (const int node : problem.order) {
+    if (!inside[Index(node)] && from[Index(node)] < 0) continue;
+    for (size_t i = first[Index(node)]; i < first[Index(node) + 1]; ++i) {
+      const int to = targets[i];
+      if (!inside[Index(to)]) {
+        if (from[Index(to)] < 0) from[Index(to)] = node;
+      } else if (!inside[Index(node)]) {
+        std::vector<int> path{to, node};
+        while (!inside[Index(path.back())]) path.push_back(from[Index(path.back())]);
+        return {path.rbegin(), path.rend()};
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
+
+// ---- opkit/graph/partition/impl/view.ipp
+// PartitionView's definitions, and those of its handles.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const std::string& PartitionValue::name() const {
+  return view_->structure().name(index_);
+}
+OPKIT_INLINE const TensorInfo& PartitionValue::info() const { return view_->types()[index_]; }
+OPKIT_INLINE uint64_t PartitionValue::bytes() const {
+  const TensorInfo& type = info();
+  return type.dtype == DType::kUndefined || !type.shape.is_known() ? 0 : OpSchema::Bytes(type);
+}
+OPKIT_INLINE bool PartitionValue::is_input() const { return view_->structure().IsInput(index_); }
+OPKIT_INLINE bool PartitionValue::is_output() const { return view_->structure().IsOutput(index_); }
+OPKIT_INLINE PartitionNode PartitionValue::producer() const {
+  return {view_, view_->structure().producer(index_)};
+}
+OPKIT_INLINE std::vector<PartitionNode> PartitionValue::consumers() const {
+  std::vector<PartitionNode> nodes;
+  for (const int node : view_->structure().consumers(index_)) nodes.emplace_back(view_, node);
+  return nodes;
+}
+
+OPKIT_INLINE const OperatorDef& PartitionNode::def() const { return view_->graph().node(index_); }
+OPKIT_INLINE std::vector<PartitionValue> PartitionNode::inputs() const {
+  std::vector<PartitionValue> values;
+  for (const int value : view_->structure().inputs(index_)) values.emplace_back(view_, value);
+  return values;
+}
+OPKIT_INLINE std::vector<PartitionValue> PartitionNode::outputs() const {
+  std::vector<PartitionValue> values;
+  for (const int value : view_->structure().outputs(index_)) values.emplace_back(view_, value);
+  return values;
+}
+namespace detail {
+
+inline int ValueAt(std::span<const int> values, int i, const char* what, const OperatorDef& def) {
+  if (i < 0 || Index(i) >= values.size())
+    Throw(ErrorCode::kOutOfRange, what, " ", i, " of ", ToString(def), ", which has ",
+          values.size());
+  return values[Index(i)];
+}
+
+}  // namespace detail
+
+OPKIT_INLINE PartitionValue PartitionNode::input(int i) const {
+  return {view_, detail::ValueAt(view_->structure().inputs(index_), i, "input", def())};
+}
+OPKIT_INLINE PartitionValue PartitionNode::output(int i) const {
+  return {view_, detail::ValueAt(view_->structure().outputs(index_), i, "output", def())};
+}
+OPKIT_INLINE std::vector<PartitionNode> PartitionNode::control_inputs() const {
+  std::vector<PartitionNode> nodes;
+  for (const std::string& name : def().control_inputs()) nodes.push_back(view_->FindNode(name));
+  return nodes;
+}
+OPKIT_INLINE bool PartitionNode::is_registered() const {
+  return static_cast<bool>(OpRegistry::Global().FindSchema(op()));
+}
+OPKIT_INLINE bool PartitionNode::is_taken() const {
+  return !view_->taken_.empty() && view_->taken_[detail::Index(index_)] != 0;
+}
+
+OPKIT_INLINE PartitionNode PartitionView::node(int i) const {
+  graph().node(i);  // throws for a node that there is not
+  return {this, i};
+}
+OPKIT_INLINE PartitionValue PartitionView::value(int i) const {
+  if (i < 0 || i >= num_values())
+    Throw(ErrorCode::kOutOfRange, "value ", i, " of a graph that has ", num_values());
+  return {this, i};
+}
+OPKIT_INLINE std::vector<PartitionNode> PartitionView::nodes() const {
+  std::vector<PartitionNode> nodes;
+  for (int i = 0; i < num_nodes(); ++i) nodes.emplace_back(this, i);
+  return nodes;
+}
+OPKIT_INLINE std::vector<PartitionNode> PartitionView::nodes_in_order() const {
+  std::vector<PartitionNode> nodes;
+  for (const int i : structure_->order()) nodes.emplace_back(this, i);
+  return nodes;
+}
+OPKIT_INLINE std::vector<PartitionValue> PartitionView::inputs() const {
+  std::vector<PartitionValue> values;
+  for (size_t i = 0; i < graph().inputs().size(); ++i)
+    values.emplace_back(this, static_cast<int>(i));  // inputs are the first values
+  return values;
+}
+OPKIT_INLINE std::vector<PartitionValue> PartitionView::outputs() const {
+  std::vector<PartitionValue> values;
+  for (const int value : structure_->outputs()) values.emplace_back(this, value);
+  return values;
+}
+OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const {
+  if (named_.empty())
+    for (int i = 0; i < num_nodes(); ++i) {
+      const size_t number = detail::Index(names_.Add(graph().node(i).name()));
+      if (number == named_.size())
+        named_.push_back(i);
+      else if (named_[number] >= 0)
+        named_[number] = -1 - named_[number];
+    }
+  const int number = name.empty() ? -1 : names_.Find(name);
+  if (number < 0) return {this, -1};
+  const int found = named_[detail::Index(number)];
+  if (found < 0)
+    Throw(ErrorCode::kInvalidArgument, "two nodes have the name '", name, "', one of them ",
+          ToString(graph().node(-1 - found)), "; use their numbers");
+  return {this, found};
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
+
+// ---- opkit/graph/partition/impl/partitioner.ipp
+// The definitions of a partitioner's answers, and of the registry.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline size_t AnsweredNode(const PartitionView& view, int node) {
+  if (node < 0 || node >= view.num_nodes())
+    Throw(ErrorCode::kOutOfRange, "the answer names node ", node, " of a graph that has ",
+          view.num_nodes());
+  return Index(node);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void PartitionAnswer::Take(int node, int kind, int set) {
+  const size_t at = detail::AnsweredNode(*view_, node);
+  if (kind < kAnySubgraph)
+    Throw(ErrorCode::kOutOfRange, "the answer takes node ", ToString(view_->graph().node(node)),
+          " for the kind ", kind,
+          "; it is -1 for any subgraph, or a number from 0 on for a kind of its own");
+  if (set < 0)
+    Throw(ErrorCode::kOutOfRange, "the answer puts node ", ToString(view_->graph().node(node)),
+          " into the set ", set, "; it is a number from 0 on");
+  kinds_[at] = kind;
+  sets_[at] = set;
+  reasons_[at].clear();
+}
+OPKIT_INLINE void PartitionAnswer::Take(std::string_view name, int kind, int set) {
+  const PartitionNode node = view_->FindNode(name);
+  if (!node.exists()) {
+    std::vector<std::string> names;
+    for (const OperatorDef& def : view_->graph().nodes())
+      if (!def.name().empty()) names.push_back(def.name());
+    Throw(ErrorCode::kNotFound, "the answer names node '", name, "', which the graph does not have",
+          SuggestName(name, names));
+  }
+  Take(node.index(), kind, set);
+}
+OPKIT_INLINE void PartitionAnswer::Refuse(int node, std::string why) {
+  const size_t at = detail::AnsweredNode(*view_, node);
+  kinds_[at] = kNotTaken;
+  reasons_[at] = std::move(why);
+}
+
+OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
+  if (i < 0 || detail::Index(i) >= body_->inputs().size())
+    Throw(ErrorCode::kOutOfRange, "input ", i, " of a subgraph that has ", body_->inputs().size());
+  return view_->graph().IsInput(body_->inputs()[detail::Index(i)].name);
+}
+OPKIT_INLINE void SubgraphReview::SetAttribute(const std::string& name, Attribute value) {
+  def_->mutable_args().Set(name, std::move(value));
+}
+OPKIT_INLINE void SubgraphReview::AddConstant(const std::string& name, const Tensor& value) {
+  body_->AddConstant(name, value);
+}
+
+OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
+  static PartitionerRegistry registry;
+  return registry;
+}
+
+OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
+    std::string_view name) const {
+  detail::IntrusivePtr<const Partitioner> found = parts_.Get(name);
+  if (const std::string problem = found->problem(); !problem.empty())
+    Throw(ErrorCode::kInvalidArgument, problem);
+  return found;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
+
+// ---- opkit/graph/passes/impl/batch_normalization.ipp
+// FoldBatchNormalization's definition: walks the nodes in the order they run, and keeps for each
+// convolution the factor and the addend of every channel that its readers come to.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// y = x * factor + addend, by channel.
+struct ChannelScaling {
+  std::vector<double> factors, addends;
+
+  explicit ChannelScaling(size_t channels) : factors(channels, 1), addends(channels, 0) {}
+  void Then(const ChannelScaling& next) {
+    for (size_t c = 0; c < factors.size(); ++c) {
+      factors[c] *= next.factors[c];
+      addends[c] = addends[c] * next.factors[c] + next.addends[c];
+    }
+  }
+  bool IsFinite() const {
+    for (size_t c = 0; c < factors.size(); ++c)
+      if (!std::isfinite(factors[c]) || !std::isfinite(addends[c])) return false;
+    return true;
+  }
+};
+
+class BatchNormalizationFolder {
+ public:
+  explicit BatchNormalizationFolder(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0) {
+    for (const int node : view_.order()) {
+      if (std::optional<ChannelScaling> found = IsTied(node) ? std::nullopt : Scaling(node)) {
+        Base& base = bases_.at(base_of_[found_input_]);
+        base.scaling.Then(*found);
+        base.output = view_.outputs(node)[0];
+        removed_[Index(node)] = 1;
+        base_of_[base.output] = base.node;
+        has_folded_ = true;
+      } else if (const size_t channels = ScalableChannels(node); channels > 0) {
+        const int output = view_.outputs(node)[0];
+        bases_.emplace(node, Base{node, output, ChannelScaling(channels)});
+        base_of_[output] = node;
+      }
+    }
+  }
+
+  Graph Result() const {
+    if (!has_folded_) return graph_;
+    std::vector<GraphConstant> constants = graph_.constants();
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      const auto base = bases_.find(node);
+      if (base != bases_.end() && base->second.output != view_.outputs(node)[0])
+        Scale(base->second, def, constants);
+    }
+    DropUnread(nodes, constants);
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  // A Conv, or a BatchNormalization, with the scaling that its output gets.
+  struct Base {
+    int node;
+    int output;  // of the last node that was folded into it
+    ChannelScaling scaling;
+  };
+
+  static bool Is(const OperatorDef& def, std::string_view op) {
+    if (def.type() != op) return false;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    return schema && schema->is_standard();
+  }
+  // Whether more than its values ties a node to others, or it has more outputs than one.
+  bool IsTied(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsWaitedFor(def, control_) || !def.control_inputs().empty()) return true;
+    const auto outputs = view_.outputs(node);
+    for (size_t o = 0; o < outputs.size(); ++o)
+      if (o == 0 ? outputs[o] < 0 || view_.IsRewritten(outputs[o]) : outputs[o] >= 0) return true;
+    return outputs.empty();
+  }
+  // A constant of float32; null for any other value.
+  const Tensor* Floats(int node, size_t i) const {
+    const auto inputs = view_.inputs(node);
+    if (i >= inputs.size() || inputs[i] < 0 || view_.IsRewritten(inputs[i])) return nullptr;
+    const Tensor* tensor = view_.constant(inputs[i]);
+    const bool plain = tensor && tensor->dtype() == DType::kFloat32 && tensor->is_dense() &&
+                       tensor->layout().is_standard() && IsHostAccessible(tensor->device().type);
+    return plain ? tensor : nullptr;
+  }
+  bool LacksInput(int node, size_t i) const {
+    return i >= view_.inputs(node).size() || view_.inputs(node)[i] < 0;
+  }
+  bool HasStatistics(int node, size_t channels) const {
+    const Arguments& args = graph_.node(node).args();
+    if (args.Get<int64_t>("training_mode", 0) != 0 || args.Get<int64_t>("spatial", 1) == 0)
+      return false;
+    for (size_t i = 1; i < 5; ++i) {
+      const Tensor* numbers = Floats(node, i);
+      if (!numbers || Index(numbers->numel()) != channels) return false;
+    }
+    return true;
+  }
+  // The channels of a node that can be scaled; 0 where it is none.
+  size_t ScalableChannels(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsTied(node)) return 0;
+    const Tensor* numbers = Floats(node, 1);
+    if (!numbers || numbers->rank() < 1) return 0;
+    const size_t channels = Index(numbers->dim(0));
+    if (Is(def, "Conv") && numbers->rank() >= 3)
+      return LacksInput(node, 2) || Floats(node, 2) ? channels : 0;
+    if (Is(def, "BatchNormalization") && numbers->rank() == 1 && HasStatistics(node, channels))
+      return channels;
+    return 0;
+  }
+  // The rank of what a base makes; -1 if it is not known.
+  int RankOf(const Base& base) {
+    if (Is(graph_.node(base.node), "Conv")) return Floats(base.node, 1)->rank();
+    if (!types_) try {
+        types_ = InferGraph(view_);
+      } catch (const Error&) {
+        return -1;  // compiling the graph meets the error again, and reports it
+      }
+    const SymbolicShape& shape = (*types_)[view_.outputs(base.node)[0]].shape;
+    return shape.has_rank() ? shape.rank() : -1;
+  }
+  // Whether the node alone reads the value, which a base makes, and may be computed there.
+  const Base* BaseOf(int value, int node) const {
+    const auto found = value < 0 ? base_of_.end() : base_of_.find(value);
+    if (found == base_of_.end() || view_.IsOutput(value) || view_.consumers(value).size() != 1)
+      return nullptr;
+    const OperatorDef &def = graph_.node(node), &base = graph_.node(found->second);
+    const bool same_place =
+        def.device() == base.device() &&
+        (def.engine().empty() ||
+         (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
+    return same_place ? &bases_.at(found->second) : nullptr;
+  }
+  // What a node does to the channels of its input `found_input_`, which a base makes.
+  std::optional<ChannelScaling> Scaling(int node) {
+    const OperatorDef& def = graph_.node(node);
+    const auto inputs = view_.inputs(node);
+    if (Is(def, "BatchNormalization")) {
+      const Base* base = BaseOf(inputs[0], node);
+      if (!base || !HasStatistics(node, base->scaling.factors.size())) return {};
+      found_input_ = inputs[0];
+      return OrNone(Normalization(node, base->scaling.factors.size()));
+    }
+    const bool is_product = Is(def, "Mul") || Is(def, "Div");
+    if (!is_product && !Is(def, "Add") && !Is(def, "Sub")) return {};
+    for (size_t i = 0; i < 2; ++i) {
+      const Base* base = BaseOf(inputs[i], node);
+      const Tensor* numbers = Floats(node, 1 - i);
+      if (!base || !numbers || (i == 1 && Is(def, "Div"))) continue;
+      const size_t channels = base->scaling.factors.size();
+      if (!IsByChannel(numbers->shape(), channels, RankOf(*base))) continue;
+      ChannelScaling scaling(channels);
+      for (size_t c = 0; c < channels; ++c) {
+        const double number = numbers->data<float>()[numbers->numel() == 1 ? 0 : c];
+        if (is_product)
+          scaling.factors[c] = def.type() == "Div" ? 1 / number : number;
+        else
+          scaling.addends[c] = def.type() == "Sub" && i == 0 ? -number : number;
+        if (def.type() == "Sub" && i == 1) scaling.factors[c] = -1;
+      }
+      found_input_ = inputs[i];
+      return OrNone(std::move(scaling));
+    }
+    return {};
+  }
+  static std::optional<ChannelScaling> OrNone(ChannelScaling scaling) {
+    if (!scaling.IsFinite()) return {};
+    return scaling;
+  }
+  ChannelScaling Normalization(int node, size_t channels) const {
+    const auto number = [&](size_t i, size_t c) {
+      return static_cast<double>(Floats(node, i)->data<float>()[c]);
+    };
+    const double epsilon = graph_.node(node).args().Get<float>("epsilon", 1e-5f);
+    ChannelScaling scaling(channels);
+    for (size_t c = 0; c < channels; ++c) {
+      scaling.factors[c] = number(1, c) / std::sqrt(number(4, c) + epsilon);
+      scaling.addends[c] = number(2, c) - number(3, c) * scaling.factors[c];
+    }
+    return scaling;
+  }
+  // Whether a tensor broadcast over one of this rank is a number, or one number a channel.
+  static bool IsByChannel(const Shape& shape, size_t channels, int rank) {
+    if (rank < 0 || shape.rank() > rank) return false;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      const bool of_channels = axis + rank - shape.rank() == 1;
+      if (shape[axis] != 1 && !(of_channels && Index(shape[axis]) == channels)) return false;
+    }
+    return true;
+  }
+
+  // Gives the node the weights that include its scaling, and the name that readers know.
+  void Scale(const Base& base, OperatorDef& def, std::vector<GraphConstant>& constants) const {
+    const bool is_conv = def.type() == "Conv";
+    const ChannelScaling& scaling = base.scaling;
+    const auto channels = static_cast<int64_t>(scaling.factors.size());
+    const Tensor& given = *Floats(base.node, 1);
+    const int64_t of_channel = given.numel() / channels;
+    Tensor weights(given.shape(), DType::kFloat32), bias(Shape{channels}, DType::kFloat32);
+    const Tensor* old_bias = Floats(base.node, 2);
+    for (int64_t c = 0; c < channels; ++c) {
+      const double factor = scaling.factors[Index(c)];
+      for (int64_t i = c * of_channel; i < (c + 1) * of_channel; ++i)
+        weights.mutable_data<float>()[i] = static_cast<float>(given.data<float>()[i] * factor);
+      const double before = old_bias ? old_bias->data<float>()[c] : 0;
+      bias.mutable_data<float>()[c] =
+          static_cast<float>(before * factor + scaling.addends[Index(c)]);
+    }
+    const auto add = [&](size_t i, Tensor made, const char* hint) {
+      std::string name = graph_.FreshName(StrCat(view_.name(base.output), hint));
+      if (def.inputs().size() <= i) def.mutable_inputs().resize(i + 1);
+      def.mutable_inputs()[i] = name;
+      constants.push_back({std::move(name), std::move(made)});
+    };
+    add(1, std::move(weights), is_conv ? "@W" : "@scale");
+    add(2, std::move(bias), "@B");
+    def.mutable_outputs()[0] = view_.name(base.output);
+  }
+  // Drops the constants whose readers have gone.
+  void DropUnread(const std::vector<OperatorDef>& nodes,
+                  std::vector<GraphConstant>& constants) const {
+    NameIndex read;
+    for (const OperatorDef& def : nodes)
+      for (const std::string& input : def.inputs()) read.Add(input);
+    std::erase_if(constants, [&](const GraphConstant& constant) {
+      const int value = view_.FindValue(constant.name);
+      return value >= 0 && !view_.IsOutput(value) && !view_.consumers(value).empty() &&
+             read.Find(constant.name) < 0;
+    });
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;   // by node
+  std::map<int, Base> bases_;   // by node
+  std::map<int, int> base_of_;  // by value: the node of the base that makes it
+  std::optional<GraphTypes> types_;
+  int found_input_ = -1;
+  bool has_folded_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph FoldBatchNormalization(const Graph& graph) {
+  return detail::BatchNormalizationFolder(graph).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+
+// ---- opkit/graph/passes/impl/common_subexpressions.ipp
+// MergeCommonSubexpressions' definition: walks the nodes in the order they run, so that a node's
+// inputs are merged before the node itself is compared.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class SubexpressionMerger {
+ public:
+  explicit SubexpressionMerger(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0) {
+    for (int value = 0; value < view_.num_values(); ++value) same_.push_back(value);
+    called_ = same_;
+    MergeConstants();
+    Candidates known;
+    for (const int node : view_.order()) {
+      if (!IsPure(node)) continue;
+      const int first =
+          known.FindOrAdd(Key(node), node, [&](int other) { return IsSame(other, node); });
+      if (first != node) Merge(first, node);
+    }
+  }
+
+  Graph Result() const {
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      const auto ins = view_.inputs(node), outs = view_.outputs(node);
+      for (size_t i = 0; i < ins.size(); ++i)
+        if (ins[i] >= 0 && def.inputs()[i] != Name(Same(ins[i])))
+          def.mutable_inputs()[i] = Name(Same(ins[i]));
+      for (size_t o = 0; o < outs.size(); ++o)
+        if (outs[o] >= 0 && def.outputs()[o] != Name(outs[o]))
+          def.mutable_outputs()[o] = Name(outs[o]);
+    }
+    std::vector<GraphConstant> constants;
+    for (const GraphConstant& constant : graph_.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (Same(value) == value || view_.IsOutput(value)) constants.push_back(constant);
+    }
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  // Nodes, or constants, in groups of one key; only members of a group can be the same.
+  class Candidates {
+   public:
+    // The member of the group for which same(member) holds; where there is none, adds `number`.
+    template <class F>
+    int FindOrAdd(const std::string& key, int number, F&& same) {
+      const size_t group = Index(keys_.Add(key));
+      if (group == members_.size()) members_.emplace_back();
+      for (const int member : members_[group])
+        if (same(member)) return member;
+      members_[group].push_back(number);
+      return number;
+    }
+
+   private:
+    NameIndex keys_;
+    std::vector<std::vector<int>> members_;  // by the number in `keys_`
+  };
+
+  int Same(int value) const { return same_[Index(value)]; }
+  const std::string& Name(int value) const { return view_.name(called_[Index(value)]); }
+
+  void MergeConstants() {
+    Candidates known;
+    for (int value = 0; value < view_.num_values(); ++value) {
+      const Tensor* tensor = view_.constant(value);
+      if (!tensor) continue;
+      const auto same = [&](int other) {
+        return Attribute(*view_.constant(other)) == Attribute(*tensor);
+      };
+      same_[Index(value)] = known.FindOrAdd(FirstBytes(*tensor), value, same);
+    }
+  }
+  static std::string FirstBytes(const Tensor& tensor) {
+    std::string out = tensor.Describe();
+    const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
+    if (!plain || !IsHostAccessible(tensor.device().type)) return out;
+    return out.append(static_cast<const char*>(tensor.raw_data()),
+                      Index((std::min)(tensor.nbytes(), int64_t{256})));
+  }
+
+  // A rewritten value differs before and after, so one node cannot stand for both.
+  bool IsPure(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsWaitedFor(def, control_) || HasEffect(def) || RewritesInputs(def)) return false;
+    for (const auto values : {view_.inputs(node), view_.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && view_.IsRewritten(value)) return false;
+    return true;
+  }
+  std::string Key(int node) const {
+    std::string key = graph_.node(node).type();
+    for (const int value : view_.inputs(node))
+      key += std::to_string(value < 0 ? -1 : Same(value)) + ',';
+    return key;
+  }
+  bool IsSame(int a, int b) const {
+    const auto ins_a = view_.inputs(a), ins_b = view_.inputs(b);
+    const auto outs_a = view_.outputs(a), outs_b = view_.outputs(b);
+    const auto same_input = [&](int x, int y) {
+      return (x < 0) == (y < 0) && (x < 0 || Same(x) == Same(y));
+    };
+    const auto same_output = [](int x, int y) { return (x < 0) == (y < 0); };
+    return std::equal(ins_a.begin(), ins_a.end(), ins_b.begin(), ins_b.end(), same_input) &&
+           std::equal(outs_a.begin(), outs_a.end(), outs_b.begin(), outs_b.end(), same_output) &&
+           SameOperation(graph_.node(a), graph_.node(b));
+  }
+  // Outputs of the graph keep their names: the node that stays takes the output names of the node
+  // that goes. If it has such a name itself, both nodes stay, and only the first one is read.
+  void Merge(int first, int node) {
+    const auto kept = view_.outputs(first), gone = view_.outputs(node);
+    bool names_clash = false;
+    for (size_t o = 0; o < gone.size(); ++o)
+      names_clash |=
+          gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[Index(kept[o])]);
+    removed_[Index(node)] = !names_clash;
+    for (size_t o = 0; o < gone.size(); ++o) {
+      if (gone[o] < 0) continue;
+      same_[Index(gone[o])] = kept[o];
+      if (!names_clash && view_.IsOutput(gone[o])) called_[Index(kept[o])] = gone[o];
+    }
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;
+  std::vector<int> same_;    // by value: the value that readers get instead
+  std::vector<int> called_;  // by value: the value whose name it gets
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
+  return detail::SubexpressionMerger(graph).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
+
+// ---- opkit/graph/passes/impl/constant_folding.ipp
+// FoldConstants' definition: walks the nodes in the order they run and keeps the data of every
+// value that is known.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ConstantFolder {
+ public:
+  ConstantFolder(const Graph& graph, const FoldOptions& options)
+      : graph_(graph),
+        options_(options),
+        view_(graph),
+        control_(ControlNames(graph)),
+        known_(Index(view_.num_values())),
+        folded_(Index(graph.num_nodes()), 0) {
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (view_.IsConstant(value)) known_[Index(value)] = *view_.constant(value);
+    for (const int node : view_.order()) folded_[Index(node)] = Folds(node);
+  }
+
+  Graph Result() const {
+    std::vector<GraphConstant> constants;
+    for (const GraphConstant& constant : graph_.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (view_.consumers(value).empty() || IsNeeded(value)) constants.push_back(constant);
+    }
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (!folded_[Index(node)]) {
+        nodes.push_back(graph_.node(node));
+        continue;
+      }
+      for (const int value : view_.outputs(node))
+        if (value >= 0 && IsNeeded(value))
+          constants.push_back({view_.name(value), known_[Index(value)]});
+    }
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  bool IsNeeded(int value) const {
+    bool needed = view_.IsOutput(value);
+    for (const int node : view_.consumers(value)) needed |= !folded_[Index(node)];
+    return needed;
+  }
+  bool Folds(int node) {
+    const OperatorDef& def = graph_.node(node);
+    for (const int value : view_.inputs(node))
+      if (value >= 0 && !known_[Index(value)].initialized()) return false;
+    for (const int value : view_.outputs(node))  // a constant may not be written to
+      if (value >= 0 && view_.IsRewritten(value)) return false;
+    if (IsWaitedFor(def, control_) || !def.control_inputs().empty() || !MayEvaluate(def))
+      return false;
+    try {
+      return !IsTooLarge(def, node) && Run(def, node);
+    } catch (...) {
+      return false;  // the node fails again, and reports its error, where the graph runs
+    }
+  }
+  // False also where the schema does not tell the size.
+  bool IsTooLarge(const OperatorDef& def, int node) const {
+    std::vector<TensorInfo> inputs;
+    for (const int value : view_.inputs(node))
+      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::Of(known_[Index(value)], true));
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    double bytes = 0;
+    for (const TensorInfo& output : schema.InferOutputs(def, std::move(inputs)))
+      bytes += static_cast<double>(OpSchema::Bytes(output));
+    return bytes > static_cast<double>(options_.max_bytes);
+  }
+  bool Run(const OperatorDef& def, int node) {
+    std::vector<const Tensor*> inputs;
+    for (const int value : view_.inputs(node))
+      inputs.push_back(value < 0 ? nullptr : &known_[Index(value)]);
+    std::vector<Tensor> results = EvaluateNode(def, inputs);
+    const auto outs = view_.outputs(node);
+    int64_t bytes = 0;
+    for (size_t o = 0; o < outs.size(); ++o) {
+      if (outs[o] < 0) continue;
+      bytes += results[o].nbytes();
+      if (!results[o].initialized() || bytes > options_.max_bytes) return false;
+    }
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) known_[Index(outs[o])] = std::move(results[o]);
+    return true;
+  }
+
+  const Graph& graph_;
+  const FoldOptions options_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<Tensor> known_;  // by value; uninitialized where the data is not known
+  std::vector<char> folded_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options) {
+  return detail::ConstantFolder(graph, options).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
+
+// ---- opkit/graph/passes/impl/dead_nodes.ipp
+// RemoveDeadNodes' definition: marks nodes backwards from outputs, effects and rewritten inputs.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class LiveNodes {
+ public:
+  explicit LiveNodes(const GraphView& view)
+      : graph_(view.graph()), view_(view), live_(Index(view.num_nodes()), 0) {
+    for (int node = 0; node < view.num_nodes(); ++node) {
+      named_.emplace(graph_.node(node).name(), node);
+      if (HasEffect(graph_.node(node))) Mark(node);
+    }
+    for (const auto& rewrite : view.rewrites())  // an input's memory is the caller's
+      if (view.IsInput(rewrite.value)) Mark(rewrite.node);
+    for (const int output : view.outputs()) Need(output, view.num_nodes());
+    while (!todo_.empty()) {
+      const int node = todo_.back();
+      todo_.pop_back();
+      for (const int value : view.inputs(node))
+        if (value >= 0) Need(value, node);
+      for (const std::string& name : graph_.node(node).control_inputs()) Mark(named_.at(name));
+    }
+  }
+
+  bool operator[](int node) const { return live_[Index(node)] != 0; }
+
+ private:
+  void Mark(int node) {
+    if (!std::exchange(live_[Index(node)], 1)) todo_.push_back(node);
+  }
+  // Marks the nodes that make the value as the node `reader` reads it; later rewrites do not count.
+  void Need(int value, int reader) {
+    if (view_.producer(value) >= 0) Mark(view_.producer(value));
+    if (!view_.IsRewritten(value)) return;
+    for (const auto& rewrite : view_.rewrites())
+      if (rewrite.value == value && rewrite.node < reader) Mark(rewrite.node);
+  }
+
+  const Graph& graph_;
+  const GraphView& view_;
+  std::map<std::string_view, int> named_;
+  std::vector<char> live_;
+  std::vector<int> todo_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
+  const GraphView view(graph);
+  const detail::LiveNodes live(view);
+  std::vector<OperatorDef> nodes;
+  for (int node = 0; node < graph.num_nodes(); ++node)
+    if (live[node]) nodes.push_back(graph.node(node));
+  std::vector<GraphConstant> constants;
+  for (const GraphConstant& constant : graph.constants()) {
+    const int value = view.FindValue(constant.name);
+    const auto readers = view.consumers(value);
+    if (view.IsOutput(value) ||
+        std::any_of(readers.begin(), readers.end(), [&](int node) { return live[node]; }))
+      constants.push_back(constant);
+  }
+  return detail::WithContents(graph, std::move(constants), std::move(nodes));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
+
+// ---- opkit/graph/passes/impl/hard_swish.ipp
+// MergeHardSwish's definition: looks back from every product of a value with something made of it.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class HardSwishMerger {
+ public:
+  explicit HardSwishMerger(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0),
+        nodes_(graph.nodes()) {
+    for (int node = 0; node < graph.num_nodes(); ++node)
+      if (Is(node, "Mul")) Look(node);
+  }
+
+  Graph Result() const {
+    if (!has_merged_) return graph_;
+    std::vector<OperatorDef> nodes;
+    NameIndex read;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      nodes.push_back(nodes_[Index(node)]);
+      for (const std::string& input : nodes.back().inputs()) read.Add(input);
+    }
+    std::vector<GraphConstant> constants = graph_.constants();
+    std::erase_if(constants, [&](const GraphConstant& constant) {
+      const int value = view_.FindValue(constant.name);
+      return !view_.IsOutput(value) && !view_.consumers(value).empty() &&
+             read.Find(constant.name) < 0;
+    });
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  static constexpr float kSixth = 1 / 6.f;
+
+  bool Is(int node, std::string_view op) const {
+    const OperatorDef& def = graph_.node(node);
+    if (def.type() != op || IsWaitedFor(def, control_) || !def.control_inputs().empty())
+      return false;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    if (!schema || !schema->is_standard() || view_.outputs(node).size() != 1) return false;
+    for (const auto values : {view_.inputs(node), view_.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && view_.IsRewritten(value)) return false;
+    return view_.outputs(node)[0] >= 0;
+  }
+  static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
+  // Whether the value is a constant of one element, this number.
+  bool IsNumber(int value, float number) const {
+    const Tensor* tensor = value < 0 ? nullptr : view_.constant(value);
+    return tensor && tensor->dtype() == DType::kFloat32 && tensor->numel() == 1 &&
+           tensor->rank() <= 1 && IsHostAccessible(tensor->device().type) &&
+           IsNear(*tensor->data<float>(), number);
+  }
+  int Input(int node, size_t i) const {
+    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
+  }
+  // The node of this operator that makes the value for one reader alone; -1 where there is none.
+  int MakerOf(int value, std::string_view op) const {
+    const int node = value < 0 ? -1 : view_.producer(value);
+    if (node < 0 || view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
+    return Is(node, op) ? node : -1;
+  }
+  bool AreTogether(std::initializer_list<int> nodes) const {
+    const OperatorDef& first = graph_.node(*nodes.begin());
+    for (const int node : nodes) {
+      const OperatorDef& def = graph_.node(node);
+      if (def.device() != first.device() || def.engine() != first.engine() ||
+          def.requires_engine() != first.requires_engine())
+        return false;
+    }
+    return true;
+  }
+  void Look(int product) {
+    for (size_t i = 0; i < 2; ++i) {
+      const int x = Input(product, i), gate = Input(product, 1 - i);
+      if (x < 0 || x == gate) continue;
+      if (const int sigmoid = MakerOf(gate, "HardSigmoid"); sigmoid >= 0) {
+        const Arguments& args = graph_.node(sigmoid).args();
+        if (Input(sigmoid, 0) == x && IsNear(args.Get<float>("alpha", 0.2f), kSixth) &&
+            args.Get<float>("beta", 0.5f) == 0.5f && AreTogether({product, sigmoid}))
+          return Merge(x, product, {sigmoid, product});
+        continue;
+      }
+      const int clip = MakerOf(gate, "Clip");
+      if (clip < 0 || !IsNumber(Input(clip, 1), 0) || !IsNumber(Input(clip, 2), 6)) continue;
+      const int sum = MakerOf(Input(clip, 0), "Add");
+      if (sum < 0) continue;
+      const bool adds = (Input(sum, 0) == x && IsNumber(Input(sum, 1), 3)) ||
+                        (Input(sum, 1) == x && IsNumber(Input(sum, 0), 3));
+      const int last = adds ? SixthOf(product) : -1;
+      if (last >= 0 && AreTogether({sum, clip, product, last}))
+        return Merge(x, last, {sum, clip, product, last});
+    }
+  }
+  // The node that alone reads the product, and makes a sixth of it; -1 where there is none.
+  int SixthOf(int product) const {
+    const int value = view_.outputs(product)[0];
+    if (view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
+    const int node = view_.consumers(value)[0];
+    if (Is(node, "Div")) return Input(node, 0) == value && IsNumber(Input(node, 1), 6) ? node : -1;
+    if (!Is(node, "Mul")) return -1;
+    const size_t other = Input(node, 0) == value ? 1 : 0;
+    return IsNumber(Input(node, other), kSixth) ? node : -1;
+  }
+  void Merge(int x, int last, std::initializer_list<int> nodes) {
+    for (const int node : nodes) removed_[Index(node)] = node != last;
+    const OperatorDef& from = graph_.node(last);
+    nodes_[Index(last)] =
+        OperatorDef("HardSwish", {view_.name(x)}, from.outputs())
+            .Name(from.name())
+            .Device(from.device())
+            .Engine(from.engine(), from.requires_engine() ? kRequired : kPreferred);
+    has_merged_ = true;
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;  // by node
+  std::vector<OperatorDef> nodes_;
+  bool has_merged_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph MergeHardSwish(const Graph& graph) {
+  return detail::HardSwishMerger(graph).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+
+// ---- opkit/graph/impl/passes.ipp
+// PassList's definitions, and the list of passes that every program begins with.
+#ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
+#define OPKIT_GRAPH_IMPL_PASSES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
+  passes_.erase(Find(name));
+  return *this;
+}
+
+OPKIT_INLINE std::vector<std::string> PassList::names() const {
+  std::vector<std::string> names;
+  for (const auto& known : passes_) names.push_back(known->name);
+  return names;
+}
+
+OPKIT_INLINE PassList::Entries::const_iterator PassList::Find(std::string_view name) const {
+  for (auto pass = passes_.begin(); pass != passes_.end(); ++pass)
+    if ((*pass)->name == name) return pass;
+  Throw(ErrorCode::kNotFound, "the list has no pass '", name, "'", SuggestName(name, names()));
+}
+
+OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::string name,
+                                        Pass pass) {
+  if (name.empty() || !pass)
+    Throw(ErrorCode::kInvalidArgument, "pass '", name, "' needs a name and a function");
+  for (const auto& known : passes_)
+    if (known->name == name)
+      Throw(ErrorCode::kAlreadyExists, "the list has a pass '", name,
+            "' already; give this one another name");
+  auto entry = detail::MakeIntrusive<Entry>();
+  entry->name = std::move(name);
+  entry->run = std::move(pass);
+  passes_.insert(place, std::move(entry));
+  return *this;
+}
+
+OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unknown) const {
+  Check(graph, unknown);
+  for (const auto& pass : passes_) {
+    Graph before;
+    if (watch) before = graph;
+    const std::vector<std::string> outputs = graph.outputs();
+    try {
+      graph = pass->run(std::move(graph));
+      Check(graph, unknown);
+      for (const std::string& output : outputs)
+        if (!graph.IsOutput(output))
+          Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
+                "' of the graph; a pass keeps what a run returns");
+    } catch (...) {
+      detail::RethrowInContext("in pass '" + pass->name + "'");
+    }
+    if (watch) watch(pass->name, before, graph);
+  }
+  return graph;
+}
+
+OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
+  PassList passes;
+  const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
+  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  passes.Add("merge_hard_swish", MergeHardSwish);
+  passes.Add("fold_batch_normalization", FoldBatchNormalization);
+  return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_
+
+// ---- opkit/graph/passes/impl/named_pass.ipp
+// The registry of passes by name.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline NamedParts<NamedPass>& NamedPasses() {
+  static NamedParts<NamedPass> passes("pass", "REGISTER_PASS");
+  return passes;
+}
+OPKIT_INLINE bool RegisterPass(IntrusivePtr<const NamedPass> pass, const char* file,
+                               int line) noexcept {
+  return NamedPasses().Register(std::move(pass), file, line);
+}
+OPKIT_INLINE bool UnregisterPass(const NamedPass& pass) noexcept {
+  return NamedPasses().Unregister(pass);
+}
+OPKIT_INLINE IntrusivePtr<const NamedPass> GetPass(std::string_view name) {
+  return NamedPasses().Get(name);
+}
+OPKIT_INLINE Graph PassOfFunction::Run(const Graph& graph, const PassArguments& options) const {
+  if (!body)
+    Throw(ErrorCode::kInvalidArgument, "pass '", name_, "' at ", place_,
+          " has no body; call setBody(f)");
+  return body(graph, options);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::vector<std::string> RegisteredPasses() { return detail::NamedPasses().Names(); }
+OPKIT_INLINE PassList::Pass FindPass(std::string_view name, PassArguments options) {
+  const detail::RegistryUse use;  // no library is unloaded meanwhile
+  auto pass = detail::GetPass(name);
+  auto held = pass->use();
+  return [pass = std::move(pass), held = std::move(held),
+          options = std::move(options)](const Graph& graph) { return pass->Run(graph, options); };
+}
+OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArguments options) {
+  PassList passes;
+  passes.Add(std::string(name), FindPass(name, std::move(options)));
+  return passes.Run(graph, {}, UnknownOperators::kAllowed);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
 // ---- opkit/op/impl/kernel_candidates.ipp
 // The definitions of opkit/op/kernel_candidates.hpp.
@@ -17611,6 +21045,771 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
+
+// ---- opkit/graph/impl/body_inference.ipp
+// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
+// set of types.
+#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The results so far; set while a node that is in no body is inferred. Inference passes over a
+// graph several times, and so over the graphs in its nodes; without these results each level of
+// nesting would multiply the passes.
+inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
+
+class InferredBodiesScope {
+ public:
+  InferredBodiesScope() {
+    if (!t_inferred_bodies) t_inferred_bodies = &own_;
+  }
+  InferredBodiesScope(const InferredBodiesScope&) = delete;
+  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
+  ~InferredBodiesScope() {
+    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
+  }
+
+ private:
+  std::vector<InferredBody> own_;
+};
+
+inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
+  if (known.graph != asked.graph) return false;
+  for (size_t i = 0; i < asked.given.size(); ++i)
+    if (known.given[i].dtype != asked.given[i].dtype ||
+        known.given[i].shape != asked.given[i].shape ||
+        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
+      return false;
+  return true;
+}
+
+// Inside a body a symbol of the node around it has this before its name.
+inline constexpr char kOuterSymbol = '^';
+template <class F>
+SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
+  if (!shape.has_rank()) return shape;
+  std::vector<Dim> dims;
+  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
+  return SymbolicShape(std::move(dims));
+}
+inline SymbolicShape IntoBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
+}
+inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) {
+    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
+  });
+}
+inline TensorInfo OutOfBody(const TensorInfo& info) {
+  TensorInfo out = info;
+  out.shape = OutOfBody(info.shape);
+  out.constant = nullptr;
+  return out;
+}
+
+OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
+                                    std::span<const int> inputs, std::string_view name) {
+  const InferredBodiesScope scope;
+  InferredBody result;
+  result.graph = &body;
+  for (const int input : inputs) {
+    result.given.push_back(c.input(input));
+    result.given.back().shape = IntoBody(c.input(input).shape);
+    result.given.back().constant = nullptr;
+    const Tensor* constant = c.input_constant(input);
+    result.given_data.push_back(constant ? *constant : Tensor());
+  }
+  for (const InferredBody& known : *t_inferred_bodies)
+    if (IsOf(known, result)) return known;
+  const auto infer = [&] {
+    std::vector<GraphInput> given;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      given.push_back({body.inputs()[i].name, result.given[i]});
+      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
+    }
+    const GraphView view(body);
+    const GraphTypes types = InferGraph(view, given);
+    for (const GraphInput& input : body.inputs())
+      result.inputs.push_back(OutOfBody(types.at(input.name)));
+    for (const int value : view.outputs()) {
+      result.outputs.push_back(OutOfBody(types[value]));
+      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
+    }
+  };
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  t_inferred_bodies->push_back(result);
+  return result;
+}
+
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
+  if (Index(c.num_inputs()) != body.inputs().size() ||
+      Index(c.num_outputs()) != body.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
+          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
+          body.inputs().size(), " and ", body.outputs().size(),
+          "; both are bound by position, so that they must be as many");
+  std::vector<int> inputs(body.inputs().size());
+  std::iota(inputs.begin(), inputs.end(), 0);
+  const InferredBody inferred = InferBody(c, body, inputs, name);
+  for (const int i : inputs)
+    if (c.HasInput(i))
+      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
+  for (int o = 0; o < c.num_outputs(); ++o) {
+    const size_t at = Index(o);
+    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+// ---- opkit/graph/gradient/gradients.hpp
+// AddGradients: the backward graph of a loss, from the registered gradient makers: nodes in reverse
+// order, a sum where a value is used more than once, and only what the wanted gradients need.
+#ifndef OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
+#define OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct GradientOptions {
+  std::string seed = {};  // the value that holds the gradient of the loss; "": a constant of ones
+  // More values whose gradients flow back with that of the loss, each with the value that holds it:
+  // the gradients are those of a function with several outputs, times these.
+  std::vector<std::pair<std::string, std::string>> more_seeds = {};
+  // The operator that adds up the gradients of a value that is used more than once: all at once
+  // where its schema takes so many inputs, else two at a time.
+  std::string sum_operator = "Sum";
+  // A value that no gradient flows to gets an empty GradientValue; otherwise it is an Error.
+  bool allow_none = false;
+};
+
+// The gradient of each value, by the name of the value.
+using GradientMap = std::map<std::string, GradientValue>;
+
+// Adds the nodes that compute the gradients of `loss` by the values `wrt` (inputs, constants or
+// outputs of nodes) and returns the names of these gradients. Gradients do not become outputs of
+// the graph by themselves; two values may share one gradient (those of an addition do), so ask
+// IsOutput before AddOutput. Where the added operators have gradients themselves, a second call
+// differentiates again.
+//
+//   GradientMap d = AddGradients(g, "loss", {"W", "b"});
+//   g.AddOutput(d.at("W").dense);
+//
+// Errors leave the graph as it was: kNotFound for a name that the graph has not, or an operator
+// whose gradient is not registered; kTypeMismatch for a loss or a value that is no floating-point
+// number; kFailedPrecondition where the loss has no shape yet and no seed is given; kUnsupported
+// for operators that must not or cannot be differentiated, for values that are rewritten on the
+// way, and for sparse gradients that would have to be added up; kInvalidArgument when no gradient
+// flows to a value, and where a gradient has another dtype or shape than its value, as far as both
+// are known; and those of gradient makers, with the node and a path from a value to the
+// loss.
+GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
+                         const GradientOptions& options = {});
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
+
+// ---- opkit/graph/gradient/impl/body_gradient.ipp
+// The backward graph of a body, and the node that carries it.
+#ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+#define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class BodyGradient final : public GradientMakerBase {
+ public:
+  BodyGradient(const Graph& body, const OperatorDef& def,
+               const std::vector<GradientValue>& g_output)
+      : GradientMakerBase(def, g_output), body_(body), backward_(body) {}
+  bool CopyEngine() const override { return false; }
+  bool CopyArguments() const override { return false; }
+  std::vector<OperatorDef> GetGradientDefs() override {
+    AddSeeds();
+    std::vector<std::string> wanted;
+    for (const GraphInput& input : body_.inputs())
+      if (input.info.dtype != DType::kBool && !IsInteger(input.info.dtype))
+        wanted.push_back(input.name);
+    if (seeds_.empty() || wanted.empty()) return {};
+    GradientOptions options;
+    options.seed = seeds_.front().second;
+    options.more_seeds.assign(seeds_.begin() + 1, seeds_.end());
+    options.allow_none = true;
+    const GradientMap gradients = AddGradients(backward_, seeds_.front().first, wanted, options);
+    for (const std::string& output : body_.outputs()) backward_.RemoveOutput(output);
+    OperatorDef node("Subgraph");
+    for (size_t i = 0; i < body_.inputs().size(); ++i)
+      if (const auto found = gradients.find(body_.inputs()[i].name); found != gradients.end())
+        GiveGradient(static_cast<int>(i), found->second, node);
+    if (node.outputs().empty()) return {};
+    RequireSubgraph();
+    backward_ = WithoutUnreadInputs(RemoveDeadNodes(backward_), node);
+    return {std::move(node)};
+  }
+
+  Graph TakeBackward() { return std::move(backward_); }
+
+ private:
+  // An input of the backward graph for each output gradient that there is.
+  void AddSeeds() {
+    const GraphView view(body_);
+    const GraphTypes types = InferGraph(view);
+    outer_.reserve(body_.inputs().size() + body_.outputs().size());
+    for (const std::string& name : Def().inputs()) outer_.push_back(name);
+    for (size_t o = 0; o < body_.outputs().size(); ++o) {
+      const GradientValue& given = GradOut(static_cast<int>(o));
+      if (given.IsEmpty()) continue;
+      const std::string& output = body_.outputs()[o];
+      if (given.IsSparse())
+        Throw(ErrorCode::kUnsupported, "the gradient of output '", Def().outputs()[o], "' is ",
+              ToString(given), ", which is sparse; a graph's gradients are dense");
+      const std::string seed = backward_.FreshName(output + "_grad_given");
+      const TensorInfo& info = types.at(output);
+      backward_.AddInput(seed, info.dtype, info.shape, info.device);
+      outer_.push_back(given.dense);
+      seeds_.emplace_back(output, seed);
+    }
+  }
+  // Makes what the backward graph has as a gradient an output of the node. A gradient that is an
+  // input of that graph is known outside.
+  void GiveGradient(int input, const GradientValue& gradient, OperatorDef& node) {
+    if (gradient.IsEmpty()) return;
+    if (gradient.IsSparse())
+      Throw(ErrorCode::kUnsupported, "the gradient of the graph's input '",
+            body_.inputs()[Index(input)].name, "' is ", ToString(gradient),
+            ", which is sparse; a graph's gradients are dense");
+    for (size_t i = 0; i < backward_.inputs().size(); ++i)
+      if (backward_.inputs()[i].name == gradient.dense) return SetDense(input, outer_[i]);
+    if (backward_.IsOutput(gradient.dense)) {
+      const auto& outputs = backward_.outputs();
+      const auto at = std::ranges::find(outputs, gradient.dense) - outputs.begin();
+      return SetDense(input, node.outputs()[Index(at)]);
+    }
+    backward_.AddOutput(gradient.dense);
+    node.Output(GI(input));
+  }
+  // The graph with those inputs alone that its nodes read, which become those of the node.
+  Graph WithoutUnreadInputs(const Graph& graph, OperatorDef& node) const {
+    NameIndex read;
+    for (const OperatorDef& def : graph.nodes())
+      for (const std::string& input : def.inputs()) read.Add(input);
+    Graph out;
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      const GraphInput& input = graph.inputs()[i];
+      if (read.Find(input.name) < 0) continue;
+      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+      node.Input(outer_[i]);
+    }
+    for (const GraphConstant& constant : graph.constants())
+      out.AddConstant(constant.name, constant.value);
+    for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
+    for (const std::string& output : graph.outputs()) out.AddOutput(output);
+    return out;
+  }
+  static void RequireSubgraph() {
+    if (!OpRegistry::Global().FindSchema("Subgraph"))
+      Throw(ErrorCode::kNotFound,
+            "the gradient of a node that runs a graph is a node of operator Subgraph, which is not "
+            "in this program: include opkit/ops/subgraph.hpp, or link opkit::ops");
+  }
+
+  const Graph& body_;
+  Graph backward_;
+  std::vector<std::string> outer_;  // by input of backward_: the value outside
+  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs and their gradients
+};
+
+OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
+                                   const std::vector<GradientValue>& g_output, GradientNames& names,
+                                   GradientOpsMeta& meta, Graph& backward) {
+  if (def.inputs().size() != body.inputs().size() || def.outputs().size() != body.outputs().size())
+    return false;
+  BodyGradient maker(body, def, g_output);
+  meta = RunGradientMaker(maker, def, names);
+  backward = maker.TakeBackward();
+  return true;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+
+// ---- opkit/graph/gradient/gradient_nodes.hpp
+// GradientNodes: the graph that AddGradients returns. It adds gradient nodes behind the graph's own
+// nodes, names and sums gradients, and removes the nodes that nothing needs. Only definitions
+// include this header.
+#ifndef OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
+#define OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class GradientNodes {
+ public:
+  explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
+    for (const GraphInput& input : graph.inputs()) names_.Reserve(input.name);
+    for (const GraphConstant& constant : graph.constants()) names_.Reserve(constant.name);
+    for (const OperatorDef& def : graph.nodes())
+      for (const std::string& name : def.outputs())
+        if (!name.empty()) names_.Reserve(name);
+  }
+
+  GradientNames& names() { return names_; }
+  const Graph& graph() const { return graph_; }
+  Graph TakeGraph() { return std::move(graph_); }
+  // For each added node: the node whose gradient it computes; num_before() for sums.
+  const std::vector<int>& origins() const { return origins_; }
+  int num_before() const { return num_before_; }
+
+  // A constant of ones, as the gradient of the value `name`.
+  GradientValue AddOnes(const std::string& name, Shape shape, DType dtype) {
+    Tensor ones(std::move(shape), dtype);
+    DispatchDType<float16, bfloat16, float, double>(dtype, [&]<class T>() {
+      T* data = ones.mutable_data<T>();
+      for (int64_t i = 0; i < ones.numel(); ++i) data[i] = static_cast<T>(1.f);
+    });
+    ones_ = names_.Of(name);
+    graph_.AddConstant(ones_, std::move(ones));
+    return ones_;
+  }
+
+  // Adds the operators of a maker for the gradient of `node`. Makers give all gradients of a value
+  // one name, so an output whose name the graph has already is renamed here. A gradient that a
+  // maker computes in place, which other nodes may share, thereby gets an output of its own.
+  void Add(int node, GradientOpsMeta& meta) {
+    NameIndex made;
+    std::map<std::string, std::string> renamed;
+    auto rename = [&](std::string& name) {
+      if (const auto found = renamed.find(name); found != renamed.end()) name = found->second;
+    };
+    for (OperatorDef& op : meta.ops) {
+      for (std::string& input : op.mutable_inputs()) rename(input);
+      for (std::string& output : op.mutable_outputs()) {
+        if (output.empty()) continue;
+        rename(output);
+        if (made.Find(output) >= 0) continue;
+        if (graph_.HasValue(output)) {
+          const std::string* value = names_.ValueOf(output);
+          std::string fresh = names_.Fresh(value ? std::string(*value) : output);
+          renamed[output] = fresh;
+          output = std::move(fresh);
+        }
+        made.Add(output);
+      }
+      const OpSchema& schema = OpRegistry::Global().GetSchema(op.type());
+      if (std::string why = schema.Verify(op); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, why, "; in gradient node ", ToString(op));
+      ForEachRewritten(op, [&](const std::string& input) {
+        if (made.Find(input) < 0)
+          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " writes to '", input,
+                "', which others may read");
+      });
+      AddNode(std::move(op), node);
+    }
+    for (GradientValue& value : meta.g_input)
+      for (std::string* part : {&value.dense, &value.indices, &value.values}) rename(*part);
+  }
+
+  // Adds up the gradients of the value `name`: all at once where operator `type` takes so many
+  // inputs, else two at a time.
+  GradientValue Sum(const std::string& name, const std::vector<GradientValue>& list,
+                    const std::string& type) {
+    OperatorDef sum(type);
+    for (const GradientValue& gradient : list) {
+      if (gradient.IsSparse())
+        Throw(ErrorCode::kUnsupported, "value '", name, "' has ", list.size(),
+              " gradients, of which ", ToString(gradient),
+              " is sparse: only dense ones can be added up; let one node alone read the value, or "
+              "make that gradient dense");
+      sum.Input(gradient.dense);
+    }
+    const OpSchema* schema = OpRegistry::Global().FindSchema(sum.type());
+    if (!schema)
+      Throw(
+          ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
+          " times, and its gradients are added up by operator '", sum.type(),
+          "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
+          "in GradientOptions::sum_operator");
+    const int first = graph_.Producer(list.front().dense);
+    if (first >= 0) sum.Device(graph_.node(first).device());
+    sum.IsGradientOp(true);
+    const bool takes_all = schema->Verify(OperatorDef(sum).Output("all")).empty();
+    const std::vector<std::string> parts = sum.inputs();
+    std::string total = parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) {
+      if (!takes_all) sum.mutable_inputs() = {total, parts[i]};
+      total = names_.Fresh(name, "_grad_sum");
+      sum.mutable_outputs() = {total};
+      if (std::string why = schema->Verify(sum); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, "operator '", sum.type(),
+              "' cannot add up the gradients of '", name, "': ", why);
+      AddNode(sum, num_before_);
+      if (takes_all) break;
+    }
+    return total;
+  }
+
+  // Removes gradient nodes on which no value in `needed` depends: gradients that nobody asked for.
+  void Prune(NameIndex needed) {
+    std::vector<char> removed(Index(graph_.num_nodes()), 0);
+    for (int i = graph_.num_nodes(); i-- > num_before_;) {
+      bool keep = HasEffect(graph_.node(i));
+      for (const std::string& output : graph_.node(i).outputs())
+        keep |= !output.empty() && needed.Find(output) >= 0;
+      ForEachRewritten(graph_.node(i),
+                       [&](const std::string& input) { keep |= needed.Find(input) >= 0; });
+      removed[Index(i)] = !keep;
+      if (keep)
+        for (const std::string& input : graph_.node(i).inputs()) needed.Add(input);
+    }
+    std::vector<int> origins;
+    for (size_t i = 0; i < origins_.size(); ++i)
+      if (!removed[i + Index(num_before_)]) origins.push_back(origins_[i]);
+    origins_ = std::move(origins);
+    graph_.RemoveNodes(removed);
+    if (!ones_.empty() && needed.Find(ones_) < 0) graph_.RemoveConstant(ones_);
+  }
+
+ private:
+  void AddNode(OperatorDef def, int node) {
+    graph_.AddNode(std::move(def));
+    origins_.push_back(node);
+  }
+
+  Graph graph_;
+  const int num_before_;
+  GradientNames names_;
+  std::string ones_;
+  std::vector<int> origins_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
+
+// ---- opkit/graph/gradient/impl/gradients.ipp
+// AddGradients' definition: walks the nodes backwards from the loss and asks the makers for their
+// gradients.
+#ifndef OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
+#define OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class GradientBuilder {
+ public:
+  GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
+                  const GradientOptions& options)
+      : graph_(graph),
+        view_(graph),
+        options_(options),
+        types_(InferGraph(view_)),
+        nodes_(graph),
+        loss_(Find(loss, "the loss")),
+        carries_(Index(view_.num_nodes()), 0),
+        reached_(Index(view_.num_values()), 0),
+        giver_(Index(view_.num_values()), -1),
+        gradients_(Index(view_.num_values())) {
+    if (wrt.empty())
+      Throw(ErrorCode::kInvalidArgument, "AddGradients of '", loss,
+            "' needs the name of at least one value to differentiate by");
+    for (const std::string& name : wrt) {
+      wrt_.push_back(Find(name, "to differentiate by"));
+      if (!Differentiable(wrt_.back()))
+        Throw(ErrorCode::kTypeMismatch, "cannot differentiate by '", name, "', which is ",
+              ToString(types_[wrt_.back()]), "; expected a floating-point value");
+    }
+  }
+
+  GradientMap Build() {
+    AddSeed();
+    MarkReached();
+    for (size_t i = view_.order().size(); i-- > 0;) Differentiate(view_.order()[i]);
+    GradientMap found;
+    NameIndex needed;
+    for (int wanted : wrt_) {
+      const GradientValue& total = found[view_.name(wanted)] = Total(wanted);
+      if (total.IsEmpty() && !options_.allow_none) ThrowUnreached(wanted);
+      for (const std::string* part : {&total.dense, &total.indices, &total.values})
+        needed.Add(*part);
+    }
+    nodes_.Prune(std::move(needed));
+    CheckRewritten();
+    CheckTypes();
+    return found;
+  }
+  Graph TakeGraph() { return nodes_.TakeGraph(); }
+
+ private:
+  // The value of that name. Error (kNotFound) with the nearest name.
+  int Find(const std::string& name, const char* what) const {
+    const int value = view_.FindValue(name);
+    if (value >= 0) return value;
+    Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
+          SuggestName(name, view_.names()));
+  }
+  bool HasGradient(int value) const { return !gradients_[Index(value)].empty(); }
+  bool Differentiable(int value) const {
+    const DType dtype = types_[value].dtype;
+    return dtype != DType::kBool && !IsInteger(dtype);
+  }
+  static GradientKind KindOf(const OperatorDef& def) {
+    const auto* registration = GradientRegistry::Global().Find(def.type());
+    return registration ? registration->kind : GradientKind::kMaker;
+  }
+
+  void AddSeed() {
+    const TensorInfo& loss = types_[loss_];
+    const std::string& name = view_.name(loss_);
+    if (loss.dtype != DType::kUndefined && !IsFloatingPoint(loss.dtype))
+      Throw(ErrorCode::kTypeMismatch, "the loss '", name, "' is ", ToString(loss),
+            "; expected a floating-point value");
+    if (options_.seed.empty()) {
+      if (loss.dtype == DType::kUndefined || !loss.shape.is_known())
+        Throw(ErrorCode::kFailedPrecondition, "the loss '", name, "' is ", ToString(loss),
+              ", so the ones that its gradient starts from have no ",
+              loss.dtype == DType::kUndefined ? "dtype" : "shape",
+              " yet; name a value that holds them in GradientOptions::seed");
+      gradients_[Index(loss_)].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
+    } else {
+      AddSeedOf(loss_, options_.seed, "GradientOptions::seed");
+    }
+    for (const auto& [value, seed_name] : options_.more_seeds)
+      AddSeedOf(Find(value, "GradientOptions::more_seeds"), seed_name,
+                "GradientOptions::more_seeds");
+  }
+  void AddSeedOf(int value, const std::string& seed_name, const char* option) {
+    const TensorInfo& loss = types_[value];
+    const int given = Find(seed_name, option);
+    const TensorInfo& seed = types_[given];
+    if (view_.IsRewritten(given))
+      Throw(ErrorCode::kUnsupported, "the seed '", seed_name,
+            "' is rewritten by a node of the graph; name a value that stays as it is");
+    const bool dtypes_differ = seed.dtype != DType::kUndefined && loss.dtype != DType::kUndefined &&
+                               seed.dtype != loss.dtype;
+    if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
+      Throw(ErrorCode::kInvalidArgument, "the seed '", seed_name, "' is ", ToString(seed),
+            ", but the loss '", view_.name(value), "' is ", ToString(loss), "; they must be alike");
+    gradients_[Index(value)].push_back(seed_name);
+  }
+
+  // Marks the values that depend on the wanted ones through nodes that carry gradients.
+  void MarkReached() {
+    for (int value : wrt_) reached_[Index(value)] = 1;
+    for (int node : view_.order()) {
+      bool reached = false;
+      for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[Index(value)];
+      if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
+      carries_[Index(node)] = 1;
+      const auto mark = [&](int value) {
+        if (value >= 0 && Differentiable(value)) reached_[Index(value)] = 1;
+      };
+      for (int value : view_.outputs(node)) mark(value);
+      for (const auto& rewrite : RewritesOf(node)) mark(rewrite.value);
+    }
+  }
+  std::span<const GraphView::Rewrite> RewritesOf(int node) const {
+    const auto [first, end] = std::equal_range(
+        view_.rewrites().begin(), view_.rewrites().end(), GraphView::Rewrite{-1, node},
+        [](const auto& a, const auto& b) { return a.node < b.node; });
+    return {first, end};
+  }
+
+  void Differentiate(int node) {
+    const OperatorDef& def = graph_.node(node);
+    for (const auto& rewrite : RewritesOf(node))
+      if (HasGradient(rewrite.value))
+        Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
+              view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
+              "' flows, and a gradient is that of one value; let the node write another one");
+    if (!carries_[Index(node)]) return;
+    std::vector<GradientValue> g_output;
+    bool flows = false;
+    try {
+      for (int value : view_.outputs(node)) {
+        g_output.push_back(value < 0 ? GradientValue() : Total(value));
+        flows |= !g_output.back().IsEmpty();
+      }
+      if (!flows) return;
+      GradientOpsMeta meta = GetGradientForOp(def, g_output, nodes_.names());
+      nodes_.Add(node, meta);
+      const auto inputs = view_.inputs(node);
+      for (size_t i = 0; i < inputs.size(); ++i)
+        if (inputs[i] >= 0 && reached_[Index(inputs[i])])
+          AddGradient(inputs[i], node, meta.g_input[i]);
+    } catch (...) {
+      RethrowInContext(
+          StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
+    }
+  }
+  void AddGradient(int value, int node, const GradientValue& gradient) {
+    if (gradient.IsEmpty()) return;
+    for (const std::string* part : {&gradient.dense, &gradient.indices, &gradient.values}) {
+      if (part->empty()) continue;
+      if (!nodes_.graph().HasValue(*part))
+        Throw(ErrorCode::kInvalidArgument, "its gradient maker names '", *part,
+              "' as the gradient of '", view_.name(value), "', but makes no such value");
+      if (const int shared = view_.FindValue(*part); shared >= 0 && view_.IsRewritten(shared))
+        Throw(ErrorCode::kUnsupported, "the gradient of '", view_.name(value), "' is '", *part,
+              "' itself, which a node of the graph rewrites; let that node write another value");
+    }
+    auto& list = gradients_[Index(value)];
+    if (list.empty()) giver_[Index(value)] = node;
+    list.push_back(gradient);
+    if (gradient.IsDense()) made_.push_back({value, node, gradient.dense});
+  }
+
+  // The gradient of a value; adds a sum to the graph when it has several.
+  GradientValue Total(int value) {
+    auto& list = gradients_[Index(value)];
+    if (list.empty()) return {};
+    if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
+    return list.front();
+  }
+  // Throws where the result is not well-formed, and where a gradient has another type than its
+  // value, as far as both are known.
+  void CheckTypes() const {
+    const GraphView view(nodes_.graph());
+    const GraphTypes types = InferGraph(view);
+    for (const Made& made : made_) {
+      const int gradient = view.FindValue(made.gradient);
+      const std::string& name = view_.name(made.value);
+      const int value = view.FindValue(name);
+      if (gradient < 0 || value < 0) continue;  // pruned
+      const TensorInfo &expected = types[value], &found = types[gradient];
+      const bool dtypes_differ = expected.dtype != DType::kUndefined &&
+                                 found.dtype != DType::kUndefined && expected.dtype != found.dtype;
+      if (dtypes_differ || !SymbolicShape::Merge(expected.shape, found.shape))
+        Throw(ErrorCode::kInvalidArgument, "the gradient of '", name, "' is '", made.gradient,
+              "', which is ", ToString(found), ", but '", name, "' is ", ToString(expected),
+              "; they must be alike: see the gradient maker of ", graph_.node(made.node).type(),
+              ", for node ", ToString(graph_.node(made.node)));
+    }
+  }
+  // Gradient nodes run behind all others, so they must not read values that a node rewrites after
+  // the node whose gradient they compute.
+  void CheckRewritten() const {
+    std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
+    for (const auto& rewrite : view_.rewrites()) last[Index(rewrite.value)] = rewrite.node;
+    for (size_t i = 0; i < nodes_.origins().size(); ++i) {
+      const int origin = nodes_.origins()[i];
+      const OperatorDef& op = nodes_.graph().node(nodes_.num_before() + static_cast<int>(i));
+      for (const std::string& input : op.inputs()) {
+        const int value = view_.FindValue(input);
+        const int node = value < 0 ? -1 : last[Index(value)];
+        if (node > origin)
+          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
+                "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
+                ToString(graph_.node(node)), " rewrites it later; let that node write another ",
+                "value");
+      }
+    }
+  }
+
+  // "'x' -> 'a' -> 'loss'": values from a wanted one to the loss.
+  OPKIT_COLD std::string PathThrough(int node) const {
+    std::vector<int> path;
+    const auto first = [](std::span<const int> values, auto&& fits) {
+      for (int value : values)
+        if (value >= 0 && fits(value)) return value;
+      return -1;
+    };
+    for (int at = node; at >= 0;) {
+      const int next = first(view_.inputs(at), [&](int value) { return reached_[Index(value)]; });
+      if (next < 0) break;
+      path.insert(path.begin(), next);
+      const bool wanted = std::find(wrt_.begin(), wrt_.end(), next) != wrt_.end();
+      at = wanted ? -1 : view_.producer(next);
+    }
+    for (int at = node; at >= 0;) {
+      const int next = first(view_.outputs(at), [&](int value) { return HasGradient(value); });
+      if (next < 0) break;
+      path.push_back(next);
+      at = next == loss_ ? -1 : giver_[Index(next)];
+    }
+    constexpr size_t kShown = 5;  // at either end
+    std::string text;
+    for (size_t i = 0; i < path.size(); ++i) {
+      if (path.size() > 2 * kShown && i == kShown) {
+        text += " -> ...";
+        i = path.size() - kShown;
+      }
+      text += StrCat(i ? " -> '" : "'", view_.name(path[i]), "'");
+    }
+    return text;
+  }
+
+  [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
+    std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
+    after[Index(value)] = before[Index(loss_)] = 1;
+    auto any = [](const std::vector<char>& marks, std::span<const int> values) {
+      return std::any_of(values.begin(), values.end(),
+                         [&](int v) { return v >= 0 && marks[Index(v)]; });
+    };
+    auto mark = [](std::vector<char>& marks, std::span<const int> values) {
+      for (int v : values)
+        if (v >= 0) marks[Index(v)] = 1;
+    };
+    for (int node : view_.order())
+      if (any(after, view_.inputs(node))) mark(after, view_.outputs(node));
+    for (size_t i = view_.order().size(); i-- > 0;)
+      if (const int node = view_.order()[i]; any(before, view_.outputs(node)))
+        mark(before, view_.inputs(node));
+    std::string why = after[Index(loss_)] ? "the operators on the way give it none"
+                                          : "no path of nodes leads from it to the loss";
+    for (int node : view_.order()) {
+      if (!any(after, view_.inputs(node)) || !any(before, view_.outputs(node))) continue;
+      const OperatorDef& def = graph_.node(node);
+      if (KindOf(def) != GradientKind::kNone) continue;
+      why = StrCat("NO_GRADIENT(", def.type(), ") stops it at node ", ToString(def));
+      break;
+    }
+    Throw(ErrorCode::kInvalidArgument, "no gradient of '", view_.name(loss_), "' flows to '",
+          view_.name(value), "': ", why,
+          "; leave it out, or set GradientOptions::allow_none to get an empty gradient");
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const GradientOptions& options_;
+  const GraphTypes types_;
+  GradientNodes nodes_;
+  const int loss_;
+  std::vector<int> wrt_;
+  struct Made {
+    int value, node;
+    std::string gradient;
+  };
+  std::vector<Made> made_;                             // dense gradients, as the makers name them
+  std::vector<char> carries_;                          // by node: gradients flow through it
+  std::vector<char> reached_;                          // by value: depends on a wanted value
+  std::vector<int> giver_;                             // by value: node of its first gradient
+  std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
+};
+
+}  // namespace detail
+
+OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
+                                      const std::vector<std::string>& wrt,
+                                      const GradientOptions& options) {
+  const detail::RegistryUse use;
+  detail::GradientBuilder builder(graph, loss, wrt, options);
+  GradientMap found = builder.Build();
+  graph = builder.TakeGraph();
+  return found;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -147,7 +147,7 @@
 
 #if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) || defined(REGISTER_OP) ||    \
     defined(REGISTER_GRADIENT) || defined(NO_GRADIENT) || defined(USE_OPERATOR_FUNCTIONS) || \
-    defined(INPUT_TAGS) || defined(OUTPUT_TAGS)
+    defined(INPUT_TAGS) || defined(OUTPUT_TAGS) || defined(REGISTER_PARTITIONER)
 #error \
     "another library has already defined one of opkit's short macros (OPERATOR_SCHEMA, REGISTER_CPU_OPERATOR, REGISTER_OP, …): compile with -DOPKIT_NO_SHORT_MACROS and use the OPKIT_ names"
 #endif
@@ -174,6 +174,8 @@
   OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(__VA_ARGS__)
 
 #define REGISTER_OP(name) OPKIT_REGISTER_OP(name)
+#define REGISTER_PARTITIONER(name) OPKIT_REGISTER_PARTITIONER(name)
+#define REGISTER_PASS(name) OPKIT_REGISTER_PASS(name)
 
 #define REGISTER_GRADIENT(...) OPKIT_REGISTER_GRADIENT(__VA_ARGS__)
 #define REGISTER_GRADIENT_STR(...) OPKIT_REGISTER_GRADIENT_STR(__VA_ARGS__)
@@ -5623,12 +5625,29 @@ class GradientRegistry;
 
 namespace opkit::inline OPKIT_ABI {
 
+class GradientNames;
+class InferenceContext;
+class OperatorDef;
+struct GradientOpsMeta;
+struct GradientValue;
+
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
-// The folder graph/ says what a graph is; here it is only carried and compared.
+// The folder graph/ says what a graph is; here it is only carried and compared, and asked what a
+// node is that runs it: one whose inputs and outputs are the graph's, by position.
 class SubgraphBase : public detail::RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Adds what the graph says of the node's inputs and outputs; nothing where their counts differ.
+  virtual void Infer(InferenceContext&) const {}
+  // Fills in the operators that compute the gradients of the node's inputs. False where the graph
+  // cannot tell.
+  virtual bool MakeGradient(const OperatorDef&, const std::vector<GradientValue>&, GradientNames&,
+                            GradientOpsMeta&) const {
+    return false;
+  }
+  // The inputs that the graph writes to.
+  virtual std::vector<int> MutatedInputs() const { return {}; }
 };
 
 // Whether a node may run on other backends than those that it names.
@@ -5700,6 +5719,7 @@ class OperatorDef {
   Arguments& mutable_args() { return mutable_fields().args; }
   std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
   std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
+  std::vector<std::string>& mutable_control_inputs() { return mutable_fields().control_inputs; }
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
@@ -5957,6 +5977,25 @@ class OperatorCreator {
 // where the kernel cannot run it.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
+// A node with the configuration that was selected for it, and the node that alone reads its output
+// 0, with its own.
+struct FusionQuery {
+  KernelQuery node;
+  const KernelConfig& config;
+  KernelQuery next;
+  const KernelConfig& next_config;
+  size_t read;  // the input of `next` that the node makes
+};
+// The two as one: a node of the outputs of `next` that reads inputs of both, for a kernel of the
+// same backend, and the configuration that this runs it in. Nothing is selected anew, so layouts
+// are those that were selected for the two.
+struct FusedNode {
+  OperatorDef def;
+  KernelConfig config;
+};
+// How a kernel takes the next node in; nullopt where it cannot. Plans ask again with the result.
+using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
+
 // Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
 // equal ones from two places are an error at first lookup.
 enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
@@ -5976,6 +6015,8 @@ struct Kernel {
   bool leaves_state = false;  // a function operator's forward, for its node's backward
   // Empty: one configuration, standard layouts, in place as the schema says.
   mutable KernelProposer propose;
+  // Empty: its nodes run one by one.
+  mutable KernelFuser fuse;
 
   std::string Place() const { return StrCat(file, ":", line); }
 };
@@ -6194,8 +6235,13 @@ class OpSchema {
   // A node keeps something between its runs, which give the same for the same inputs all the same:
   // it is never folded, merged with an equal one, or dropped.
   OpSchema& KeepsState() { return stateful_ = true, *this; }
-  // A node runs a graph that it carries: one without is refused.
+  // A node runs a graph that it carries: one without is refused. Where the node's inputs and
+  // outputs are the graph's, by position, its types and shapes, the inputs that it writes to and
+  // its gradient come from the graph, unless the operator says them itself.
   OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
+  // The operator runs the graphs that its nodes carry in this program (RunsBodies of
+  // graph/node_bodies.hpp), so that a plan's passes go over them too.
+  OpSchema& RunsSubgraphs() { return runs_subgraphs_ = true, *this; }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
@@ -6313,6 +6359,7 @@ class OpSchema {
   bool is_stateful() const { return stateful_; }
   bool runs_may_differ() const { return runs_differ_; }
   bool needs_subgraph() const { return needs_subgraph_; }
+  bool runs_subgraphs() const { return runs_subgraphs_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   // Whether it says where its values are; otherwise all are on the node's device.
   bool infers_devices() const { return static_cast<bool>(devices_); }
@@ -6339,9 +6386,7 @@ class OpSchema {
   }
   // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
-  std::vector<int> MutatedInputs(const OperatorDef& def) const {
-    return mutates_ ? mutates_(def) : std::vector<int>();
-  }
+  std::vector<int> MutatedInputs(const OperatorDef& def) const;
   const AttributeSchema* FindAttribute(std::string_view name) const {
     return attributes_.Find(name);
   }
@@ -6397,6 +6442,7 @@ class OpSchema {
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
+  bool runs_subgraphs_ = false;
   // Called from const members: a schema's functions keep nothing between calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
@@ -6830,6 +6876,9 @@ class Workspace {
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
+  // Gives a blob of another workspace, which must outlive this one, a name here. Error
+  // (kAlreadyExists) where there is a blob of that name.
+  void ShareBlob(const std::string& name, Blob* blob);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
   Blob* FindBlob(std::string_view name) const {
@@ -6854,7 +6903,8 @@ class Workspace {
 
  private:
   NameIndex names_;
-  std::vector<Blob*> blobs_;  // its own, by number; null where one was removed
+  std::vector<Blob*> blobs_;     // by number; null where one was removed
+  std::vector<char> is_shared_;  // by number: the blob is another workspace's
 };
 
 }  // namespace opkit
@@ -7598,9 +7648,6 @@ typedef struct opkit_tensor {
   int32_t req;      /* of an output */
   int32_t reserved; /* 0 */
   const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
-  /* Since 1.3. The name of the layout that the elements are in, which then has no strides; null:
-   * they lie as the strides say. Only for kernels whose configuration asks for it. */
-  const char* layout;
 } opkit_tensor;
 
 /* The type of an attribute. A list's number is its element's plus five. */
@@ -7650,6 +7697,11 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
+  /* Since 1.3. What is known of the values that are named, read with opkit_value_at; none where the
+   * graph was not inferred. */
+  uint64_t num_values;
+  const char* const* value_names;
+  const struct opkit_value* values;
 } opkit_graph;
 
 /* A call site of an operator. */
@@ -7668,6 +7720,13 @@ struct opkit_node {
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
+  /* Since 1.3. Names of nodes that must run before it though it reads none of their outputs; the
+   * backend that it asks for, empty for none; whether it computes a gradient. */
+  uint64_t num_control_inputs;
+  const char* const* control_inputs;
+  const char* backend;
+  int32_t is_gradient;
+  int32_t reserved;
 };
 
 /* What is known of an input or output before it is computed; inference fills in what it can say. */
@@ -7712,6 +7771,11 @@ typedef struct opkit_call {
   int32_t reserved;
   uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
+  /* Since 1.3. The names of the layouts that inputs and outputs are in, whose strides then say
+   * nothing; null for one that lies as its strides say, and an array that is null where all do.
+   * Only for kernels whose configuration asks for it. */
+  const char* const* input_layouts;
+  const char* const* output_layouts;
 } opkit_call;
 
 /* What remembers that an operator is not finished: see opkit_host.defer. */
@@ -8020,6 +8084,105 @@ struct opkit_device {
   const void* author; /* the author's own */
 };
 
+/* Since 1.3. A graph that a partitioner is asked about, and its answers. What it has before `end`
+ * is called lasts until then. */
+typedef struct opkit_partition opkit_partition;
+struct opkit_partition {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  /* The whole graph with its types, nodes in an order in which they can run: their numbers. */
+  const opkit_graph* graph;
+  const uint8_t* taken; /* of each node: not 0 where a partitioner before has put it there */
+  uint64_t num_options;
+  const char* const* option_names;
+  const char* const* option_values;
+  /* The graph, in `review` the subgraph, as text in the shape of MXNet's symbols; the second array
+   * has for each of its nodes the number in the graph it shows, -1 for inputs and constants. Both
+   * last until the partitioner's function returns. */
+  opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
+                       const int64_t** nodes);
+
+  /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
+   * one subgraph; nor are different sets, numbers from 0 on. Or says why it stays. */
+  opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
+  opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
+
+  /* In `review`. A legal subgraph, its nodes' numbers in the whole graph, and the operator that
+   * takes its place, which does not carry it yet. Its inputs and outputs have the names that they
+   * have in the graph. */
+  const opkit_graph* subgraph;
+  const opkit_node* op;
+  int64_t id;
+  int32_t kind;
+  int32_t reserved;
+  uint64_t num_nodes;
+  const uint64_t* nodes;
+  opkit_status (*reject)(const opkit_partition* partition, const char* why);
+  /* An attribute of the operator; a constant of the subgraph, under a name that it does not have.
+   */
+  opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
+  opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
+                               const opkit_tensor* value);
+};
+
+/* Since 1.3. Says which nodes of a graph go to an operator of the library. The functions are called
+ * in the order begin, mark, review for each subgraph, end; of several graphs side by side. */
+typedef struct opkit_partitioner opkit_partitioner;
+struct opkit_partitioner {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  /* The operator that takes the place of a subgraph of this kind. */
+  const char* (*subgraph_op)(const opkit_partitioner* partitioner, int32_t kind);
+  /* Makes what the next three get as `work`; null: they get `author`. */
+  opkit_status (*begin)(const opkit_partitioner* partitioner, const opkit_partition* partition,
+                        void** work);
+  opkit_status (*mark)(void* work, const opkit_partition* partition);
+  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: takes all */
+  void (*end)(void* work);
+  const void* author; /* the author's own */
+};
+
+/* Since 1.3. A graph that a pass changes. Numbers of nodes are those of `graph` throughout; what
+ * the functions say happens when the pass has returned, in one, and only if the result is right. */
+typedef struct opkit_rewrite opkit_rewrite;
+struct opkit_rewrite {
+  uint64_t size;
+  const void* extension;
+  void* context;            /* the host's own */
+  const opkit_graph* graph; /* with its types, nodes in an order in which they can run */
+  uint64_t num_options;
+  const char* const* option_names;
+  const char* const* option_values;
+  /* Adds a node before that of this number, or at the end for num_nodes. */
+  opkit_status (*add_node)(const opkit_rewrite* rewrite, uint64_t before, const opkit_node* node);
+  opkit_status (*replace_node)(const opkit_rewrite* rewrite, uint64_t node,
+                               const opkit_node* replacement);
+  opkit_status (*remove_node)(const opkit_rewrite* rewrite, uint64_t node);
+  /* Every node that reads `from` reads `to`. */
+  opkit_status (*replace_uses)(const opkit_rewrite* rewrite, const char* from, const char* to);
+  opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
+                               const opkit_tensor* value);
+  opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
+  /* Instead of all that: the whole result. Its inputs and outputs are those of `graph`. */
+  opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
+};
+typedef struct opkit_pass opkit_pass;
+struct opkit_pass {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  opkit_status (*run)(const opkit_pass* pass, const opkit_rewrite* rewrite);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -8033,11 +8196,11 @@ typedef struct opkit_library {
   void (*finalize)(void); /* before it is unmapped */
   uint64_t num_ops;
   const opkit_op* const* ops;
-  /* Reserved: 0 and null. */
+  /* Since 1.3; a host of an older version refuses a library that has any. */
   uint64_t num_partitioners;
-  const void* const* partitioners;
+  const opkit_partitioner* const* partitioners;
   uint64_t num_passes;
-  const void* const* passes;
+  const opkit_pass* const* passes;
   /* Since 1.3. Registered before the operators. */
   uint64_t num_layouts;
   const opkit_layout* const* layouts;
@@ -8158,6 +8321,7 @@ class DimsView : public std::span<const int64_t> {
 // A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
+inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
 // Success, or a failure with its text. One pointer, null for a success.
 class [[nodiscard]] OpStatus {
@@ -8247,7 +8411,6 @@ class OpTensor {
               device.index,
               static_cast<int32_t>(req),
               0,
-              nullptr,
               nullptr} {}
   // Copies as many members as the version of the ABI has that `view` was made with.
   explicit OpTensor(const opkit_tensor& view) {
@@ -8292,9 +8455,6 @@ class OpTensor {
   DType dtype() const { return static_cast<DType>(view_.dtype); }
   Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
   OpReq req() const { return static_cast<OpReq>(view_.req); }
-  // The name of the layout that its elements are in, without strides; "" for those that strides
-  // describe, which is what functions get but where their configuration asks for another.
-  std::string_view layout() const { return view_.layout ? view_.layout : ""; }
 
   friend std::string ToString(const OpTensor& tensor) {
     if (!tensor.has_value()) return "(none)";
@@ -8305,10 +8465,7 @@ class OpTensor {
 
   // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
-  void Bind(const Tensor* tensor, const char* layout = nullptr) {
-    view_.host = tensor;
-    view_.layout = layout;
-  }
+  void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }
 
  private:
@@ -8323,7 +8480,7 @@ class OpTensor {
   }
 
   opkit_tensor view_{
-      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr, nullptr};
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
@@ -10276,7 +10433,8 @@ bool Registered(F add) noexcept {
 }
 OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                       RegistrationPriority priority, const char* file, int line,
-                                      OperatorCreator create, KernelProposer propose = {}) noexcept;
+                                      OperatorCreator create, KernelProposer propose = {},
+                                      KernelFuser fuse = {}) noexcept;
 // The same for a plain function, for which a registering unit compiles nothing else.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
@@ -10309,7 +10467,10 @@ template <class Op>
 OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
                                      RegistrationPriority priority, const char* file,
                                      int line) noexcept {
-  if constexpr (requires { KernelProposer(&Op::Propose); }) {
+  if constexpr (requires { KernelFuser(&Op::Fuse); }) {
+    return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>, &Op::Propose,
+                          &Op::Fuse);
+  } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                           &Op::Propose);
   } else {
@@ -10357,6 +10518,8 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 //   static std::vector<KernelConfig> Propose(const KernelQuery& query);
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
+// One that can compute the node behind its own as well has a function beside Propose:
+//   static std::optional<FusedNode> Fuse(const FusionQuery& query);
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
   OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
   extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
@@ -12425,10 +12588,13 @@ class GraphView {
   std::vector<int> order_;
 };
 
+// What happens to nodes whose operators nobody registered: an Error (kNotFound) with the nearest
+// name, or nothing, so that a partitioner can take them.
+enum class UnknownOperators : uint8_t { kRefused, kAllowed };
+
 // Every error that can be found without types and shapes: those of GraphView, and those that
-// schemas find in nodes (unknown operator with the nearest name, arity, in-place, attributes), with
-// the node.
-void Check(const Graph& graph);
+// schemas find in nodes (unknown operator, arity, in-place, attributes), with the node.
+void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit
 
@@ -12476,18 +12642,20 @@ class GraphTypes {
 // `known` adds to what the graph declares of its inputs (the shapes of a run). Errors, showing both
 // sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
 // that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and the errors
-// of the operators' own functions.
-GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {});
+// of the operators' own functions. Nothing is learned from a node whose operator is not registered,
+// where those are allowed.
+GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
+                      UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
-// ---- opkit/graph/subgraph.hpp
-// Graphs inside nodes (the branches of If, the body of Loop), and equality of graphs to the bit,
-// by which nodes that carry graphs are compared.
-#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
-#define OPKIT_GRAPH_SUBGRAPH_HPP_
+// ---- opkit/graph/carried_graph.hpp
+// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
+// nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -12495,11 +12663,34 @@ namespace detail {
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
+// A subgraph that is a Graph. MakeSubgraph makes one.
+class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
+ public:
+  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
+  const Graph graph;
+};
+
 }  // namespace detail
 
 // The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
 // and tensors to the bit.
 bool SameGraph(const Graph& a, const Graph& b);
+
+// The graph inside a carried subgraph; null when it is something else than a Graph.
+const Graph* GraphOf(const SubgraphBase& subgraph);
+// Null when the node has no subgraph of that name.
+const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+
+// ---- opkit/graph/subgraph.hpp
+// MakeSubgraph: puts a graph inside a node (the branches of If, the body of Subgraph).
+#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_SUBGRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
 
 // A subgraph sees nothing of the graph around it: its node reads every value that it needs and
 // hands it in as an input of the subgraph, in the way that the operator documents.
@@ -12508,11 +12699,6 @@ bool SameGraph(const Graph& a, const Graph& b);
 //       .Subgraph("then_branch", MakeSubgraph(then_branch))
 //       .Subgraph("else_branch", MakeSubgraph(else_branch))
 detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
-
-// The graph inside a carried subgraph; null when it is something else than a Graph.
-const Graph* GraphOf(const SubgraphBase& subgraph);
-// Null when the node has no subgraph of that name.
-const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
 }  // namespace opkit
 
@@ -12543,10 +12729,17 @@ std::string ToDot(const Graph& graph, const GraphTypes& types, const DotOptions&
 
 namespace detail {
 
-// `types` and `backends` are null where they are not known; a node's backend is empty for a
+// Nodes that are drawn in one box.
+struct DotGroup {
+  std::string label;
+  std::vector<int> nodes;
+};
+
+// `types`, `backends` and `groups` are null where there are none; a node's backend is empty for a
 // converter between layouts.
 std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOptions& options,
-                    const std::vector<std::string>* backends);
+                    const std::vector<std::string>* backends,
+                    const std::vector<DotGroup>* groups = nullptr);
 
 }  // namespace detail
 }  // namespace opkit
@@ -12575,9 +12768,18 @@ struct Explanation {
     double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
     std::string why_not;       // empty for the one that was chosen
   };
+  struct Node;
+  // A graph that a node runs and that is planned with it.
+  struct Body {
+    std::string name;  // "then_branch"
+    std::vector<Node> nodes;
+  };
   struct Node {
     std::string name;  // its first output
     std::string text;  // "Conv 'c1' (X, W) -> (P)"
+    // The nodes that the kernel of the first computes together, as the plan's graph has them; empty
+    // where it computes its own alone. The candidates are those of the first.
+    std::vector<std::string> parts = {};
     std::vector<Candidate> candidates;
     int chosen = -1;     // in `candidates`; -1 for a converter
     int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
@@ -12586,6 +12788,7 @@ struct Explanation {
     std::string from = {}, to = {};
     int64_t bytes = 0;
     double ns = 0;
+    std::vector<Body> bodies = {};
 
     bool is_converter() const { return chosen < 0; }
   };
@@ -12595,8 +12798,8 @@ struct Explanation {
 };
 
 std::string ToString(const Explanation& explanation);
-// {"nodes": [{"name", "text", "chosen", "candidates": [{"backend", …}]} or {"name", "from", "to",
-// "bytes", "ns"}, …]}
+// {"nodes": [{"name", "text", "parts", "chosen", "candidates": [{"backend", …}]} or {"name",
+// "from", "to", "bytes", "ns"}, …]}; a node that runs graphs has "bodies": [{"name", "nodes"}, …].
 std::string ToJson(const Explanation& explanation);
 
 }  // namespace opkit
@@ -12694,6 +12897,61 @@ struct MemorySummary : ArenaSize {
 
 #endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
+// ---- opkit/graph/partition/request.hpp
+// PartitionerRequest: a partitioner by name with its options, as programs ask for it, and the
+// options that every partitioner has.
+#ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
+#define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Options by name. Those of the toolkit, which every partitioner has:
+//   exclude_ops    operators that stay where they are: "Conv,MatMul"
+//   exclude_nodes  nodes that stay where they are, by name, separated by commas
+//   min_size       nodes that a subgraph has at least; 1 without it
+//   max_size       nodes that a subgraph has at most
+//   max_subgraphs  the largest ones are kept
+//   require_all    "true": a node that stays outside is an Error, which lists all of them
+//   see_taken      "true": may take the nodes that a partitioner before it has put there
+//   accept_if_faster  "true": keeps a subgraph only where a measured run of its operator is faster
+//                  than one of the nodes that it would replace
+// The partitioner gets all others.
+using PartitionArguments = std::vector<std::pair<std::string, std::string>>;
+
+//   Compile(graph, {.partitioners = {"first", {"second", {{"min_size", "2"}}}}});
+struct PartitionerRequest {
+  std::string name;
+  PartitionArguments options;
+
+  PartitionerRequest(const char* partitioner) : name(partitioner) {}  // NOLINT: implicit
+  PartitionerRequest(std::string partitioner, PartitionArguments arguments = {})  // NOLINT
+      : name(std::move(partitioner)), options(std::move(arguments)) {}
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_REQUEST_HPP_
+
+// ---- opkit/graph/passes/batch_normalization.hpp
+// FoldBatchNormalization: puts what scales and shifts the channels of a convolution into its
+// weights, so that it takes no time in a run.
+#ifndef OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
+#define OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// BatchNormalization by given statistics, and Mul, Div, Add and Sub by a number or one number a
+// channel, go into the Conv before them, or into the BatchNormalization where no Conv is: chains of
+// them at once, computed in double. For float32; weights and numbers are constants of the graph.
+// Results differ by rounding alone. These stay: nodes whose input something else reads, or the
+// graph returns, or a node rewrites; nodes that wait for others or are waited for by name; those
+// for another device or backend than the Conv; those whose factors are not finite.
+Graph FoldBatchNormalization(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
+
 // ---- opkit/graph/passes/common_subexpressions.hpp
 // MergeCommonSubexpressions: keeps one of several nodes that compute the same from the same values.
 #ifndef OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
@@ -12752,6 +13010,25 @@ Graph RemoveDeadNodes(const Graph& graph);
 
 #endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
+// ---- opkit/graph/passes/hard_swish.hpp
+// MergeHardSwish: finds the activation HardSwish where a model spells it in several nodes, as those
+// exported for opset 13 and older do.
+#ifndef OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+#define OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Makes one HardSwish of x * Clip(x + 3, 0, 6) / 6, the division by 6 or a product by 1/6, and of
+// x * HardSigmoid(x) with alpha 1/6 and beta 1/2. Results differ by rounding alone. For float32,
+// with the numbers as constants of the graph. Nodes stay where a value between them is read by
+// something else, or the graph returns it, or a node rewrites it, or a node waits for others or is
+// waited for by name, or is for another device or backend than the others.
+Graph MergeHardSwish(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+
 // ---- opkit/graph/passes.hpp
 // PassList: a named, ordered list of functions from graph to graph that a program extends, and the
 // list that the toolkit begins with. No pass chooses the values that are computed in place: the
@@ -12791,7 +13068,8 @@ class PassList {
   // Checks the graph before the first pass and after every pass. An error in a pass, or in the
   // graph that it returned, names the pass. Calls watch(name, before, after) after every pass:
   //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
-  Graph Run(Graph graph, Watch watch = {}) const;
+  Graph Run(Graph graph, Watch watch = {},
+            UnknownOperators unknown = UnknownOperators::kRefused) const;
 
  private:
   struct Entry : detail::RefCounted {
@@ -12807,8 +13085,9 @@ class PassList {
   Entries passes_;
 };
 
-// remove_dead_nodes, fold_constants, merge_common_subexpressions: a second run of the list changes
-// nothing.
+// remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization,
+// merge_common_subexpressions: a second run of the list changes nothing. The third and the fourth
+// keep results up to rounding, the others to the bit.
 PassList DefaultPasses(FoldOptions options = {});
 
 }  // namespace opkit
@@ -12864,6 +13143,8 @@ Selection ParseSelection(std::string_view text);
 
 namespace opkit::inline OPKIT_ABI {
 
+struct PartitionReport;  // graph/partition/report.hpp
+
 struct PlanOptions {
   // Threads that run the plan, the caller's included; 0: those of ThreadPool::Default(). Another
   // number than that makes a pool of the plan's own.
@@ -12873,6 +13154,12 @@ struct PlanOptions {
   ReplayMode mode = ReplayMode::kAuto;
   // Applied in order before anything is selected; null: DefaultPasses().
   const PassList* passes = nullptr;
+  // Asked in order, after the passes, for parts of the graph that they run (Partition of
+  // graph/partition/partition.hpp). Only with them may the graph have operators that nobody
+  // registered; Compile throws kNotFound where they leave some.
+  std::vector<PartitionerRequest> partitioners = {};
+  // Filled in with what they took, if given.
+  PartitionReport* partition_report = nullptr;
   MemoryPlanOptions memory = {};
   // Every backend that a node names is required, and one that is only preferred for the program
   // must be there: Compile throws kNotFound where it would pass it over.
@@ -12887,6 +13174,12 @@ struct PlanOptions {
   // where that is there and has a kernel. Values are copied where neighbours differ. Empty: the
   // CPU.
   std::vector<Device> devices = {};
+  // Inputs whose memory is the plan's from the start of a run on: where their last reader may write
+  // in place, it writes an intermediate value or an output there. The tensor that was given for one
+  // then holds anything after the run, or is what the run returns as an output. Compile throws
+  // kNotFound for a name that is no input, and kInvalidArgument for an input that the graph
+  // rewrites or returns.
+  std::vector<std::string> donated_inputs = {};
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
@@ -12899,6 +13192,7 @@ struct NodeChoice {
   KernelConfig config;
   int config_number = 0;           // among those that the kernel proposes
   Device device;                   // where it runs
+  int computed_by = -1;            // the node before it whose kernel computes both; -1: its own
   IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;
@@ -12940,9 +13234,11 @@ class Plan {
   TensorInfo type(std::string_view value) const;
   // The memory that a run takes. Error (kFailedPrecondition) unless has_shapes().
   MemorySummary memory() const;
-  // The kernel selected for a node of graph(); Error as for memory().
+  // The kernel selected for a node of graph(), which may compute other nodes of the same backend
+  // with it (Explain tells); Error as for memory().
   NodeChoice choice(int node) const;
-  // The kernels of all nodes, to be saved or forced on another plan; Error as for memory().
+  // The kernels of all nodes, to be saved or forced on another plan; but for nodes that the kernel
+  // of another one computes, as it does again there. Error as for memory().
   Selection selection() const;
   // Why each node has its kernel, and what conversions between layouts cost; Error as for memory().
   Explanation Explain() const;
@@ -13093,7 +13389,8 @@ class Executor : public Observable<Executor> {
   // One of them. Errors: kNotFound, and as outputs().
   const Tensor& output(std::string_view name) const;
 
-  // The operator of a node of plan().graph(). It is another one after a run with other input
+  // The operator of a node of plan().graph(), which may be that of other nodes too (NodeChoice's
+  // computed_by). It is another one after a run with other input
   // shapes, and has the observers of the one before: what is attached here watches the node. Error
   // (kFailedPrecondition) before the first run of a plan whose shapes are not known.
   //
@@ -13153,6 +13450,9 @@ namespace opkit::inline OPKIT_ABI {
 
 struct GradientOptions {
   std::string seed = {};  // the value that holds the gradient of the loss; "": a constant of ones
+  // More values whose gradients flow back with that of the loss, each with the value that holds it:
+  // the gradients are those of a function with several outputs, times these.
+  std::vector<std::pair<std::string, std::string>> more_seeds = {};
   // The operator that adds up the gradients of a value that is used more than once: all at once
   // where its schema takes so many inputs, else two at a time.
   std::string sum_operator = "Sum";
@@ -13336,6 +13636,954 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const Memory
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
+
+// ---- opkit/graph/partition/extracted_subgraph.hpp
+// ExtractedSubgraph and NodeReplacement: nodes of a graph as a graph of their own, and one node for
+// their place (extract.hpp).
+#ifndef OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Values keep their names: input i of the body is the parent's value inputs[i], and the like for
+// outputs.
+struct ExtractedSubgraph {
+  Graph body;
+  std::vector<std::string> inputs;   // read inside, made outside; in the order of their readers
+  std::vector<std::string> outputs;  // made inside; read outside, or outputs of the graph
+  std::vector<std::string> control_inputs;  // nodes outside that some node inside waits for
+};
+
+struct NodeReplacement {
+  std::vector<int> nodes;
+  // What takes their place: reads only values made outside of them, writes those of their outputs
+  // that are used. Where somebody waits for one of the nodes, it needs a name.
+  OperatorDef def;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
+
+// ---- opkit/graph/partition/extract.hpp
+// ExtractSubgraph: nodes of a graph as a graph of their own, and ReplaceNodes: one node in the
+// place of each such set.
+#ifndef OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
+#define OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The nodes, in the order in which they were added. Constants that they read come along and share
+// their storage with the graph's. Inputs of the body have the dtypes and shapes of `types`, if
+// given. Errors: kOutOfRange for a node that there is not, kInvalidArgument for no node, a node
+// named twice, a set that a path leaves and comes back to (it is shown), and a node that rewrites a
+// value that is made outside.
+ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>& nodes,
+                                  const GraphTypes* types = nullptr);
+
+// A graph with each replacement in the place of its nodes, and the rest as it was, in an order in
+// which nodes can run; constants that only replaced nodes read are gone. Control inputs that name a
+// replaced node name its replacement. Errors: kInvalidArgument where a node is in two sets, where
+// the replacements would wait for each other in a cycle, which is shown, or where the graph would
+// not be right (GraphView).
+Graph ReplaceNodes(const GraphView& view, const std::vector<NodeReplacement>& replacements);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
+
+// ---- opkit/graph/partition/report.hpp
+// PartitionReport: which nodes each partitioner took, why the others stayed, and what crosses the
+// boundary of each subgraph, as text, JSON and a picture.
+#ifndef OPKIT_GRAPH_PARTITION_REPORT_HPP_
+#define OPKIT_GRAPH_PARTITION_REPORT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct PartitionReport {
+  struct Node {
+    int subgraph = -1;  // among `subgraphs`; -1: it stays
+    // {partitioner, why it does not have the node}, in the order in which they were asked.
+    std::vector<std::pair<std::string, std::string>> refused;
+  };
+  struct Subgraph {
+    std::string partitioner, op, name;  // of the node in its place; no name: it was rejected
+    int kind = -1;                      // -1: any
+    std::vector<int> nodes;             // of `graph`
+    std::vector<std::string> inputs, outputs;
+    // Bytes that cross the boundary in a run; those of values whose shape is open do not count.
+    uint64_t input_bytes = 0, output_bytes = 0;
+    int open_values = 0;  // values at the boundary whose bytes are not known
+    uint64_t flops = 0;   // of the nodes whose cost is known
+    int unknown_costs = 0;
+    // What accept_if_faster measured: a run of the nodes by themselves, and of the operator in
+    // their place. 0: it did not measure.
+    double flat_ns = 0, own_ns = 0;
+    std::string rejected;  // why; empty: it was accepted
+  };
+
+  Graph graph;              // as the first partitioner saw it
+  std::vector<Node> nodes;  // of `graph`
+  std::vector<Subgraph> subgraphs;
+
+  int num_taken() const;  // nodes in accepted subgraphs
+  // For people: a line for each subgraph, then one for each node.
+  std::string ToText() const;
+  // {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes", "inputs",
+  // "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
+  // "flat_ns", "own_ns", "rejected"}], "nodes": [{"node": 0, "op", "name", "taken_by" or "refused":
+  // {partitioner: why}}]}.
+  std::string ToJson() const;
+  // The graph in the language of Graphviz, each accepted subgraph in a box of its own colour.
+  std::string ToDot(const DotOptions& options = {}) const;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_REPORT_HPP_
+
+// ---- opkit/graph/partition/partition.hpp
+// Partition: asks partitioners for the nodes that they take, cuts these into legal subgraphs, and
+// puts an operator of each partitioner in the place of every one that it accepts.
+#ifndef OPKIT_GRAPH_PARTITION_PARTITION_HPP_
+#define OPKIT_GRAPH_PARTITION_PARTITION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Asks them one after the other; what one took the next may not take. Operators that nobody
+// registered may stand in the graph. A partitioned node carries the subgraph under the name "body":
+// input i of the node is input i of the body, and the like for outputs. A graph of which nothing is
+// taken comes back as it was. `report`, if given, is filled in when all went well.
+//
+// Errors name the partitioner, and nothing has changed: kNotFound for one that is not registered
+// (with the nearest name) and for its subgraph operator; kInvalidArgument for a bad option;
+// kFailedPrecondition where require_all leaves nodes outside; what is wrong with an answer; what a
+// partitioner throws.
+//
+//   Graph out = Partition(graph, {{"myProp", {{"min_size", "2"}}}});
+Graph Partition(const Graph& graph, const std::vector<PartitionerRequest>& partitioners,
+                PartitionReport* report = nullptr);
+
+// One partitioner: Partition(graph, "myProp", {{"min_size", "2"}}).
+template <class Name>
+  requires std::is_convertible_v<const Name&, std::string_view>
+Graph Partition(const Graph& graph, const Name& partitioner, PartitionArguments options = {},
+                PartitionReport* report = nullptr) {
+  return Partition(graph,
+                   std::vector<PartitionerRequest>{
+                       {std::string(std::string_view(partitioner)), std::move(options)}},
+                   report);
+}
+
+// Error (kNotFound) that lists the nodes whose operators nobody registered, if there are any.
+void CheckOperatorsKnown(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_PARTITION_HPP_
+
+// ---- opkit/base/named_parts.hpp
+// NamedParts: what a program and its libraries register by name and take away again: partitioners,
+// passes. Registration never throws, for static initialisers.
+#ifndef OPKIT_BASE_NAMED_PARTS_HPP_
+#define OPKIT_BASE_NAMED_PARTS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Part is RefCounted and has `const std::string& name() const`. Thread-safe.
+template <class Part>
+class NamedParts {
+ public:
+  // `what` is the kind in messages, `how` the macro that registers one.
+  NamedParts(const char* what, const char* how) : what_(what), how_(how) {}
+
+  // False where the name is there already: at the same place twice it is one, since a header may
+  // register; at two places it is an Error where it is used.
+  bool Register(IntrusivePtr<const Part> part, const char* file, int line) noexcept try {
+    MutexLock lock(mutex_);
+    const std::string& name = part->name();
+    const auto [row, is_new] = rows_.try_emplace(name, Row{part, file, line, {}});
+    Row& first = row->second;
+    if (!is_new && (first.line != line || std::string_view(first.file) != file))
+      first.problem = StrCat(what_, " '", name, "' is registered at ", first.file, ":", first.line,
+                             " and at ", file, ":", line, "; rename one of them");
+    return is_new;
+  } catch (...) {
+    return false;
+  }
+  // False where it is not registered.
+  bool Unregister(const Part& part) noexcept {
+    MutexLock lock(mutex_);
+    return std::erase_if(rows_, [&](const auto& row) { return row.second.part.get() == &part; });
+  }
+  // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered at two places.
+  IntrusivePtr<const Part> Get(std::string_view name) const {
+    {
+      MutexLock lock(mutex_);
+      const auto row = rows_.find(name);
+      if (row != rows_.end()) {
+        if (!row->second.problem.empty()) Throw(ErrorCode::kAlreadyExists, row->second.problem);
+        return row->second.part;
+      }
+    }
+    const std::vector<std::string> names = Names();
+    Throw(ErrorCode::kNotFound, "no ", what_, " '", name, "' is registered",
+          names.empty() ? StrCat("; ", how_, " registers one") : SuggestName(name, names));
+  }
+  bool Has(std::string_view name) const {
+    MutexLock lock(mutex_);
+    return rows_.find(name) != rows_.end();
+  }
+  // In alphabetical order.
+  std::vector<std::string> Names() const {
+    MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (const auto& row : rows_) names.push_back(row.first);
+    return names;
+  }
+
+ private:
+  struct Row {
+    IntrusivePtr<const Part> part;
+    const char* file;
+    int line;
+    std::string problem;
+  };
+
+  const char* const what_;
+  const char* const how_;
+  mutable Mutex mutex_;
+  std::map<std::string, Row, std::less<>> rows_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAMED_PARTS_HPP_
+
+// ---- opkit/graph/partition/cut.hpp
+// CutSubgraphs: joins the nodes that a partitioner takes into few subgraphs that can run as one
+// node each, and LeavingPath: why a set of nodes cannot. Both work on numbers alone.
+#ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
+#define OPKIT_GRAPH_PARTITION_CUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What a partitioner says of a node; numbers from 0 on are its own kinds of subgraph.
+inline constexpr int kNotTaken = -2, kAnySubgraph = -1;
+
+// Nodes, the order that they must keep, and which of them may be in one subgraph.
+struct CutProblem {
+  std::vector<int> order;              // every node after those it waits for
+  std::vector<GraphView::Edge> edges;  // `from` runs before `to`: data, rewrites, control, effects
+  std::vector<GraphView::Edge> joins;  // `to` reads what `from` makes: they may be one subgraph
+  std::vector<int> kinds;              // by node: kNotTaken, kAnySubgraph or a kind
+  std::vector<int> classes;            // by node: only equal ones join; empty: all are equal
+  int max_size = 0;                    // nodes of a subgraph; 0: any number
+};
+
+// The nodes of a graph with all that orders them: GraphView::edges(), and a chain through the nodes
+// whose operators have effects. Nothing is taken yet.
+CutProblem CutProblemOf(const GraphView& view);
+
+struct CutResult {
+  std::vector<int> group;  // by node: the number of its subgraph; -1: none
+  int num_groups = 0;      // numbered by their first nodes in the problem's order
+};
+
+// Subgraphs connected by joins, kAnySubgraph with any one kind, so that running each as one node
+// leaves a graph without a cycle. Contracts join after join where no other path connects the two
+// sides, found by a search from both ends in a maintained topological order (after Pearce and
+// Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2006). Few subgraphs,
+// not always the fewest: that is NP-hard. Small problems are tried in several orders. Time is near
+// O(n log n) for n nodes and edges; where one search would take more than its share of that, the
+// join is left out. Error (kInvalidArgument) for vectors of other lengths, numbers out of range and
+// an order that the edges contradict.
+CutResult CutSubgraphs(const CutProblem& problem);
+
+// The nodes of a path that leaves the set and comes back to it, the first and the last inside;
+// empty where there is none: the set is legal. `inside` has an element for each node. O(nodes +
+// edges).
+std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_CUT_HPP_
+
+// ---- opkit/graph/partition/view.hpp
+// PartitionView: the graph as partitioners read it: nodes and values with everything that is known
+// of them, as small handles. The same class serves the partitioners of a program and of a library.
+#ifndef OPKIT_GRAPH_PARTITION_VIEW_HPP_
+#define OPKIT_GRAPH_PARTITION_VIEW_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class PartitionView;
+class PartitionNode;
+
+// A value, or the place of an optional input or output that a node leaves out: exists() is false
+// then and nothing else may be asked. Valid as long as its view, copied freely.
+class PartitionValue {
+ public:
+  PartitionValue(const PartitionView* view, int index) : view_(view), index_(index) {}
+
+  bool exists() const { return index_ >= 0; }
+  int index() const { return index_; }
+  const std::string& name() const;
+  // The inferred type: an extent is a number, a symbol ("N") or unknown; kUndefined where nothing
+  // says the dtype.
+  const TensorInfo& info() const;
+  DType dtype() const { return info().dtype; }
+  const SymbolicShape& shape() const { return info().shape; }
+  // The elements, where they are known before the graph runs; null otherwise.
+  const Tensor* constant() const { return info().constant; }
+  // Bytes of the value; 0 while its dtype or an extent is open.
+  uint64_t bytes() const;
+  bool is_input() const;   // of the graph
+  bool is_output() const;  // of the graph
+  // The node that makes it; exists() is false for inputs and constants of the graph.
+  PartitionNode producer() const;
+  // The nodes that read it, each once, by index.
+  std::vector<PartitionNode> consumers() const;
+  friend bool operator==(const PartitionValue&, const PartitionValue&) = default;
+
+ private:
+  const PartitionView* view_;
+  int index_;
+};
+
+class PartitionNode {
+ public:
+  PartitionNode(const PartitionView* view, int index) : view_(view), index_(index) {}
+
+  bool exists() const { return index_ >= 0; }
+  int index() const { return index_; }
+  const OperatorDef& def() const;
+  const std::string& op() const { return def().type(); }
+  const std::string& name() const { return def().name(); }
+  const Arguments& attributes() const { return def().args(); }
+  Device device() const { return def().device(); }
+  // Where the node leaves one out, exists() of its place is false.
+  std::vector<PartitionValue> inputs() const;
+  std::vector<PartitionValue> outputs() const;
+  PartitionValue input(int i) const;  // Error (kOutOfRange) for a place that it does not have
+  PartitionValue output(int i) const;
+  // Nodes that must run before it though it reads none of their outputs, by name.
+  std::vector<PartitionNode> control_inputs() const;
+  // Somebody registered the operator. Without that nothing is known of the types of its outputs.
+  bool is_registered() const;
+  // A partitioner before this one put it there in place of what it took; it may not be taken again.
+  bool is_taken() const;
+  friend bool operator==(const PartitionNode&, const PartitionNode&) = default;
+
+ private:
+  const PartitionView* view_;
+  int index_;
+};
+
+// Nodes and values have the numbers of GraphView. Made for one graph, which does not change while
+// the view is in use. Not synchronised; reading is const.
+//
+//   for (PartitionNode node : view.nodes())
+//     if (node.op() == "Exp" && node.input(0).dtype() == DType::kFloat32) answer.Take(node);
+class PartitionView {
+ public:
+  // `taken`: by node; empty: none is.
+  PartitionView(const GraphView& structure, const GraphTypes& types, std::vector<char> taken = {})
+      : structure_(&structure), types_(&types), taken_(std::move(taken)) {}
+
+  const Graph& graph() const { return structure_->graph(); }
+  const GraphView& structure() const { return *structure_; }
+  const GraphTypes& types() const { return *types_; }
+  int num_nodes() const { return structure_->num_nodes(); }
+  int num_values() const { return structure_->num_values(); }
+  // Error (kOutOfRange) for a number that there is not.
+  PartitionNode node(int i) const;
+  PartitionValue value(int i) const;
+  // All nodes, by index.
+  std::vector<PartitionNode> nodes() const;
+  // The same, each after those it waits for.
+  std::vector<PartitionNode> nodes_in_order() const;
+  std::vector<PartitionValue> inputs() const;
+  std::vector<PartitionValue> outputs() const;
+  // exists() is false where no node has the name; Error (kInvalidArgument) where two have it.
+  PartitionNode FindNode(std::string_view name) const;
+  // exists() is false where the graph has no value of that name.
+  PartitionValue FindValue(std::string_view name) const {
+    return {this, structure_->FindValue(name)};
+  }
+
+ private:
+  friend class PartitionNode;
+
+  const GraphView* structure_;
+  const GraphTypes* types_;
+  std::vector<char> taken_;
+  // Node names, and the first node of each, -1 - node where another has it too; for FindNode.
+  mutable NameIndex names_;
+  mutable std::vector<int> named_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_VIEW_HPP_
+
+// ---- opkit/graph/partition/partitioner.hpp
+// Partitioner: an author's say in which nodes of a graph go to a runtime of the author's own, which
+// operator takes their place, and whether each subgraph is worth it; and the registry of them.
+// REGISTER_PARTITIONER (register_partitioner.hpp) makes one of functions; a loaded library's is
+// another implementation of this class.
+#ifndef OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
+#define OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Which nodes are taken, filled in by a partitioner. Taking a node again changes its kind.
+class PartitionAnswer {
+ public:
+  explicit PartitionAnswer(const PartitionView& view)
+      : view_(&view),
+        kinds_(detail::Index(view.num_nodes()), kNotTaken),
+        sets_(detail::Index(view.num_nodes()), 0),
+        reasons_(detail::Index(view.num_nodes())) {}
+
+  // `kind`: kAnySubgraph, or a number from 0 on: nodes of different numbers are never in one
+  // subgraph. Nor are nodes of different sets, which are numbers from 0 on as well and mean nothing
+  // else. Errors: kOutOfRange for a node that there is not, a kind below -1 or a set below 0,
+  // kNotFound, with the nearest name, for a name that no node has, kInvalidArgument for one that
+  // two have.
+  void Take(const PartitionNode& node, int kind = kAnySubgraph, int set = 0) {
+    Take(node.index(), kind, set);
+  }
+  void Take(int node, int kind = kAnySubgraph, int set = 0);
+  void Take(std::string_view name, int kind = kAnySubgraph, int set = 0);
+  // Leaves the node where it is; the report shows why.
+  void Refuse(const PartitionNode& node, std::string why) { Refuse(node.index(), std::move(why)); }
+  void Refuse(int node, std::string why);
+
+  const PartitionView& view() const { return *view_; }
+  // By node: kNotTaken where it stays.
+  const std::vector<int>& kinds() const { return kinds_; }
+  const std::vector<int>& sets() const { return sets_; }
+  const std::vector<std::string>& reasons() const { return reasons_; }
+
+ private:
+  const PartitionView* view_;
+  std::vector<int> kinds_, sets_;
+  std::vector<std::string> reasons_;
+};
+
+// A legal subgraph that the author may still refuse, or equip.
+class SubgraphReview {
+ public:
+  SubgraphReview(const PartitionView& view, const std::vector<int>& nodes, Graph& body,
+                 OperatorDef& def, int id, int kind)
+      : view_(&view), nodes_(&nodes), body_(&body), def_(&def), id_(id), kind_(kind) {}
+
+  // The whole graph, and the subgraph's nodes in it, by index.
+  const PartitionView& view() const { return *view_; }
+  const std::vector<int>& nodes() const { return *nodes_; }
+  // The subgraph by itself. Its inputs and outputs have the names of the values in the graph.
+  const Graph& body() const { return *body_; }
+  // The operator that takes its place, without the subgraph yet.
+  const OperatorDef& def() const { return *def_; }
+  int id() const { return id_; }      // counts the subgraphs of one run of the partitioner
+  int kind() const { return kind_; }  // kAnySubgraph, or a number from 0 on
+  // Input i of the subgraph is an input of the model, which the caller of a run gives; it is
+  // another operator's output otherwise.
+  bool IsArg(int i) const;
+
+  // Leaves the graph as it was here. The last reason counts.
+  void Reject(std::string why) { rejected_ = true, why_ = std::move(why); }
+  // Gives the operator an attribute; one that it has is replaced.
+  void SetAttribute(const std::string& name, Attribute value);
+  // Puts data into the body under a name that no value of it has: packed weights, a compiled
+  // engine. Error (kAlreadyExists).
+  void AddConstant(const std::string& name, const Tensor& value);
+
+  bool is_rejected() const { return rejected_; }
+  const std::string& why_rejected() const { return why_; }
+
+ private:
+  const PartitionView* view_;
+  const std::vector<int>* nodes_;
+  Graph* body_;
+  OperatorDef* def_;
+  int id_, kind_;
+  bool rejected_ = false;
+  std::string why_;
+};
+
+// One partitioner at work on one graph. Made for each, so that it may keep state between its
+// calls, which come in this order: Mark once, then Review for each subgraph.
+class PartitionWork {
+ public:
+  virtual ~PartitionWork() = default;
+  virtual void Mark(PartitionAnswer& answer) = 0;
+  virtual void Review(SubgraphReview&) {}
+};
+
+// Immutable once registered. Begin may be called on several threads.
+class Partitioner : public detail::RefCounted {
+ public:
+  virtual const std::string& name() const = 0;
+  // The operator that takes the place of a subgraph of this kind.
+  virtual std::string SubgraphOperator(int kind) const = 0;
+  // `arguments`: the options that are not the toolkit's own. The view outlives the work.
+  virtual std::unique_ptr<PartitionWork> Begin(const PartitionView& view,
+                                               const PartitionArguments& arguments) const = 0;
+  // What is wrong with its registration; empty: nothing.
+  virtual std::string problem() const { return {}; }
+  // The library that it came from; empty for the program itself.
+  virtual std::string library() const { return {}; }
+};
+
+// The partitioners of this program. Thread-safe.
+class PartitionerRegistry {
+ public:
+  static PartitionerRegistry& Global();
+
+  // Never throws, for static initialisers. A name that is registered at two places is an Error
+  // where it is used; at the same place twice it is one, since a header may register.
+  bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
+                int line) noexcept {
+    return parts_.Register(std::move(partitioner), file, line);
+  }
+  // False where it is not registered: a library that is unloaded takes its partitioners away.
+  bool Unregister(const Partitioner& partitioner) noexcept {
+    return parts_.Unregister(partitioner);
+  }
+  // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered twice,
+  // kInvalidArgument with the partitioner's problem.
+  detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
+  bool Has(std::string_view name) const { return parts_.Has(name); }
+  // In alphabetical order.
+  std::vector<std::string> Names() const { return parts_.Names(); }
+
+ private:
+  detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
+
+// ---- opkit/graph/partition/selector.hpp
+// SubgraphSelector: a stateful object that is asked node by node how a subgraph grows, the other
+// way to write a partitioner (MXNet's SubgraphSelector).
+#ifndef OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
+#define OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// One for each graph. Every node that no subgraph has yet is offered to Select, in an order in
+// which nodes can run. Where that answers true, the subgraph grows from it: neighbours are asked
+// for, breadth first, and Filter drops what is not wanted after all. A set that cannot run as one
+// node is then cut into as few as possible.
+//
+//   class Chains final : public SubgraphSelector {
+//     bool Select(const PartitionNode& node) override { return node.op() == "Exp"; }
+//     bool SelectOutput(const PartitionNode&, const PartitionNode& output) override {
+//       return output.op() == "Log";
+//     }
+//   };
+class SubgraphSelector {
+ public:
+  virtual ~SubgraphSelector() = default;
+  // Begins a subgraph with the node.
+  virtual bool Select(const PartitionNode& node) = 0;
+  // Takes the producer `input` of one of the node's inputs too.
+  virtual bool SelectInput(const PartitionNode&, const PartitionNode& /*input*/) { return false; }
+  // Takes the reader `output` of one of the node's outputs too.
+  virtual bool SelectOutput(const PartitionNode&, const PartitionNode& /*output*/) { return false; }
+  // Which of the nodes that were taken, in the order in which they were, stay. The others may go
+  // to later subgraphs. Error (kInvalidArgument) where it answers a node that was not among them.
+  virtual std::vector<PartitionNode> Filter(const std::vector<PartitionNode>& candidates) {
+    return candidates;
+  }
+  // Before the next subgraph.
+  virtual void Reset() {}
+  // The kind of the subgraph that was selected last.
+  virtual int Kind() const { return kAnySubgraph; }
+};
+
+// Fills in an answer by asking the selector: each of its subgraphs is a set of the answer.
+void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
+
+// ---- opkit/op/function/partition_signature.hpp
+// MXNet's signatures of a partitioner's functions, which a program and a library take alike.
+#ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using OptionStrings = std::vector<std::pair<std::string, std::string>>;
+
+// Passed where a function takes a map from strings, std::unordered_map or std::map, by value or
+// reference: becomes the one that it takes, which this header need not include.
+template <class Value>
+class MapArgument {
+ public:
+  using Items = std::vector<std::pair<std::string, Value>>;
+
+  explicit MapArgument(Items items) : items_(std::move(items)) {}
+  template <class Map>
+    requires std::is_same_v<typename Map::key_type, std::string> &&
+             std::is_same_v<typename Map::mapped_type, Value>
+  operator Map&() {  // NOLINT: implicit
+    using Made = std::remove_const_t<Map>;
+    auto* made = new Shared<Made>(Made());
+    for (const auto& [name, value] : items_) made->value.emplace(name, value);
+    map_ = IntrusivePtr<RefCounted>(made);
+    read_ = [](const RefCounted& map) {
+      const Made& filled = static_cast<const Shared<Made>&>(map).value;
+      return Items(filled.begin(), filled.end());
+    };
+    return made->value;
+  }
+  // What the map holds after the call.
+  Items Read() const { return map_ ? read_(*map_) : items_; }
+
+ private:
+  Items items_;
+  IntrusivePtr<RefCounted> map_;
+  Items (*read_)(const RefCounted&) = nullptr;
+};
+using StringMapArgument = MapArgument<std::string>;
+using TensorMapArgument = MapArgument<OpTensor>;
+
+// MXNet's signatures.
+template <class F>
+concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
+template <class F>
+concept SupportedOpsOfVector =
+    std::is_invocable_v<F&, std::string, std::vector<int>&, StringMapArgument&>;
+template <class F>
+concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&>;
+template <class F>
+concept AcceptWithAttributes =
+    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&>;
+template <class F>
+concept AcceptWithTensors =
+    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                        TensorMapArgument&, TensorMapArgument&>;
+
+// Calls f in the one of the forms that it has.
+template <class F>
+MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
+                               StringMapArgument& options) {
+  if constexpr (SupportedOpsOfVector<F>)
+    return static_cast<MXReturnValue>(f(std::move(json), ids, options));
+  else
+    return static_cast<MXReturnValue>(
+        f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
+}
+template <class F>
+MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
+                                 StringMapArgument& options, StringMapArgument& attrs,
+                                 TensorMapArgument& args, TensorMapArgument& aux) {
+  if constexpr (AcceptWithTensors<F>)
+    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
+  else if constexpr (AcceptWithAttributes<F>)
+    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs));
+  else
+    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
+
+// ---- opkit/graph/partition/register_partitioner.hpp
+// REGISTER_PARTITIONER: partitioners made of functions, in the spelling that MXNet's loadable
+// partitioners have, or over the typed view.
+#ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+#define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The toolkit's.
+template <class F>
+concept TypedSupportedOps = std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&>;
+template <class F>
+concept TypedSupportedOpsWithOptions =
+    std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&, const PartitionArguments&>;
+template <class F>
+concept TypedReview = std::is_invocable_v<F&, SubgraphReview&>;
+
+// What REGISTER_PARTITIONER's setters fill in.
+struct PartitionerRecord {
+  using Mark = UniqueFunction<void(PartitionAnswer&, const PartitionArguments&)>;
+  using MakeSelector = UniqueFunction<std::unique_ptr<SubgraphSelector>(const PartitionView&,
+                                                                        const PartitionArguments&)>;
+  using Review = UniqueFunction<void(SubgraphReview&, const PartitionArguments&)>;
+
+  std::string name, problem, subgraph_op = "Subgraph";
+  std::map<int, std::string> subgraph_ops;  // by kind, where it has its own
+  mutable Mark mark;                        // called from const members; keep no state
+  mutable MakeSelector make_selector;
+  mutable Review review;
+};
+
+class FunctionPartitioner final : public Partitioner {
+ public:
+  const std::string& name() const override { return record.name; }
+  OPKIT_INLINE std::string SubgraphOperator(int kind) const override;
+  OPKIT_INLINE std::unique_ptr<PartitionWork> Begin(
+      const PartitionView& view, const PartitionArguments& arguments) const override;
+  OPKIT_INLINE std::string problem() const override;
+
+  PartitionerRecord record;
+};
+
+// The bridge from MXNet's signatures.
+using SupportedOpsCall =
+    FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
+using AcceptCall =
+    FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                              TensorMapArgument&, TensorMapArgument&)>;
+void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
+                SupportedOpsCall call);
+void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
+
+}  // namespace detail
+
+// Fills in a partitioner; made by REGISTER_PARTITIONER. A function may be a function, a function
+// pointer or a lambda; it may be called on several threads. MXNet's answers are MX_SUCCESS and
+// MX_FAIL (OPKIT_ERROR_MSG says why); the typed forms throw, or answer nothing.
+//
+//   void supported(const PartitionView& view, PartitionAnswer& answer) {
+//     for (const PartitionNode& node : view.nodes())
+//       if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
+//   }
+//   REGISTER_PARTITIONER(myProp).setSupportedOps(supported).setSubgraphOp("_custom_subgraph_op");
+class PartitionerBuilder {
+ public:
+  OPKIT_INLINE PartitionerBuilder(const char* name, const char* file, int line) noexcept;
+
+  // Says which nodes are taken. Over the typed view, as above, with the options as a third argument
+  // where it wants them; or MXNet's
+  //   MXReturnValue f(std::string json, const int num_ids, int* ids,
+  //                   std::unordered_map<std::string, std::string>& options)
+  // or the same with std::vector<int>& ids: one for each node of the JSON (symbol_json.hpp), -2 at
+  // first: left alone. -1 takes the node, a number from 0 on takes it for a kind of its own.
+  template <class F>
+  PartitionerBuilder& setSupportedOps(F f) {
+    static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F> ||
+                      detail::TypedSupportedOps<F> || detail::TypedSupportedOpsWithOptions<F>,
+                  "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
+                  "answer), or MXReturnValue f(std::string json, const int num_ids, int* ids, "
+                  "std::unordered_map<std::string, std::string>& options)");
+    if constexpr (detail::TypedSupportedOpsWithOptions<F>)
+      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+        f(answer.view(), answer, arguments);
+      });
+    else if constexpr (detail::TypedSupportedOps<F>)
+      return SetMark([f](PartitionAnswer& answer, const PartitionArguments&) mutable {
+        f(answer.view(), answer);
+      });
+    else
+      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+        detail::MarkByJson(
+            answer, arguments,
+            [&f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) {
+              return detail::CallSupportedOps(f, std::move(json), ids, options);
+            });
+      });
+  }
+  // Instead of setSupportedOps: makes the SubgraphSelector for a graph,
+  //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
+  PartitionerBuilder& setCreateSelector(detail::PartitionerRecord::MakeSelector make) {
+    return Once(record().make_selector, "setCreateSelector", std::move(make));
+  }
+  // The operator that takes a subgraph's place; "Subgraph", which runs it in the program, where it
+  // is not called. With a kind: for subgraphs of that kind alone.
+  PartitionerBuilder& setSubgraphOp(std::string op) {
+    record().subgraph_op = std::move(op);
+    return *this;
+  }
+  PartitionerBuilder& setSubgraphOp(std::string op, int kind) {
+    record().subgraph_ops[kind] = std::move(op);
+    return *this;
+  }
+  // Looks at every legal subgraph: void f(SubgraphReview&), or MXNet's
+  //   MXReturnValue f(std::string json, int subgraph_id, bool* accept,
+  //                   std::unordered_map<std::string, std::string>& options,
+  //                   std::unordered_map<std::string, std::string>& attrs,
+  //                   std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>& aux)
+  // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
+  // constants of the subgraph; `aux` is empty.
+  template <class F>
+  PartitionerBuilder& setAcceptSubgraph(F f) {
+    static_assert(
+        detail::TypedReview<F> || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
+            detail::AcceptWithTensors<F>,
+        "setAcceptSubgraph(f): write void f(SubgraphReview& review), or MXReturnValue "
+        "f(std::string json, int subgraph_id, bool* accept, std::unordered_map<std::string, "
+        "std::string>& options)");
+    if constexpr (detail::TypedReview<F>)
+      return Once(
+          record().review, "setAcceptSubgraph",
+          detail::PartitionerRecord::Review(
+              [f](SubgraphReview& review, const PartitionArguments&) mutable { f(review); }));
+    else
+      return Once(
+          record().review, "setAcceptSubgraph",
+          detail::PartitionerRecord::Review(
+              [f](SubgraphReview& review, const PartitionArguments& arguments) mutable {
+                detail::ReviewByJson(
+                    review, arguments,
+                    [&f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
+                         detail::StringMapArgument& attrs, detail::TensorMapArgument& args,
+                         detail::TensorMapArgument& aux) {
+                      return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
+                                                        attrs, args, aux);
+                    });
+              }));
+  }
+  // The later name of setAcceptSubgraph.
+  template <class F>
+  PartitionerBuilder& setReviewSubgraph(F f) {
+    return setAcceptSubgraph(std::move(f));
+  }
+
+ private:
+  detail::PartitionerRecord& record() { return partitioner_->record; }
+  PartitionerBuilder& SetMark(detail::PartitionerRecord::Mark mark) {
+    return Once(record().mark, "setSupportedOps", std::move(mark));
+  }
+  template <class Function>
+  PartitionerBuilder& Once(Function& slot, const char* setter, Function f) {
+    if (slot)
+      record().problem = StrCat(setter, " is called twice");
+    else
+      slot = std::move(f);
+    return *this;
+  }
+
+  detail::IntrusivePtr<detail::FunctionPartitioner> partitioner_;
+};
+
+}  // namespace opkit
+
+// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in a program or in a
+// library that includes opkit/opkit.hpp. One that includes opkit/op.hpp alone has a smaller one,
+// without the typed forms.
+#undef OPKIT_REGISTER_PARTITIONER
+#define OPKIT_REGISTER_PARTITIONER(name)                                                       \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                              \
+  [[maybe_unused]] static const ::opkit::PartitionerBuilder OPKIT_UNIQUE(opkit_partitioner_) = \
+      ::opkit::PartitionerBuilder(#name, __FILE__, __LINE__)
+
+#endif  // OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+
+// ---- opkit/graph/passes/named_pass.hpp
+// Passes by name: those of REGISTER_PASS in a program, and those of loaded libraries.
+#ifndef OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
+#define OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Options of a pass, by name.
+using PassArguments = std::vector<std::pair<std::string, std::string>>;
+
+// Immutable once registered. Run may be called on several threads.
+class NamedPass : public detail::RefCounted {
+ public:
+  virtual const std::string& name() const = 0;
+  // The operators of the graph need not be registered.
+  virtual Graph Run(const Graph& graph, const PassArguments& options) const = 0;
+  // Where it is defined, FILE:LINE, and the library that it came from, empty for the program.
+  virtual std::string place() const { return {}; }
+  virtual std::string library() const { return {}; }
+  // Holds that library for as long as it lives; null for the program.
+  virtual detail::IntrusivePtr<detail::RefCounted> use() const { return {}; }
+};
+
+// In alphabetical order.
+OPKIT_IMAGE_LOCAL std::vector<std::string> RegisteredPasses();
+// The pass as a member of a PassList, which keeps it: passes.Add("mine", FindPass("mine")). Errors:
+// kNotFound with the nearest name, kAlreadyExists for a name that is registered at two places.
+OPKIT_IMAGE_LOCAL PassList::Pass FindPass(std::string_view name, PassArguments options = {});
+// The graph after the pass, checked whole: an Error names the pass, and nothing has changed. Nodes
+// of operators that nobody registered are left alone by the check.
+//   Graph smaller = RunPass(graph, "drop_casts", {{"to", "float32"}});
+OPKIT_IMAGE_LOCAL Graph RunPass(const Graph& graph, std::string_view name,
+                                PassArguments options = {});
+
+namespace detail {
+
+OPKIT_IMAGE_LOCAL bool RegisterPass(IntrusivePtr<const NamedPass> pass, const char* file,
+                                    int line) noexcept;
+OPKIT_IMAGE_LOCAL bool UnregisterPass(const NamedPass& pass) noexcept;
+OPKIT_IMAGE_LOCAL IntrusivePtr<const NamedPass> GetPass(std::string_view name);
+
+class PassOfFunction final : public NamedPass {
+ public:
+  PassOfFunction(const char* name, const char* file, int line)
+      : name_(name), place_(StrCat(file, ":", line)) {}
+  const std::string& name() const override { return name_; }
+  OPKIT_INLINE Graph Run(const Graph& graph, const PassArguments& options) const override;
+  std::string place() const override { return place_; }
+
+  mutable UniqueFunction<Graph(const Graph&, const PassArguments&)> body;
+
+ private:
+  const std::string name_, place_;
+};
+
+}  // namespace detail
+
+// Fills in a pass; made by REGISTER_PASS. The body takes the graph, const, and if it likes the
+// options, and returns another graph with the same inputs and outputs. It may be called on several
+// threads.
+//
+//   Graph DropIdentities(const Graph& graph) { Graph out = graph; …; return out; }
+//   REGISTER_PASS(drop_identities).setBody(DropIdentities);
+class PassBuilder {
+ public:
+  PassBuilder(const char* name, const char* file, int line) noexcept
+      : pass_(detail::MakeIntrusive<detail::PassOfFunction>(name, file, line)) {
+    detail::RegisterPass(pass_, file, line);
+  }
+  template <class F>
+  PassBuilder& setBody(F f) {
+    constexpr bool kTakesOptions =
+        std::is_invocable_r_v<Graph, F&, const Graph&, const PassArguments&>;
+    static_assert(kTakesOptions || std::is_invocable_r_v<Graph, F&, const Graph&>,
+                  "setBody(f): write Graph f(const Graph& graph), or Graph f(const Graph& graph, "
+                  "const PassArguments& options)");
+    if constexpr (kTakesOptions)
+      pass_->body = std::move(f);
+    else
+      pass_->body = [f = std::move(f)](const Graph& graph, const PassArguments&) mutable {
+        return f(graph);
+      };
+    return *this;
+  }
+
+ private:
+  detail::IntrusivePtr<detail::PassOfFunction> pass_;
+};
+
+}  // namespace opkit
+
+// REGISTER_PASS(my_pass).setBody(f); at namespace scope, in a program or in a library that includes
+// opkit/opkit.hpp.
+#define OPKIT_REGISTER_PASS(name)                                                \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PASS);                                       \
+  [[maybe_unused]] static const ::opkit::PassBuilder OPKIT_UNIQUE(opkit_pass_) = \
+      ::opkit::PassBuilder(#name, __FILE__, __LINE__)
+
+#endif  // OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 
 // ---- opkit/graph/print/memory_csv.hpp
 // Memory plans as text: rows `id,lower,upper,size` in, the same with `,offset` out. The form of the
@@ -13648,6 +14896,42 @@ using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
 #endif  // OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
+// ---- opkit/plugin/load/loaded_library.hpp
+// LoadedLibrary: a library's code, and what it has registered in this program.
+#ifndef OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
+#define OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+class Partitioner;
+class NamedPass;
+
+namespace detail {
+
+// A loaded library.
+struct LoadedLibrary : RefCounted {
+  ~LoadedLibrary() override;
+  LibraryImagePtr image;
+  std::string path, backend;
+  std::vector<FunctionRecord> records;
+  std::vector<char> owns;              // the operator of records[i] is this library's
+  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
+  bool overrides = false;              // its kernels come first
+  std::vector<LayoutId> layouts;       // that it registered
+  std::vector<DeviceType> devices;
+  std::vector<IntrusivePtr<const Partitioner>> partitioners;
+  std::vector<IntrusivePtr<const NamedPass>> passes;
+  IntrusivePtr<FunctionUse> in_use{new FunctionUse};
+  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
+
+  const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
+};
+using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
+
 // ---- opkit/plugin/library.hpp
 // Library: operators loaded from a shared object at run time. They are operators like any other:
 // in the registry, in graphs and plans, under observers.
@@ -13655,7 +14939,6 @@ using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
 struct LoadOptions {
   // The backend of the library's kernels where the operator exists already, which a node asks for
   // with .Engine(backend). Empty: the file's name without "lib" and ".so".
@@ -13673,27 +14956,6 @@ struct UnloadReport {
   std::string finalize_failure = {};   // what its finalize threw; empty where it ended well
   friend std::string ToString(const UnloadReport& report);
 };
-
-namespace detail {
-
-// A loaded library.
-struct LoadedLibrary : RefCounted {
-  LibraryImagePtr image;
-  std::string path, backend;
-  std::vector<FunctionRecord> records;
-  std::vector<char> owns;              // the operator of records[i] is this library's
-  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
-  bool overrides = false;              // its kernels come first
-  std::vector<LayoutId> layouts;       // that it registered
-  std::vector<DeviceType> devices;
-  IntrusivePtr<FunctionUse> in_use{new FunctionUse};
-  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
-
-  const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
-};
-using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
-
-}  // namespace detail
 
 // A handle, copied freely; the library stays loaded until Unload, whether a handle is left or not.
 // Loading and unloading may come from any thread, while others create and run operators; unloading
@@ -13734,6 +14996,9 @@ class Library {
   }
   // The operators' names, in the library's order.
   std::vector<std::string> operators() const;
+  // Names of its partitioners and of its graph passes.
+  std::vector<std::string> partitioners() const;
+  std::vector<std::string> passes() const;
   bool is_loaded() const { return loaded_ && loaded_->image; }
 
   // Removes every registration and unmaps the file, where nothing in it holds it. Error
@@ -13786,13 +15051,18 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Adds the layouts that are registered by now, their direct converters, and the device types of the
-// author's own. What the library points to is kept by `owners`.
-OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners);
+// Adds the layouts that are registered by now with their direct converters, and the device types of
+// the author's own.
+OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
+OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
-     ThisLibrary().add_registered = &AddRegisteredOperators, true);
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators = (
+    ThisLibrary().add_parts =
+        [](LibraryContents& contents) {
+          AddRegisteredLayouts(contents);
+          AddRegisteredPartitioners(contents);
+        },
+    ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
@@ -18650,6 +19920,10 @@ class Replay {
   // Gives up the run in progress, if there is one.
   void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
 
+  // Whether the run in progress has failed or was given up, for a body that takes long: it costs as
+  // much as it does before a node.
+  bool stopped() { return core_->stopped(); }
+
   // After a run that was given up, once its pending nodes have been completed: returns when the
   // rest of the graph has been passed over, so that the next run may begin.
   void Drain() { core_->WaitUntilQuiet(); }
@@ -20612,6 +21886,12 @@ OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
 OPKIT_INLINE bool OpSchema::limits_dtypes() const {
   return detail::LimitsDTypes(inputs_) || detail::LimitsDTypes(outputs_);
 }
+OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) const {
+  if (mutates_) return mutates_(def);
+  if (needs_subgraph_ && def.subgraphs().size() == 1)
+    return def.subgraphs()[0].graph->MutatedInputs();
+  return {};
+}
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
@@ -20625,6 +21905,8 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
   try {
     detail::CheckDTypes("input", inputs_, context.inputs());
     if (infer_ && (known || !needs_all_shapes_)) infer_(context);
+    if (!infer_ && needs_subgraph_ && context.def().subgraphs().size() == 1)
+      context.def().subgraphs()[0].graph->Infer(context);
     std::vector<TensorInfo>& outputs = context.outputs();
     for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
@@ -21203,18 +22485,29 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
 }
 
 OPKIT_INLINE Workspace::~Workspace() {
-  for (Blob* blob : blobs_) delete blob;
+  for (size_t i = 0; i < blobs_.size(); ++i)
+    if (!is_shared_[i]) delete blobs_[i];
 }
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
   const size_t number = detail::Index(names_.Add(name));
-  if (number == blobs_.size()) blobs_.push_back(nullptr);
+  if (number == blobs_.size()) blobs_.push_back(nullptr), is_shared_.push_back(0);
   Blob*& blob = blobs_[number];
   if (!blob) blob = new Blob(name);
   return blob;
 }
+OPKIT_INLINE void Workspace::ShareBlob(const std::string& name, Blob* blob) {
+  if (HasBlob(name))
+    Throw(ErrorCode::kAlreadyExists, "the workspace has a blob '", name, "' already");
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == blobs_.size()) blobs_.push_back(nullptr), is_shared_.push_back(0);
+  blobs_[number] = blob;
+  is_shared_[number] = 1;
+}
 OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
   if (!FindBlob(name)) return false;
-  delete std::exchange(blobs_[detail::Index(names_.Find(name))], nullptr);
+  const size_t number = detail::Index(names_.Find(name));
+  Blob* const blob = std::exchange(blobs_[number], nullptr);
+  if (!std::exchange(is_shared_[number], 0)) delete blob;
   return true;
 }
 OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
@@ -22166,8 +23459,7 @@ struct TensorSlot : RefCounted {
     dense = viewed.is_dense();
     view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
                     shape.rank(), viewed.device(), req);
-    const Layout& layout = viewed.layout();
-    view.Bind(&viewed, layout.is_standard() ? nullptr : LayoutNamePointer(layout.id));
+    view.Bind(&viewed);
   }
   bool dense = false;
 };
@@ -22788,6 +24080,8 @@ class FunctionHooks : public RefCounted {
  public:
   virtual std::pair<int, int> Arity(const Arguments& args) = 0;
   virtual void Infer(InferenceContext& context) = 0;
+  // Whether Infer asks functions of the author's.
+  virtual bool has_inference() const = 0;
   virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
   virtual void Cost(const OperatorDef& def, std::span<const TensorInfo> inputs,
@@ -23001,7 +24295,12 @@ inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
 inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
                           InferenceContext& context) {
   if (pass == FunctionPass::kForward) {
-    if (FunctionHooks* hooks = HooksOf(record)) return hooks->Infer(context);
+    FunctionHooks* const hooks = HooksOf(record);
+    const bool has_own = hooks ? hooks->has_inference() : record.infer_type || record.infer_shape;
+    if (const auto& carried = context.def().subgraphs();
+        !has_own && record.Has(OPKIT_OP_SUBGRAPH) && carried.size() == 1)
+      return carried[0].graph->Infer(context);
+    if (hooks) return hooks->Infer(context);
     InferFunctionTypes(record, attrs, context);
     InferFunctionShapes(record, attrs, context);
     return;
@@ -23238,6 +24537,7 @@ struct FunctionRun : RefCounted {
   std::vector<Tensor> dense;  // copies of strided inputs
   std::vector<Tensor> sums;   // results that are to be added to an output
   std::vector<OpTensor> input_views, output_views;
+  std::vector<const char*> input_layouts, output_layouts;  // empty where all are standard
 };
 
 class FunctionViews {
@@ -23370,7 +24670,18 @@ class FunctionViews {
       inputs_[i] = &tensor;
       run.inputs[i].Bind(*readable, OpReq::kWrite);
       run.input_views[i] = run.inputs[i].view;
+      TellLayout(tensor, i, inputs_.size(), run.input_layouts, run.call.input_layouts);
     }
+  }
+  static void TellLayout(const Tensor& tensor, size_t i, size_t count,
+                         std::vector<const char*>& names, const char* const*& told) {
+    if (tensor.layout().is_standard()) [[likely]] {
+      if (told) names[i] = nullptr;
+      return;
+    }
+    names.resize(count);
+    names[i] = LayoutNamePointer(tensor.layout().id);
+    told = names.data();
   }
   [[noreturn]] OPKIT_COLD void Unreadable(size_t i, const Tensor& tensor) const {
     if (!tensor.initialized())
@@ -23485,6 +24796,7 @@ class FunctionViews {
           if (input.raw_data() == tensor->raw_data()) req = OpReq::kInplace;
       run.outputs[o].Bind(*tensor, req);
       run.output_views[o] = run.outputs[o].view;
+      TellLayout(*tensor, o, reqs_.size(), run.output_layouts, run.call.output_layouts);
     }
   }
   // The inferred dtype and shape; without setInferShape those of the output tensor.
@@ -23728,7 +25040,8 @@ namespace detail {
 
 OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                  RegistrationPriority priority, const char* file, int line,
-                                 OperatorCreator create, KernelProposer propose) noexcept {
+                                 OperatorCreator create, KernelProposer propose,
+                                 KernelFuser fuse) noexcept {
   return Registered([&] {
     const bool plain = std::string_view(backend) == "DEFAULT" || !*backend;
     Kernel kernel;
@@ -23740,6 +25053,7 @@ OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* 
     kernel.line = line;
     kernel.create = std::move(create);
     kernel.propose = std::move(propose);
+    kernel.fuse = std::move(fuse);
     OpRegistry::Global().AddKernel(std::move(kernel));
   });
 }
@@ -24237,6 +25551,33 @@ OPKIT_INLINE bool HasGradient(const std::string& op) {
   return found && found->kind == GradientKind::kMaker;
 }
 
+namespace detail {
+
+inline void CheckOutputGradients(const OperatorDef& def,
+                                 const std::vector<GradientValue>& g_output) {
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an empty GradientValue where none "
+          "flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
+    if (std::string why = schema->Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+}
+// The gradient of a node that runs the one graph that it carries.
+inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
+                                const std::vector<GradientValue>& g_output, GradientNames& names,
+                                GradientOpsMeta& meta) {
+  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
+  CheckOutputGradients(def, g_output);
+  names.ReserveNamesOf(def, g_output);
+  return InContext(
+      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
+      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
+}
+
+}  // namespace detail
+
 OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
                                               const std::vector<GradientValue>& g_output,
                                               GradientNames& names) {
@@ -24244,7 +25585,9 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
   const std::string& op = def.type();
   GradientRegistration* registration = GradientRegistry::Global().Find(op);
   if (!registration) {
-    static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
+    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
+      return meta;
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
           ", Maker), or NO_GRADIENT(", op,
           ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
@@ -24259,14 +25602,7 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
     Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
           " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
           "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
-  if (g_output.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
-          " outputs, but ", g_output.size(),
-          " output gradients were given; give one for each, an empty GradientValue where none "
-          "flows");
-  if (const OpSchema* schema = OpRegistry::Global().FindSchema(op))
-    if (std::string why = schema->Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+  detail::CheckOutputGradients(def, g_output);
   if (registration->kind == GradientKind::kNone)
     return {{}, std::vector<GradientValue>(def.inputs().size())};
   names.ReserveNamesOf(def, g_output);
@@ -25456,8 +26792,10 @@ OPKIT_INLINE void GraphView::IndexConsumers() {
   for_each_use([&](size_t value, int node) { consumers_[detail::Index(next[value]++)] = node; });
 }
 
-OPKIT_INLINE void Check(const Graph& graph) {
+OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
   for (const OperatorDef& def : graph.nodes()) {
+    if (unknown == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
+      continue;
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (std::string why = schema.Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in node ", ToString(def));
@@ -25654,8 +26992,8 @@ class SymbolTable {
 
 class GraphInference {
  public:
-  explicit GraphInference(const GraphView& view)
-      : view_(view), types_(view), evaluated_(Index(view.num_nodes()), 0) {}
+  GraphInference(const GraphView& view, UnknownOperators unknown)
+      : view_(view), unknown_(unknown), types_(view), evaluated_(Index(view.num_nodes()), 0) {}
 
   void Know(int value, const TensorInfo& info, const std::string& where) {
     Merge(value, info, where);
@@ -25681,6 +27019,8 @@ class GraphInference {
 
   void Infer(int node) {
     const OperatorDef& def = view_.graph().node(node);
+    if (unknown_ == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
+      return;
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     const auto ins = view_.inputs(node), outs = view_.outputs(node);
     const std::string where = "node " + ToString(def);
@@ -25793,6 +27133,7 @@ class GraphInference {
   }
 
   const GraphView& view_;
+  const UnknownOperators unknown_;
   GraphTypes types_;
   SymbolTable symbols_;
   std::vector<char> evaluated_;  // by node: Evaluate tried it
@@ -25801,10 +27142,11 @@ class GraphInference {
 
 }  // namespace detail
 
-OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known) {
+OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
+                                   UnknownOperators unknown) {
   const detail::RegistryUse use;
   const Graph& graph = view.graph();
-  detail::GraphInference inference(view);
+  detail::GraphInference inference(view, unknown);
   for (const GraphInput& input : graph.inputs())
     inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
   for (const GraphConstant& constant : graph.constants())
@@ -25827,11 +27169,10 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
-// ---- opkit/graph/impl/subgraph.ipp
-// Subgraphs' definitions: the box in which a node carries a graph, and the comparison of graphs and
-// nodes to the bit.
-#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+// ---- opkit/graph/impl/carried_graph.ipp
+// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
+#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -25865,21 +27206,6 @@ OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
   return true;
 }
 
-class OPKIT_EXPORT GraphInNode final : public SubgraphBase {
- public:
-  explicit GraphInNode(Graph contents) : graph(std::move(contents)) {}
-  bool Equals(const SubgraphBase& other) const override {
-    const Graph* inner = GraphOf(other);
-    return inner && SameGraph(graph, *inner);
-  }
-  std::string Describe() const override {
-    std::vector<std::string> inputs;
-    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
-    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
-  }
-  const Graph graph;
-};
-
 }  // namespace detail
 
 OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
@@ -25902,18 +27228,127 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
          });
 }
 
-OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
-  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
-}
-
 OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
-  const auto* box = dynamic_cast<const detail::GraphInNode*>(&subgraph);
+  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
   return box ? &box->graph : nullptr;
 }
 
 OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
   const SubgraphBase* found = def.FindSubgraph(name);
   return found ? GraphOf(*found) : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+
+// ---- opkit/graph/body_inference.hpp
+// The types of a node that runs graphs, from those graphs: inference of a body for the types of the
+// node's inputs. If and Subgraph ask for it, and so does every operator that says that it carries a
+// subgraph and has no inference of its own.
+#ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
+#define OPKIT_GRAPH_BODY_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
+// that are known before a run stands beside them: a Tensor without dtype where there is none.
+struct InferredBody {
+  const Graph* graph = nullptr;
+  std::vector<TensorInfo> given;            // of the inputs, before
+  std::vector<Tensor> given_data;           // of the inputs
+  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
+  std::vector<Tensor> data;                 // of the outputs
+};
+
+// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
+// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
+// with `name` as context.
+InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
+                       std::string_view name);
+
+// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
+// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
+// differ.
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
+
+// ---- opkit/graph/gradient/body_gradient.hpp
+// The gradient of a node that runs a graph, from that graph: a node Subgraph that carries the
+// graph's backward graph. What the backward graph reads of the forward one is computed there anew,
+// since the node hands out nothing but its outputs.
+#ifndef OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
+#define OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Fills in `meta` for `def`, whose inputs and outputs are those of `body`, by position: one node
+// Subgraph, which is to carry `backward`, or none where no gradient flows. False where the counts
+// differ. Errors: as AddGradients of the body; kUnsupported for a sparse output gradient; kNotFound
+// where the program has no operator Subgraph.
+bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
+                      const std::vector<GradientValue>& g_output, GradientNames& names,
+                      GradientOpsMeta& meta, Graph& backward);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
+
+// ---- opkit/graph/impl/subgraph.ipp
+// The box in which a node carries a graph, and what a node is that runs it.
+#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
+ public:
+  using CarriedGraph::CarriedGraph;
+  bool Equals(const SubgraphBase& other) const override {
+    const Graph* inner = GraphOf(other);
+    return inner && SameGraph(graph, *inner);
+  }
+  std::string Describe() const override {
+    std::vector<std::string> inputs;
+    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
+  }
+  void Infer(InferenceContext& context) const override {
+    if (Index(context.num_inputs()) == graph.inputs().size() &&
+        Index(context.num_outputs()) == graph.outputs().size())
+      InferAsBody(context, graph, "the graph");
+  }
+  bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                    GradientNames& names, GradientOpsMeta& meta) const override {
+    Graph backward;
+    if (!MakeBodyGradient(graph, def, g_output, names, meta, backward)) return false;
+    if (!meta.ops.empty()) meta.ops[0].Subgraph("body", MakeSubgraph(std::move(backward)));
+    return true;
+  }
+  std::vector<int> MutatedInputs() const override {
+    std::vector<int> mutated;
+    for (const OperatorDef& def : graph.nodes())
+      ForEachRewritten(def, [&](const std::string& name) {
+        for (size_t i = 0; i < graph.inputs().size(); ++i)
+          if (graph.inputs()[i].name == name && !std::ranges::count(mutated, static_cast<int>(i)))
+            mutated.push_back(static_cast<int>(i));
+      });
+    return mutated;
+  }
+};
+
+}  // namespace detail
+
+OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 
 }  // namespace opkit
@@ -25942,6 +27377,8 @@ class DotWriter {
     DrawGraph(graph, types, "", "  ");
     return out_ + "}\n";
   }
+  // Puts boxes around nodes of the graph; before Write.
+  void SetGroups(const std::vector<DotGroup>& groups) { groups_ = &groups; }
 
  private:
   // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
@@ -26034,12 +27471,26 @@ class DotWriter {
       }
       for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, indent);
     }
+    if (groups_ && prefix.empty()) DrawGroups(indent);
     for (size_t o = 0; o < graph.outputs().size(); ++o) {
       const std::string& output = graph.outputs()[o];
       const std::string box = StrCat(prefix, "o", o);
       const std::string maker = maker_of(output);
       DrawNode(indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
       DrawEdge(indent, maker, box, types ? "label=" + Quote(ToString(types->at(output))) : "");
+    }
+  }
+  void DrawGroups(const std::string& indent) {
+    constexpr const char* kColours[] = {"#fde3b0", "#d9ead3", "#ead1dc", "#d0e0e3",
+                                        "#fff2cc", "#d9d2e9", "#f4cccc", "#c9daf8"};
+    for (size_t g = 0; g < groups_->size(); ++g) {
+      const DotGroup& group = (*groups_)[g];
+      out_ += StrCat(indent, "subgraph cluster_g", g, " {\n");
+      out_ += StrCat(indent, "  label=", Quote(group.label), "; style=\"filled,rounded\"; color=\"",
+                     kColours[g % std::size(kColours)], "\";\n");
+      out_ += indent + " ";
+      for (const int node : group.nodes) out_ += StrCat(" n", node, ";");
+      out_ += "\n" + indent + "}\n";
     }
   }
   static std::string Describe(const std::string& value, const GraphTypes* types) {
@@ -26061,6 +27512,7 @@ class DotWriter {
 
   const DotOptions& options_;
   const std::vector<std::string>* const backends_;
+  const std::vector<DotGroup>* groups_ = nullptr;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
@@ -26069,8 +27521,11 @@ class DotWriter {
 
 OPKIT_INLINE std::string detail::DrawDot(const Graph& graph, const GraphTypes* types,
                                          const DotOptions& options,
-                                         const std::vector<std::string>* backends) {
-  return DotWriter(options, backends).Write(graph, types);
+                                         const std::vector<std::string>* backends,
+                                         const std::vector<DotGroup>* groups) {
+  DotWriter writer(options, backends);
+  if (groups) writer.SetGroups(*groups);
+  return std::move(writer).Write(graph, types);
 }
 OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
   return detail::DrawDot(graph, nullptr, options, nullptr);
@@ -26125,28 +27580,85 @@ class JsonMembers {
   std::string& out_;
 };
 
-}  // namespace detail
-
-OPKIT_INLINE std::string ToString(const Explanation& explanation) {
-  using detail::Index;
-  std::string text;
+inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::string& indent,
+                        std::string& text) {
   int step = 0;
-  for (const Explanation::Node& node : explanation.nodes) {
-    text += StrCat(step++, " ", node.text, ": ");
+  for (const Explanation::Node& node : nodes) {
+    text += StrCat(indent, step++, " ", node.text, ": ");
     if (node.is_converter()) {
       text += StrCat(node.from, " -> ", node.to, ", ", node.bytes, " bytes, about ",
-                     detail::Microseconds(node.ns), " us\n");
+                     Microseconds(node.ns), " us\n");
       continue;
     }
     const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
-    text += StrCat(chosen.backend, detail::EstimateOf(chosen), "\n");
+    text += StrCat(chosen.backend, EstimateOf(chosen), "\n");
+    for (const std::string& part : node.parts) text += StrCat(indent, "    is ", part, "\n");
     for (const Explanation::Candidate& one : node.candidates) {
       if (&one == &chosen) continue;
       const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
-      text += StrCat(next ? "    then " : "    not ", one.backend, detail::EstimateOf(one), ": ",
-                     one.why_not, "\n");
+      text += StrCat(indent, next ? "    then " : "    not ", one.backend, EstimateOf(one), ": ",
+                     StrCat(one.why_not, "\n"));
+    }
+    for (const Explanation::Body& body : node.bodies) {
+      text += StrCat(indent, "  ", body.name, ":\n");
+      AppendNodes(body.nodes, indent + "    ", text);
     }
   }
+}
+inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::string& out) {
+  out += '[';
+  for (const Explanation::Node& node : nodes) {
+    if (&node != nodes.data()) out += ",\n";
+    JsonMembers object(out);
+    object.Text("name", node.name);
+    object.Text("text", node.text);
+    if (node.is_converter()) {
+      object.Text("from", node.from);
+      object.Text("to", node.to);
+      object.Value("bytes", node.bytes);
+      object.Value("ns", node.ns);
+      continue;
+    }
+    object.Member("parts") += '[';
+    for (const std::string& part : node.parts) {
+      if (&part != node.parts.data()) out += ", ";
+      AppendJsonString(out, part);
+    }
+    out += ']';
+    object.Value("chosen", node.chosen);
+    object.Value("runner_up", node.runner_up);
+    object.Member("candidates") += '[';
+    for (const Explanation::Candidate& one : node.candidates) {
+      if (&one != node.candidates.data()) out += ", ";
+      JsonMembers candidate(out);
+      candidate.Text("backend", one.backend);
+      candidate.Text("device", one.device);
+      candidate.Text("place", one.place);
+      candidate.Value("config", one.config);
+      candidate.Text("layouts", one.layouts);
+      candidate.Value("cost_ns", one.cost_ns);
+      candidate.Value("conversion_ns", one.conversion_ns);
+      candidate.Text("why_not", one.why_not);
+    }
+    out += ']';
+    if (node.bodies.empty()) continue;
+    object.Member("bodies") += '[';
+    for (const Explanation::Body& body : node.bodies) {
+      if (&body != node.bodies.data()) out += ", ";
+      JsonMembers inner(out);
+      inner.Text("name", body.name);
+      AppendNodesJson(body.nodes, inner.Member("nodes"));
+    }
+    out += ']';
+  }
+  out += ']';
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const Explanation& explanation) {
+  std::string text;
+  detail::AppendNodes(explanation.nodes, "", text);
   return text + StrCat(explanation.converters, " conversions between layouts, ",
                        explanation.converted_bytes, " bytes\n");
 }
@@ -26155,37 +27667,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   std::string out;
   {
     detail::JsonMembers all(out);
-    all.Member("nodes") += '[';
-    for (const Explanation::Node& node : explanation.nodes) {
-      if (&node != explanation.nodes.data()) out += ",\n";
-      detail::JsonMembers object(out);
-      object.Text("name", node.name);
-      object.Text("text", node.text);
-      if (node.is_converter()) {
-        object.Text("from", node.from);
-        object.Text("to", node.to);
-        object.Value("bytes", node.bytes);
-        object.Value("ns", node.ns);
-        continue;
-      }
-      object.Value("chosen", node.chosen);
-      object.Value("runner_up", node.runner_up);
-      object.Member("candidates") += '[';
-      for (const Explanation::Candidate& one : node.candidates) {
-        if (&one != node.candidates.data()) out += ", ";
-        detail::JsonMembers candidate(out);
-        candidate.Text("backend", one.backend);
-        candidate.Text("device", one.device);
-        candidate.Text("place", one.place);
-        candidate.Value("config", one.config);
-        candidate.Text("layouts", one.layouts);
-        candidate.Value("cost_ns", one.cost_ns);
-        candidate.Value("conversion_ns", one.conversion_ns);
-        candidate.Text("why_not", one.why_not);
-      }
-      out += ']';
-    }
-    out += ']';
+    detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
     all.Value("converters", explanation.converters);
     all.Value("converted_bytes", explanation.converted_bytes);
   }
@@ -26195,6 +27677,270 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
+
+// ---- opkit/graph/passes/impl/batch_normalization.ipp
+// FoldBatchNormalization's definition: walks the nodes in the order they run, and keeps for each
+// convolution the factor and the addend of every channel that its readers come to.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// y = x * factor + addend, by channel.
+struct ChannelScaling {
+  std::vector<double> factors, addends;
+
+  explicit ChannelScaling(size_t channels) : factors(channels, 1), addends(channels, 0) {}
+  void Then(const ChannelScaling& next) {
+    for (size_t c = 0; c < factors.size(); ++c) {
+      factors[c] *= next.factors[c];
+      addends[c] = addends[c] * next.factors[c] + next.addends[c];
+    }
+  }
+  bool IsFinite() const {
+    for (size_t c = 0; c < factors.size(); ++c)
+      if (!std::isfinite(factors[c]) || !std::isfinite(addends[c])) return false;
+    return true;
+  }
+};
+
+class BatchNormalizationFolder {
+ public:
+  explicit BatchNormalizationFolder(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0) {
+    for (const int node : view_.order()) {
+      if (std::optional<ChannelScaling> found = IsTied(node) ? std::nullopt : Scaling(node)) {
+        Base& base = bases_.at(base_of_[found_input_]);
+        base.scaling.Then(*found);
+        base.output = view_.outputs(node)[0];
+        removed_[Index(node)] = 1;
+        base_of_[base.output] = base.node;
+        has_folded_ = true;
+      } else if (const size_t channels = ScalableChannels(node); channels > 0) {
+        const int output = view_.outputs(node)[0];
+        bases_.emplace(node, Base{node, output, ChannelScaling(channels)});
+        base_of_[output] = node;
+      }
+    }
+  }
+
+  Graph Result() const {
+    if (!has_folded_) return graph_;
+    std::vector<GraphConstant> constants = graph_.constants();
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      const auto base = bases_.find(node);
+      if (base != bases_.end() && base->second.output != view_.outputs(node)[0])
+        Scale(base->second, def, constants);
+    }
+    DropUnread(nodes, constants);
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  // A Conv, or a BatchNormalization, with the scaling that its output gets.
+  struct Base {
+    int node;
+    int output;  // of the last node that was folded into it
+    ChannelScaling scaling;
+  };
+
+  static bool Is(const OperatorDef& def, std::string_view op) {
+    if (def.type() != op) return false;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    return schema && schema->is_standard();
+  }
+  // Whether more than its values ties a node to others, or it has more outputs than one.
+  bool IsTied(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsWaitedFor(def, control_) || !def.control_inputs().empty()) return true;
+    const auto outputs = view_.outputs(node);
+    for (size_t o = 0; o < outputs.size(); ++o)
+      if (o == 0 ? outputs[o] < 0 || view_.IsRewritten(outputs[o]) : outputs[o] >= 0) return true;
+    return outputs.empty();
+  }
+  // A constant of float32; null for any other value.
+  const Tensor* Floats(int node, size_t i) const {
+    const auto inputs = view_.inputs(node);
+    if (i >= inputs.size() || inputs[i] < 0 || view_.IsRewritten(inputs[i])) return nullptr;
+    const Tensor* tensor = view_.constant(inputs[i]);
+    const bool plain = tensor && tensor->dtype() == DType::kFloat32 && tensor->is_dense() &&
+                       tensor->layout().is_standard() && IsHostAccessible(tensor->device().type);
+    return plain ? tensor : nullptr;
+  }
+  bool LacksInput(int node, size_t i) const {
+    return i >= view_.inputs(node).size() || view_.inputs(node)[i] < 0;
+  }
+  bool HasStatistics(int node, size_t channels) const {
+    const Arguments& args = graph_.node(node).args();
+    if (args.Get<int64_t>("training_mode", 0) != 0 || args.Get<int64_t>("spatial", 1) == 0)
+      return false;
+    for (size_t i = 1; i < 5; ++i) {
+      const Tensor* numbers = Floats(node, i);
+      if (!numbers || Index(numbers->numel()) != channels) return false;
+    }
+    return true;
+  }
+  // The channels of a node that can be scaled; 0 where it is none.
+  size_t ScalableChannels(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsTied(node)) return 0;
+    const Tensor* numbers = Floats(node, 1);
+    if (!numbers || numbers->rank() < 1) return 0;
+    const size_t channels = Index(numbers->dim(0));
+    if (Is(def, "Conv") && numbers->rank() >= 3)
+      return LacksInput(node, 2) || Floats(node, 2) ? channels : 0;
+    if (Is(def, "BatchNormalization") && numbers->rank() == 1 && HasStatistics(node, channels))
+      return channels;
+    return 0;
+  }
+  // The rank of what a base makes; -1 if it is not known.
+  int RankOf(const Base& base) {
+    if (Is(graph_.node(base.node), "Conv")) return Floats(base.node, 1)->rank();
+    if (!types_) try {
+        types_ = InferGraph(view_);
+      } catch (const Error&) {
+        return -1;  // compiling the graph meets the error again, and reports it
+      }
+    const SymbolicShape& shape = (*types_)[view_.outputs(base.node)[0]].shape;
+    return shape.has_rank() ? shape.rank() : -1;
+  }
+  // Whether the node alone reads the value, which a base makes, and may be computed there.
+  const Base* BaseOf(int value, int node) const {
+    const auto found = value < 0 ? base_of_.end() : base_of_.find(value);
+    if (found == base_of_.end() || view_.IsOutput(value) || view_.consumers(value).size() != 1)
+      return nullptr;
+    const OperatorDef &def = graph_.node(node), &base = graph_.node(found->second);
+    const bool same_place =
+        def.device() == base.device() &&
+        (def.engine().empty() ||
+         (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
+    return same_place ? &bases_.at(found->second) : nullptr;
+  }
+  // What a node does to the channels of its input `found_input_`, which a base makes.
+  std::optional<ChannelScaling> Scaling(int node) {
+    const OperatorDef& def = graph_.node(node);
+    const auto inputs = view_.inputs(node);
+    if (Is(def, "BatchNormalization")) {
+      const Base* base = BaseOf(inputs[0], node);
+      if (!base || !HasStatistics(node, base->scaling.factors.size())) return {};
+      found_input_ = inputs[0];
+      return OrNone(Normalization(node, base->scaling.factors.size()));
+    }
+    const bool is_product = Is(def, "Mul") || Is(def, "Div");
+    if (!is_product && !Is(def, "Add") && !Is(def, "Sub")) return {};
+    for (size_t i = 0; i < 2; ++i) {
+      const Base* base = BaseOf(inputs[i], node);
+      const Tensor* numbers = Floats(node, 1 - i);
+      if (!base || !numbers || (i == 1 && Is(def, "Div"))) continue;
+      const size_t channels = base->scaling.factors.size();
+      if (!IsByChannel(numbers->shape(), channels, RankOf(*base))) continue;
+      ChannelScaling scaling(channels);
+      for (size_t c = 0; c < channels; ++c) {
+        const double number = numbers->data<float>()[numbers->numel() == 1 ? 0 : c];
+        if (is_product)
+          scaling.factors[c] = def.type() == "Div" ? 1 / number : number;
+        else
+          scaling.addends[c] = def.type() == "Sub" && i == 0 ? -number : number;
+        if (def.type() == "Sub" && i == 1) scaling.factors[c] = -1;
+      }
+      found_input_ = inputs[i];
+      return OrNone(std::move(scaling));
+    }
+    return {};
+  }
+  static std::optional<ChannelScaling> OrNone(ChannelScaling scaling) {
+    if (!scaling.IsFinite()) return {};
+    return scaling;
+  }
+  ChannelScaling Normalization(int node, size_t channels) const {
+    const auto number = [&](size_t i, size_t c) {
+      return static_cast<double>(Floats(node, i)->data<float>()[c]);
+    };
+    const double epsilon = graph_.node(node).args().Get<float>("epsilon", 1e-5f);
+    ChannelScaling scaling(channels);
+    for (size_t c = 0; c < channels; ++c) {
+      scaling.factors[c] = number(1, c) / std::sqrt(number(4, c) + epsilon);
+      scaling.addends[c] = number(2, c) - number(3, c) * scaling.factors[c];
+    }
+    return scaling;
+  }
+  // Whether a tensor broadcast over one of this rank is a number, or one number a channel.
+  static bool IsByChannel(const Shape& shape, size_t channels, int rank) {
+    if (rank < 0 || shape.rank() > rank) return false;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      const bool of_channels = axis + rank - shape.rank() == 1;
+      if (shape[axis] != 1 && !(of_channels && Index(shape[axis]) == channels)) return false;
+    }
+    return true;
+  }
+
+  // Gives the node the weights that include its scaling, and the name that readers know.
+  void Scale(const Base& base, OperatorDef& def, std::vector<GraphConstant>& constants) const {
+    const bool is_conv = def.type() == "Conv";
+    const ChannelScaling& scaling = base.scaling;
+    const auto channels = static_cast<int64_t>(scaling.factors.size());
+    const Tensor& given = *Floats(base.node, 1);
+    const int64_t of_channel = given.numel() / channels;
+    Tensor weights(given.shape(), DType::kFloat32), bias(Shape{channels}, DType::kFloat32);
+    const Tensor* old_bias = Floats(base.node, 2);
+    for (int64_t c = 0; c < channels; ++c) {
+      const double factor = scaling.factors[Index(c)];
+      for (int64_t i = c * of_channel; i < (c + 1) * of_channel; ++i)
+        weights.mutable_data<float>()[i] = static_cast<float>(given.data<float>()[i] * factor);
+      const double before = old_bias ? old_bias->data<float>()[c] : 0;
+      bias.mutable_data<float>()[c] =
+          static_cast<float>(before * factor + scaling.addends[Index(c)]);
+    }
+    const auto add = [&](size_t i, Tensor made, const char* hint) {
+      std::string name = graph_.FreshName(StrCat(view_.name(base.output), hint));
+      if (def.inputs().size() <= i) def.mutable_inputs().resize(i + 1);
+      def.mutable_inputs()[i] = name;
+      constants.push_back({std::move(name), std::move(made)});
+    };
+    add(1, std::move(weights), is_conv ? "@W" : "@scale");
+    add(2, std::move(bias), "@B");
+    def.mutable_outputs()[0] = view_.name(base.output);
+  }
+  // Drops the constants whose readers have gone.
+  void DropUnread(const std::vector<OperatorDef>& nodes,
+                  std::vector<GraphConstant>& constants) const {
+    NameIndex read;
+    for (const OperatorDef& def : nodes)
+      for (const std::string& input : def.inputs()) read.Add(input);
+    std::erase_if(constants, [&](const GraphConstant& constant) {
+      const int value = view_.FindValue(constant.name);
+      return value >= 0 && !view_.IsOutput(value) && !view_.consumers(value).empty() &&
+             read.Find(constant.name) < 0;
+    });
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;   // by node
+  std::map<int, Base> bases_;   // by node
+  std::map<int, int> base_of_;  // by value: the node of the base that makes it
+  std::optional<GraphTypes> types_;
+  int found_input_ = -1;
+  bool has_folded_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph FoldBatchNormalization(const Graph& graph) {
+  return detail::BatchNormalizationFolder(graph).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
 
 // ---- opkit/graph/passes/impl/common_subexpressions.ipp
 // MergeCommonSubexpressions' definition: walks the nodes in the order they run, so that a node's
@@ -26527,6 +28273,146 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
+// ---- opkit/graph/passes/impl/hard_swish.ipp
+// MergeHardSwish's definition: looks back from every product of a value with something made of it.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class HardSwishMerger {
+ public:
+  explicit HardSwishMerger(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0),
+        nodes_(graph.nodes()) {
+    for (int node = 0; node < graph.num_nodes(); ++node)
+      if (Is(node, "Mul")) Look(node);
+  }
+
+  Graph Result() const {
+    if (!has_merged_) return graph_;
+    std::vector<OperatorDef> nodes;
+    NameIndex read;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      nodes.push_back(nodes_[Index(node)]);
+      for (const std::string& input : nodes.back().inputs()) read.Add(input);
+    }
+    std::vector<GraphConstant> constants = graph_.constants();
+    std::erase_if(constants, [&](const GraphConstant& constant) {
+      const int value = view_.FindValue(constant.name);
+      return !view_.IsOutput(value) && !view_.consumers(value).empty() &&
+             read.Find(constant.name) < 0;
+    });
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  static constexpr float kSixth = 1 / 6.f;
+
+  bool Is(int node, std::string_view op) const {
+    const OperatorDef& def = graph_.node(node);
+    if (def.type() != op || IsWaitedFor(def, control_) || !def.control_inputs().empty())
+      return false;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    if (!schema || !schema->is_standard() || view_.outputs(node).size() != 1) return false;
+    for (const auto values : {view_.inputs(node), view_.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && view_.IsRewritten(value)) return false;
+    return view_.outputs(node)[0] >= 0;
+  }
+  static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
+  // Whether the value is a constant of one element, this number.
+  bool IsNumber(int value, float number) const {
+    const Tensor* tensor = value < 0 ? nullptr : view_.constant(value);
+    return tensor && tensor->dtype() == DType::kFloat32 && tensor->numel() == 1 &&
+           tensor->rank() <= 1 && IsHostAccessible(tensor->device().type) &&
+           IsNear(*tensor->data<float>(), number);
+  }
+  int Input(int node, size_t i) const {
+    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
+  }
+  // The node of this operator that makes the value for one reader alone; -1 where there is none.
+  int MakerOf(int value, std::string_view op) const {
+    const int node = value < 0 ? -1 : view_.producer(value);
+    if (node < 0 || view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
+    return Is(node, op) ? node : -1;
+  }
+  bool AreTogether(std::initializer_list<int> nodes) const {
+    const OperatorDef& first = graph_.node(*nodes.begin());
+    for (const int node : nodes) {
+      const OperatorDef& def = graph_.node(node);
+      if (def.device() != first.device() || def.engine() != first.engine() ||
+          def.requires_engine() != first.requires_engine())
+        return false;
+    }
+    return true;
+  }
+  void Look(int product) {
+    for (size_t i = 0; i < 2; ++i) {
+      const int x = Input(product, i), gate = Input(product, 1 - i);
+      if (x < 0 || x == gate) continue;
+      if (const int sigmoid = MakerOf(gate, "HardSigmoid"); sigmoid >= 0) {
+        const Arguments& args = graph_.node(sigmoid).args();
+        if (Input(sigmoid, 0) == x && IsNear(args.Get<float>("alpha", 0.2f), kSixth) &&
+            args.Get<float>("beta", 0.5f) == 0.5f && AreTogether({product, sigmoid}))
+          return Merge(x, product, {sigmoid, product});
+        continue;
+      }
+      const int clip = MakerOf(gate, "Clip");
+      if (clip < 0 || !IsNumber(Input(clip, 1), 0) || !IsNumber(Input(clip, 2), 6)) continue;
+      const int sum = MakerOf(Input(clip, 0), "Add");
+      if (sum < 0) continue;
+      const bool adds = (Input(sum, 0) == x && IsNumber(Input(sum, 1), 3)) ||
+                        (Input(sum, 1) == x && IsNumber(Input(sum, 0), 3));
+      const int last = adds ? SixthOf(product) : -1;
+      if (last >= 0 && AreTogether({sum, clip, product, last}))
+        return Merge(x, last, {sum, clip, product, last});
+    }
+  }
+  // The node that alone reads the product, and makes a sixth of it; -1 where there is none.
+  int SixthOf(int product) const {
+    const int value = view_.outputs(product)[0];
+    if (view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
+    const int node = view_.consumers(value)[0];
+    if (Is(node, "Div")) return Input(node, 0) == value && IsNumber(Input(node, 1), 6) ? node : -1;
+    if (!Is(node, "Mul")) return -1;
+    const size_t other = Input(node, 0) == value ? 1 : 0;
+    return IsNumber(Input(node, other), kSixth) ? node : -1;
+  }
+  void Merge(int x, int last, std::initializer_list<int> nodes) {
+    for (const int node : nodes) removed_[Index(node)] = node != last;
+    const OperatorDef& from = graph_.node(last);
+    nodes_[Index(last)] =
+        OperatorDef("HardSwish", {view_.name(x)}, from.outputs())
+            .Name(from.name())
+            .Device(from.device())
+            .Engine(from.engine(), from.requires_engine() ? kRequired : kPreferred);
+    has_merged_ = true;
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;  // by node
+  std::vector<OperatorDef> nodes_;
+  bool has_merged_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph MergeHardSwish(const Graph& graph) {
+  return detail::HardSwishMerger(graph).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+
 // ---- opkit/graph/impl/passes.ipp
 // PassList's definitions, and the list of passes that every program begins with.
 #ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
@@ -26566,15 +28452,15 @@ OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::stri
   return *this;
 }
 
-OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch) const {
-  Check(graph);
+OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unknown) const {
+  Check(graph, unknown);
   for (const auto& pass : passes_) {
     Graph before;
     if (watch) before = graph;
     const std::vector<std::string> outputs = graph.outputs();
     try {
       graph = pass->run(std::move(graph));
-      Check(graph);
+      Check(graph, unknown);
       for (const std::string& output : outputs)
         if (!graph.IsOutput(output))
           Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
@@ -26591,6 +28477,8 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
   const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
   passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  passes.Add("merge_hard_swish", MergeHardSwish);
+  passes.Add("fold_batch_normalization", FoldBatchNormalization);
   return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 
@@ -26695,6 +28583,49 @@ std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(in
 
 #endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
+// ---- opkit/graph/node_bodies.hpp
+// The graphs that a node carries and runs itself, as the operator tells them to its plan, which
+// plans their nodes with its own: kernels, memory, steps.
+#ifndef OPKIT_GRAPH_NODE_BODIES_HPP_
+#define OPKIT_GRAPH_NODE_BODIES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A graph of a node, whose outputs are the node's by position, and for each input of the graph the
+// number of the node's input.
+struct NodeBody {
+  const char* name = "";  // by which the node carries it
+  const Graph* graph = nullptr;
+  std::vector<int> inputs;
+};
+
+// Runs a body that was planned with the graph around it: it reads and writes the node's own
+// tensors, in the memory of that graph's plan.
+class BodyRunner {
+ public:
+  virtual void RunBody() = 0;
+
+ protected:
+  ~BodyRunner() = default;
+};
+
+// An operator that runs graphs of its node implements it beside its own class.
+class RunsBodies {
+ public:
+  // The same in every call. Of several a run takes one.
+  virtual const std::vector<NodeBody>& bodies() const = 0;
+  // One for each body, valid as long as the operator runs; null for a body that the plan leaves to
+  // the operator.
+  virtual void UseRunners(std::vector<BodyRunner*> runners) = 0;
+
+ protected:
+  ~RunsBodies() = default;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_NODE_BODIES_HPP_
+
 // ---- opkit/graph/plan/bound_nodes.hpp
 // BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own by
 // the kernels that selection has fixed. Between selection and the executor.
@@ -26708,11 +28639,18 @@ class BoundNodes {
  public:
   // Makes every operator by its choice, in the order of the view. `refused`(node, why) is asked
   // where the constructor of a kernel refuses its node: it changes the choice, or throws. Errors as
-  // CreateOperator's.
+  // CreateOperator's. Where `outer` has a blob for a value, that is the value's: of a node around
+  // this graph, whose nodes outlive these.
   BoundNodes(const GraphView& view, const GraphTypes& types, const std::vector<NodeChoice>& choices,
+             std::span<Blob* const> outer = {},
              FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
     operators_.resize(Index(view.num_nodes()));
     for (int value = 0; value < view.num_values(); ++value) {
+      if (!outer.empty() && outer[Index(value)]) {
+        workspace_.ShareBlob(view.name(value), outer[Index(value)]);
+        blobs_.push_back(outer[Index(value)]);
+        continue;
+      }
       Blob* blob = workspace_.CreateBlob(view.name(value));
       if (const Tensor* constant = view.constant(value)) *blob->GetMutable<Tensor>() = *constant;
       if (view.IsInput(value)) blob->GetMutable<Tensor>();
@@ -26740,6 +28678,8 @@ class BoundNodes {
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
   // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
   Blob& blob(int value) const { return *blobs_[Index(value)]; }
+  // The operators of the bodies that are planned with this graph.
+  std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }
 
  private:
   // For the operators of an executor after the first: their kernels have taken these nodes before.
@@ -26750,6 +28690,7 @@ class BoundNodes {
   Workspace workspace_;
   std::vector<Blob*> blobs_;                              // by value
   std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; gone before the workspace
+  std::vector<std::unique_ptr<BoundNodes>> bodies_;       // gone before the blobs
 };
 
 }  // namespace detail
@@ -26772,12 +28713,12 @@ namespace detail {
 // Thread-safe.
 class ConvertedConstants {
  public:
-  // The constant of that number in the plan's view. Errors: as ConvertLayout.
-  Tensor Get(int value, const Tensor& constant, const Layout& layout, Device device);
+  // Errors: as ConvertLayout.
+  Tensor Get(const Tensor& constant, const Layout& layout, Device device);
 
  private:
   struct Item {
-    int value;
+    Tensor constant;
     Tensor tensor;
   };
   Mutex mutex_;
@@ -26818,6 +28759,57 @@ class ConvertedGraph {
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
+
+// ---- opkit/graph/plan/fused_graph.hpp
+// FusedGraph: the graph of a plan where kernels compute, with their own node, the nodes behind it.
+// Made of what was selected, before converters are inserted: where no selected kernel takes its
+// neighbour in, the graph stays as it is.
+#ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
+#define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class FusedGraph {
+ public:
+  // Null where nothing is fused. `types` has the layouts that the choices give the values of
+  // `view`. A node is not taken in where something else reads what is between the two, or the graph
+  // returns it, or a node rewrites a value of either, or one waits for others or is waited for by
+  // name; where they run on two devices; where the next node is `forced` to, or
+  // requires, another backend. Errors: what a kernel's Fuse throws.
+  static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
+                                          const std::vector<NodeChoice>& choices,
+                                          const Selection* forced);
+
+  const GraphView& view() const { return view_; }
+  const GraphTypes& types() const { return types_; }
+  // By node of view().
+  const std::vector<NodeChoice>& choices() const { return choices_; }
+  // The nodes of the plan's graph that a node stands for, in the order in which they run.
+  std::span<const int> PartsOf(int node) const { return parts_[Index(node)]; }
+  // The node here that computes one of the plan's graph.
+  int NodeOf(int plan_node) const { return node_of_[Index(plan_node)]; }
+  // The value here, by its number in the plan's view; -1 for one between two parts. Inputs and
+  // constants keep their numbers.
+  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+
+ private:
+  struct Builder;
+  FusedGraph(Builder&& builder, const GraphView& plan, const GraphTypes& types);
+
+  Graph graph_;
+  GraphView view_;
+  GraphTypes types_;
+  std::vector<NodeChoice> choices_;
+  std::vector<std::vector<int>> parts_;
+  std::vector<int> node_of_;
+  std::vector<int> value_of_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
 // ---- opkit/graph/plan/kernel_selector.hpp
 // KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations
@@ -26915,6 +28907,12 @@ class KernelSelector {
 
 // The name by which selections know a node.
 const std::string& SelectionName(const OperatorDef& def);
+// The name of the node that carries it and its own, "y/body/", come before the names of the nodes
+// in a body.
+std::string SelectionPrefix(const OperatorDef& def, std::string_view body);
+// What a selection, or null, says of the nodes in a body of a node.
+Selection SelectionInside(const Selection* selection, const OperatorDef& def,
+                          std::string_view body);
 
 }  // namespace detail
 }  // namespace opkit
@@ -26931,14 +28929,21 @@ const std::string& SelectionName(const OperatorDef& def);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The memory of one device, as the planner and the verifier see it: steps are numbers of the
-// schedule, values are those of the view and then the scratch of each step.
+// The memory of one device, as the planner and the verifier see it: its steps and values are those
+// that Specialization numbers, with the steps and values of bodies among them.
 struct ArenaPlan {
   Device device;
   std::vector<RunValue> values;
   std::vector<InPlaceOption> inplace;
   MemoryLifetimes lifetimes;
   MemoryPlan plan;
+  // The memory of an input that the caller has donated: an offset from `begin` on, which lies
+  // behind the arena, is one into that input's tensor.
+  struct Donated {
+    int input;  // a value of the view
+    int64_t begin, end;
+  };
+  std::vector<Donated> donated;
 
   // The offset of a value; -1 where it is not in this arena.
   int64_t OffsetOf(size_t value) const {
@@ -26955,6 +28960,21 @@ inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
   return {entries + begin[Index(step)], entries + begin[Index(step) + 1]};
 }
 
+class Specialization;
+
+// A body that is planned with the graph around it.
+struct PlannedBody {
+  PlannedBody(int carrier, int number_of_body, const NodeBody& body)
+      : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
+
+  const int node;    // that carries it
+  const int number;  // among the node's bodies
+  const std::string name;
+  const GraphView view;
+  Selection forced;  // what the selection of the graph around says of the body's nodes
+  IntrusivePtr<Specialization> plan;
+};
+
 class Specialization final : public RefCounted {
  public:
   struct Options {
@@ -26964,32 +28984,57 @@ class Specialization final : public RefCounted {
     bool verify_memory = false;
     ConvertedConstants* converted_constants = nullptr;  // of the plan
     KernelSelector::Options selection = {};
+    std::span<const int> donated = {};  // values of the plan's graph; none in a body
   };
 
-  Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
+  // The node that carries a body, in the graph around it, and that graph's operators.
+  struct Around {
+    const Specialization& plan;
+    const BoundNodes& nodes;
+    int node;
+    const NodeBody& body;
+  };
+
+  // Of a body, with `around`: it has no arenas, since those of the graph around hold its values.
+  Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options,
+                 const Around* around = nullptr)
       : plan_view_(view),
         inputs_(std::move(input_infos)),
         plan_types_(Infer(view, inputs_)),
         selector_(plan_view_, plan_types_, options.selection) {
-    SelectKernels(*options.converted_constants);
+    SelectKernels(options, around);
+    PlanBodies(options);
     SetSchedule(options);
     AssignStreams();
-    PlanArenas(options);
+    if (!around) PlanArenas(options);
   }
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
-  // Of the graph that runs, with the converters between layouts. The nodes of the plan's graph keep
-  // their numbers there; its values have those of ValueOf.
-  const GraphView& view() const { return converted_ ? converted_->view() : plan_view_; }
-  const GraphTypes& types() const { return converted_ ? converted_->types() : plan_types_; }
+  // Of the graph that runs, with the nodes that kernels compute together as one, and with the
+  // converters between layouts. Its nodes are those of PartsOf; its values have those of ValueOf.
+  const GraphView& view() const { return converted_ ? converted_->view() : fused_view(); }
+  const GraphTypes& types() const { return converted_ ? converted_->types() : fused_types(); }
+  // -1 for a value between two nodes that one kernel computes.
   int ValueOf(int plan_value) const {
-    return converted_ ? converted_->ValueOf(plan_value) : plan_value;
+    const int value = fused_ ? fused_->ValueOf(plan_value) : plan_value;
+    return converted_ && value >= 0 ? converted_->ValueOf(value) : value;
+  }
+  // The nodes of the plan's graph that a node of view() stands for, in the order in which they run;
+  // empty for a converter.
+  std::vector<int> PartsOf(int node) const {
+    if (node >= fused_view().num_nodes()) return {};
+    if (!fused_) return {node};
+    return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
   }
   // Of the values of the plan's graph, with the layouts that their nodes make them in.
   const GraphTypes& plan_types() const { return plan_types_; }
   const GraphView& plan_view() const { return plan_view_; }
   const KernelSelector& selector() const { return selector_; }
+  // The node of view() that computes a node of the plan's graph.
+  int NodeOf(int plan_node) const { return fused_ ? fused_->NodeOf(plan_node) : plan_node; }
+  // By node of view(), and what was selected for a node of the plan's graph.
   const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
+  const NodeChoice& plan_choice(int node) const { return selected_[Index(node)]; }
   const Schedule& schedule() const { return *schedule_; }
   const RunOrder& run_order() const { return run_order_; }
   // Whether an entry of the schedule only fixes the order in which steps are called and waits for
@@ -26999,6 +29044,8 @@ class Specialization final : public RefCounted {
            follows_[Index(step) + 1] == 0;
   }
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
+  // Whether an output of the graph lies in a donated input.
+  bool IsDonated(int output) const { return std::ranges::count(donated_outputs_, output) > 0; }
   const MemorySummary& memory() const { return memory_; }
   // How nodes are run, and why, in the words of the executor that measured last. Thread-safe.
   std::string mode() const {
@@ -27027,19 +29074,58 @@ class Specialization final : public RefCounted {
     for (size_t value = 1; value < arena.values.size(); ++value)
       if (bytes(value) > bytes(largest)) largest = value;
     const std::string begin = "in the memory of " + ToString(arena.device) + " between nodes, ";
+    if (largest >= first_body_value())
+      return StrCat(begin, "most of it the ", bytes(largest), " bytes of ",
+                    DescribeMemory(largest));
     const int value = static_cast<int>(largest);
-    if (value >= view().num_values())
+    if (largest >= memory_scratch_)
       return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
-                    NameOfStep(value - view().num_values()));
+                    NameOfStep(static_cast<int>(largest - memory_scratch_)));
     return StrCat(begin, "most of it '", view().name(value), "', which is ",
                   ToString(types()[value]), " and made by node ",
                   ToString(view().graph().node(view().producer(value))));
   }
 
+  // The bodies that are planned with this graph, in the order of the nodes that carry them.
+  const std::vector<std::unique_ptr<PlannedBody>>& bodies() const { return bodies_; }
+  std::span<const std::unique_ptr<PlannedBody>> BodiesOf(int node) const {
+    const auto [first, end] = std::ranges::equal_range(
+        bodies_, node, {}, [](const std::unique_ptr<PlannedBody>& body) { return body->node; });
+    return {first, end};
+  }
+  // Of a body: the value of the graph around that this one is; -1 where it is the body's own.
+  int OuterOf(int value) const { return outer_[Index(value)]; }
+  // Whether a node of this graph or of one around it rewrites the value.
+  bool IsRewritten(int value) const { return rewritten_[Index(value)] != 0; }
+
+  // The numbers of values and steps in ArenaPlan and run_order(): first the values of view() and
+  // the scratch of each step, then those of each body. A step that runs bodies is one step for its
+  // beginning, those of the bodies, and one for its end.
+  size_t MemoryValue(int value) const { return memory_values_[Index(value)]; }
+  size_t MemoryScratch(int step) const { return memory_scratch_ + Index(step); }
+  // The step of schedule() that a step of the memory plan belongs to.
+  int StepOf(int64_t memory_step) const {
+    const auto next = std::ranges::upper_bound(begin_, memory_step);
+    return static_cast<int>(next - begin_.begin()) - 1;
+  }
+  bool IsScratchOfStep(size_t number) const {
+    return number >= memory_scratch_ && number < memory_scratch_ + Index(schedule_->size());
+  }
+  // "sum", "scratch of step 3", "branch/sum".
+  OPKIT_COLD std::string MemoryName(size_t number) const {
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      if (body->plan->HasMemoryValue(number))
+        return StrCat(SelectionName(view().graph().node(body->node)), "/",
+                      body->plan->MemoryName(number));
+    for (int value = 0; value < view().num_values(); ++value)
+      if (MemoryValue(value) == number) return view().name(value);
+    return StrCat("scratch of step ", number - memory_scratch_);
+  }
+
   // Operators for one executor; the first call returns those that selection made. Not synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
     if (spare_) return std::move(spare_);
-    return std::make_unique<BoundNodes>(view(), types(), choices_);
+    return MakeNodes(nullptr);
   }
 
  private:
@@ -27050,24 +29136,109 @@ class Specialization final : public RefCounted {
     return InferGraph(view, known);
   }
 
-  // Selection, then the converters that it asks for, then the operators; once more where a
-  // constructor refuses its node and the next kernel wants other layouts.
-  void SelectKernels(ConvertedConstants& constants) {
+  // The graph between fusion and the insertion of converters.
+  const GraphView& fused_view() const { return fused_ ? fused_->view() : plan_view_; }
+  const GraphTypes& fused_types() const { return fused_ ? fused_->types() : plan_types_; }
+
+  // Selection, then what kernels fuse, then the converters that they ask for, then the operators;
+  // once more where a constructor refuses its node and the next kernel wants other layouts.
+  void SelectKernels(const Options& options, const Around* around) {
     struct OtherLayouts {};
     const auto refused = [&](int node, const std::string& why) {
-      if (node >= plan_view_.num_nodes()) throw UnsupportedOperatorFeature(why);
-      if (!selector_.SelectAfterRefusal(node, why, choices_[Index(node)])) throw OtherLayouts();
+      const std::vector<int> parts = PartsOf(node);
+      if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
+      NodeChoice& choice = selected_[Index(parts[0])];
+      if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
+      choices_[Index(node)] = choice;
     };
     while (!spare_) {
-      selector_.SelectAll(choices_);
+      selector_.SelectAll(selected_);
       converted_.reset();
-      if (ConvertedGraph::IsNeeded(plan_view_, plan_types_, choices_))
-        converted_ = std::make_unique<ConvertedGraph>(plan_view_, plan_types_, choices_, constants);
+      fused_ = FusedGraph::Make(plan_view_, plan_types_, selected_, options.selection.forced);
+      choices_ = fused_ ? fused_->choices() : selected_;
+      for (int node = 0; node < plan_view_.num_nodes(); ++node)
+        if (const int first = PartsOf(NodeOf(node)).front(); first != node)
+          selected_[Index(node)].computed_by = first;
+      if (ConvertedGraph::IsNeeded(fused_view(), fused_types(), choices_))
+        converted_ = std::make_unique<ConvertedGraph>(fused_view(), fused_types(), choices_,
+                                                      *options.converted_constants);
+      FindOuter(around);
       try {
-        spare_ = std::make_unique<BoundNodes>(view(), types(), choices_, refused);
+        spare_ = std::make_unique<BoundNodes>(
+            view(), types(), choices_, OuterBlobs(around ? &around->nodes : nullptr), refused);
       } catch (const OtherLayouts&) {
       }
     }
+  }
+  // Finds the values that the graph around hands in, and those that it is to get from a node of
+  // this one.
+  void FindOuter(const Around* around) {
+    outer_.assign(Index(view().num_values()), -1);
+    rewritten_.assign(outer_.size(), 0);
+    if (around) {
+      const GraphView& outside = around->plan.view();
+      const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
+        if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
+      };
+      for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
+        bind(static_cast<int>(i), outside.inputs(around->node), Index(around->body.inputs[i]));
+      for (size_t o = 0; o < plan_view_.outputs().size(); ++o)
+        if (const int value = plan_view_.outputs()[o]; plan_view_.producer(value) >= 0)
+          bind(value, outside.outputs(around->node), o);
+    }
+    for (int value = 0; value < view().num_values(); ++value)
+      rewritten_[Index(value)] = view().IsRewritten(value) ||
+                                 (OuterOf(value) >= 0 && around->plan.IsRewritten(OuterOf(value)));
+  }
+  // The blobs of the graph around, by value; empty where there is none.
+  std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
+    std::vector<Blob*> blobs;
+    for (int value = 0; around && value < view().num_values(); ++value)
+      blobs.push_back(OuterOf(value) < 0 ? nullptr : &around->blob(OuterOf(value)));
+    return blobs;
+  }
+  std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* around) const {
+    auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(around));
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
+    return nodes;
+  }
+
+  void PlanBodies(const Options& options) {
+    for (int node = 0; node < view().num_nodes(); ++node)
+      if (const auto* runs = dynamic_cast<const RunsBodies*>(&spare_->op(node))) {
+        const bool exclusive = runs->bodies().size() > 1;
+        for (size_t i = 0; i < runs->bodies().size(); ++i)
+          PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
+      }
+  }
+  // A body with an operator that completes after it has returned is left to its node. So is one of
+  // several that does not fit the shapes: it is not the one that is taken.
+  void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
+                const Options& options) {
+    const OperatorDef& def = view().graph().node(node);
+    auto planned = std::make_unique<PlannedBody>(node, number, body);
+    std::vector<TensorInfo> infos;
+    for (const int input : body.inputs) {
+      const int value = view().inputs(node)[Index(input)];
+      infos.push_back(value < 0 ? TensorInfo() : types()[value]);
+    }
+    Options inner = options;
+    inner.walked = true;
+    inner.donated = {};
+    planned->forced = SelectionInside(options.selection.forced, def, body.name);
+    inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
+    try {
+      const Around around{*this, *spare_, node, body};
+      planned->plan =
+          MakeIntrusive<Specialization>(planned->view, std::move(infos), inner, &around);
+    } catch (const Error& error) {
+      if (exclusive && error.code() != ErrorCode::kNotFound) return;
+      RethrowInContext(StrCat("in ", body.name, " of ", def));
+    }
+    if (planned->plan->may_pend()) return;
+    spare_->bodies().push_back(planned->plan->TakeNodes());
+    bodies_.push_back(std::move(planned));
   }
 
   // An edge is early between two operators of one device that both take work before the work they
@@ -27105,13 +29276,6 @@ class Specialization final : public RefCounted {
         if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
       }
     }
-    run_order_.nodes = schedule_->size();
-    for (int step = 0; step < schedule_->size(); ++step)
-      for (int entry : EntriesOf(*schedule_, step)) {
-        if (IsOrderAlone(step, entry)) continue;
-        run_order_.before.push_back(step);
-        run_order_.after.push_back(Schedule::TargetOf(entry));
-      }
   }
 
   // A chain of operators of one device runs on one stream; a branch takes the next one.
@@ -27138,23 +29302,89 @@ class Specialization final : public RefCounted {
     }
   }
 
-  std::string NameOfStep(int step) const {
-    return ToString(view().graph().node(schedule_->original_of(step)));
+  // The number of steps is known with the last of them.
+  int NumberSteps(int next) {
+    for (int step = 0; step < schedule_->size(); ++step) {
+      begin_.push_back(next++);
+      const auto bodies = BodiesOf(schedule_->original_of(step));
+      for (const std::unique_ptr<PlannedBody>& body : bodies) next = body->plan->NumberSteps(next);
+      end_.push_back(bodies.empty() ? begin_.back() : next++);
+    }
+    return next;
+  }
+  size_t NumberValues(size_t next, const Specialization* around) {
+    first_memory_value_ = next;
+    for (int value = 0; value < view().num_values(); ++value)
+      memory_values_.push_back(OuterOf(value) < 0 ? next++ : around->MemoryValue(OuterOf(value)));
+    memory_scratch_ = next;
+    next += Index(schedule_->size());
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      next = body->plan->NumberValues(next, this);
+    return end_memory_value_ = next;
+  }
+  bool HasMemoryValue(size_t number) const {
+    return first_memory_value_ <= number && number < end_memory_value_;
+  }
+  // Adds the order of the steps inside `step`: those of its bodies one after the other, and so the
+  // bodies.
+  void OrderBodies(int step, RunOrder& order) const {
+    int last = begin_[Index(step)];
+    const auto follow = [&](int next) {
+      order.before.push_back(last);
+      order.after.push_back(next);
+    };
+    const auto bodies = BodiesOf(schedule_->original_of(step));
+    for (const std::unique_ptr<PlannedBody>& body : bodies)
+      for (int inner = 0; inner < body->plan->schedule().size(); ++inner) {
+        follow(body->plan->begin_[Index(inner)]);
+        body->plan->OrderBodies(inner, order);
+        last = body->plan->end_[Index(inner)];
+      }
+    if (!bodies.empty()) follow(end_[Index(step)]);
+  }
+  void OrderSteps(const Options& options) {
+    run_order_.nodes = NumberSteps(0);
+    for (int step = 0; step < schedule_->size(); ++step) {
+      OrderBodies(step, run_order_);
+      for (int entry : EntriesOf(*schedule_, step)) {
+        if (IsOrderAlone(step, entry)) continue;
+        run_order_.before.push_back(end_[Index(step)]);
+        run_order_.after.push_back(begin_[Index(Schedule::TargetOf(entry))]);
+      }
+    }
+    if (options.walked && !may_pend_)
+      for (int step = 0; step < run_order_.nodes; ++step) run_order_.stages.push_back(step);
+  }
+  void AddArenas(std::vector<ArenaPlan>& arenas) const {
+    const auto add = [&](Device device) {
+      for (const ArenaPlan& arena : arenas)
+        if (arena.device == device) return;
+      arenas.emplace_back().device = device;
+    };
+    for (int value = 0; value < view().num_values(); ++value)
+      if (OuterOf(value) < 0 && IsPlanned(value)) add(MemoryDevice(types()[value].device));
+    for (const int value : donated_) add(MemoryDevice(types()[value].device));
+    for (int node = 0; node < view().num_nodes(); ++node)
+      if (Scratch(node) > 0) add(MemoryDevice(view().graph().node(node).device()));
+    for (const std::unique_ptr<PlannedBody>& body : bodies_) body->plan->AddArenas(arenas);
   }
   void PlanArenas(const Options& options) {
-    if (options.walked && !may_pend_)
-      for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
-    for (int value = 0; value < view().num_values(); ++value)
-      if (IsPlanned(value)) AddArena(MemoryDevice(types()[value].device));
-    for (int node = 0; node < view().num_nodes(); ++node)
-      if (Scratch(node) > 0) AddArena(MemoryDevice(view().graph().node(node).device()));
+    OrderSteps(options);
+    for (const int input : options.donated) donated_.push_back(ValueOf(input));
+    const size_t values = NumberValues(0, nullptr);
+    AddArenas(arenas_);
     for (ArenaPlan& arena : arenas_) {
-      Describe(arena);
-      arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
+      if (!donated_.empty()) FindDonatedOutputs(arena, values);
+      FindLifetimesOf(arena, values, memory_.planned_values);
+      // What lies in a donated input takes nothing of the arena.
+      std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
+      for (const int input : donated_)
+        if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[Index(buffer)].size = 0;
       const auto plan = [&] {
-        return PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+        return PlanMemory(buffers, arena.lifetimes.conflicts, options.memory);
       };
       arena.plan = InContext(plan, [&] { return LargestIn(arena); });
+      PlaceDonated(arena);
       CheckCapacity(arena, options.memory.capacity_bytes);
       // The most values that are verified without being asked: the time grows with their square.
       [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
@@ -27169,15 +29399,55 @@ class Specialization final : public RefCounted {
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
     }
   }
+  void FindLifetimesOf(ArenaPlan& arena, size_t values, int& planned_values) const {
+    arena.values.assign(values, {});
+    arena.inplace.clear();
+    for (RunValue& value : arena.values) value.external = true;
+    Describe(arena, -1, planned_values);
+    AllowInPlace(arena);
+    arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
+  }
+  int BufferOf(const ArenaPlan& arena, int value) const {
+    return arena.lifetimes.buffer_of[MemoryValue(value)];
+  }
+  // An output lies outside the arena, unless that is in the memory of a donated input.
+  void FindDonatedOutputs(ArenaPlan& arena, size_t values) {
+    const auto is_known = [&](int value) {
+      return view().producer(value) >= 0 && types()[value].shape.is_known() &&
+             types()[value].dtype != DType::kUndefined;
+    };
+    const std::vector<int> before = donated_outputs_;  // on other devices
+    for (const int output : view().outputs())
+      if (is_known(output)) donated_outputs_.push_back(output);
+    int count = 0;
+    FindLifetimesOf(arena, values, count);
+    std::vector<int> found = before;
+    for (const int output : donated_outputs_)
+      for (const int input : donated_)
+        if (BufferOf(arena, output) >= 0 && BufferOf(arena, output) == BufferOf(arena, input))
+          found.push_back(output);
+    donated_outputs_ = std::move(found);
+  }
+  void PlaceDonated(ArenaPlan& arena) const {
+    int64_t next = arena.plan.arena_bytes;
+    for (const int input : donated_) {
+      const int buffer = BufferOf(arena, input);
+      if (buffer < 0) continue;
+      const int64_t bytes = arena.lifetimes.buffers[Index(buffer)].size;
+      arena.plan.offsets[Index(buffer)] = next;
+      arena.donated.push_back({input, next, next + bytes});
+      next += (bytes + 63) / 64 * 64;
+    }
+  }
   OPKIT_COLD void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const {
     if (capacity < 0)
       Throw(ErrorCode::kInvalidArgument, "MemoryPlanOptions::capacity_bytes is ", capacity);
     if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
     const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
     // The step at which the most bytes are live.
-    std::vector<int64_t> change(Index(schedule_->size()) + 2, 0);
+    std::vector<int64_t> change(Index(run_order_.nodes) + 2, 0);
     const auto at = [&](int64_t step) {
-      return Index((std::clamp)(step + 1, int64_t{0}, int64_t{schedule_->size()} + 1));
+      return Index((std::clamp)(step + 1, int64_t{0}, int64_t{run_order_.nodes} + 1));
     };
     for (const MemoryInterval& buffer : buffers) {
       change[at(buffer.lower)] += buffer.size;
@@ -27197,13 +29467,8 @@ class Specialization final : public RefCounted {
                       [&](size_t value) { return arena.values[value].bytes; });
     constexpr size_t kShown = 5;
     std::string list;
-    for (const size_t value : std::span(values).first((std::min)(kShown, values.size()))) {
-      const int number = static_cast<int>(value);
-      list += StrCat("\n  ", arena.values[value].bytes, " bytes: ",
-                     number < view().num_values()
-                         ? StrCat("'", view().name(number), "' ", ToString(types()[number]))
-                         : "scratch of " + NameOfStep(number - view().num_values()));
-    }
+    for (const size_t value : std::span(values).first((std::min)(kShown, values.size())))
+      list += StrCat("\n  ", arena.values[value].bytes, " bytes: ", DescribeMemory(value));
     if (values.size() > kShown) list += StrCat("\n  and ", values.size() - kShown, " more");
     Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device),
           " takes ", arena.plan.arena_bytes, " bytes (no plan less than ",
@@ -27223,56 +29488,111 @@ class Specialization final : public RefCounted {
     std::vector<std::string> names;
     for (size_t value = 0; value < arena.values.size(); ++value)
       addresses.push_back(arena.OffsetOf(value));
-    for (int value = 0; value < view().num_values(); ++value) names.push_back(view().name(value));
-    VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, arena.plan.arena_bytes,
-                     names);
+    for (size_t value = 0; value < first_body_value(); ++value)
+      names.push_back(value < memory_scratch_ ? view().name(static_cast<int>(value))
+                                              : std::string());
+    for (size_t value = first_body_value(); value < arena.values.size(); ++value)
+      names.push_back(MemoryName(value));
+    const int64_t end = arena.donated.empty() ? arena.plan.arena_bytes : arena.donated.back().end;
+    VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, end, names);
     return true;
   }
-  void AddArena(Device device) {
-    for (const ArenaPlan& arena : arenas_)
-      if (arena.device == device) return;
-    arenas_.emplace_back().device = device;
-  }
+  // The first number of a body's value; of the graph that has the arenas.
+  size_t first_body_value() const { return MemoryScratch(schedule_->size()); }
   int64_t Scratch(int node) const { return choice(node).config.scratch_bytes; }
   // Whether the value lies in an arena: a node makes it, its size is known, and runs do not return
   // it.
   bool IsPlanned(int value) const {
     const TensorInfo& info = types()[value];
-    return view().producer(value) >= 0 && !view().IsOutput(value) && info.shape.is_known() &&
-           info.dtype != DType::kUndefined;
+    if (std::ranges::count(donated_, value)) return true;
+    return view().producer(value) >= 0 &&
+           (!view().IsOutput(value) || std::ranges::count(donated_outputs_, value)) &&
+           info.shape.is_known() && info.dtype != DType::kUndefined;
   }
-  // Fills in the values of an arena, and which of them may share bytes.
-  void Describe(ArenaPlan& arena) {
-    arena.values.reserve(Index(view().num_values()) + Index(schedule_->size()));
+  // "'sum' float32[2]", "scratch of Conv 'c1' (X, W) -> (P)".
+  OPKIT_COLD std::string DescribeMemory(size_t number) const {
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      if (body->plan->HasMemoryValue(number))
+        return StrCat(body->plan->DescribeMemory(number), " in ", body->name, " of ",
+                      view().graph().node(body->node));
+    if (number >= memory_scratch_)
+      return "scratch of " + NameOfStep(static_cast<int>(number - memory_scratch_));
+    for (int value = 0; value < view().num_values(); ++value)
+      if (OuterOf(value) < 0 && MemoryValue(value) == number)
+        return StrCat("'", view().name(value), "' ", ToString(types()[value]));
+    return {};
+  }
+  std::string NameOfStep(int step) const {
+    return ToString(view().graph().node(schedule_->original_of(step)));
+  }
+
+  // Fills in the values of an arena. A value that a body hands out is made by the body's step, and
+  // one that it takes in is read by the body's steps alone; where a run takes one body of several,
+  // such values are made when the node begins and read until it ends. `carrier_end` is the end of
+  // the step that runs this body; -1: no body.
+  void Describe(ArenaPlan& arena, int carrier_end, int& planned_values) const {
+    const auto is_exclusive = [&](int node) { return BodyCount(node) > 1; };
+    const auto step_of = [&](int node) { return Index(schedule_->node_of(node)); };
     for (int value = 0; value < view().num_values(); ++value) {
-      RunValue& planned = arena.values.emplace_back();
-      planned.external = !IsPlanned(value) || MemoryDevice(types()[value].device) != arena.device;
+      RunValue& planned = arena.values[MemoryValue(value)];
+      const bool is_own = OuterOf(value) < 0;
+      if (is_own && IsPlanned(value) && MemoryDevice(types()[value].device) == arena.device) {
+        planned.external = false;
+        planned.bytes = BytesOf(value);
+        planned.kept = view().IsOutput(value);
+        ++planned_values;
+      }
       if (planned.external) continue;
-      ++memory_.planned_values;
-      planned.bytes = BytesOf(value);
-      planned.producer = schedule_->node_of(view().producer(value));
-      for (int node : view().consumers(value)) planned.users.push_back(schedule_->node_of(node));
+      if (const int node = view().producer(value);
+          node >= 0 && (is_own || planned.producer == carrier_end))
+        planned.producer = is_exclusive(node) ? begin_[step_of(node)] : end_[step_of(node)];
+      for (const int node : view().consumers(value))
+        if (BodiesOf(node).empty() || is_exclusive(node) || HandsOn(node, value))
+          planned.users.push_back(end_[step_of(node)]);
     }
     for (int step = 0; step < schedule_->size(); ++step) {
       const int node = schedule_->original_of(step);
-      RunValue& scratch = arena.values.emplace_back();
+      if (Scratch(node) == 0 || MemoryDevice(view().graph().node(node).device()) != arena.device)
+        continue;
+      RunValue& scratch = arena.values[MemoryScratch(step)];
+      scratch.external = false;
       scratch.bytes = Scratch(node);
-      scratch.producer = step;
-      scratch.external =
-          scratch.bytes == 0 || MemoryDevice(view().graph().node(node).device()) != arena.device;
+      scratch.producer = begin_[Index(step)];
     }
+    for (const std::unique_ptr<PlannedBody>& body : bodies_)
+      body->plan->Describe(arena, end_[step_of(body->node)], planned_values);
+  }
+  // How many bodies a node has, those that are left to it included.
+  size_t BodyCount(int node) const {
+    return BodiesOf(node).empty() ? 0 : view().graph().node(node).subgraphs().size();
+  }
+  // Whether the one body of a node hands the value out as it came in.
+  bool HandsOn(int node, int value) const {
+    const Specialization& body = *BodiesOf(node)[0]->plan;
+    for (int inner = 0; inner < body.view().num_values(); ++inner)
+      if (body.OuterOf(inner) == value && body.view().IsInput(inner) && body.view().IsOutput(inner))
+        return true;
+    return false;
+  }
+  // Lists the values of an arena that may share bytes.
+  void AllowInPlace(ArenaPlan& arena) const {
     for (int node = 0; node < view().num_nodes(); ++node)
       for (const auto& [input, output] : choice(node).config.inplace)
         AllowInPlace(arena, node, input, output);
+    for (const std::unique_ptr<PlannedBody>& body : bodies_) body->plan->AllowInPlace(arena);
   }
-  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) {
+  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) const {
     const int from = view().inputs(node)[Index(input)];
     const int to = view().outputs(node)[Index(output)];
     if (from < 0 || to < 0 || from == to || view().producer(to) != node) return;
-    if (arena.values[Index(from)].external || arena.values[Index(to)].external) return;
+    const int step = end_[Index(schedule_->node_of(node))];
+    const RunValue& read = arena.values[MemoryValue(from)];
+    const RunValue& written = arena.values[MemoryValue(to)];
+    if (read.external || written.external || written.producer != step) return;
     for (size_t i = 0; i < view().inputs(node).size(); ++i)  // also read where it may not be shared
       if (view().inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
-    arena.inplace.push_back({schedule_->node_of(node), from, to});
+    arena.inplace.push_back(
+        {step, static_cast<int>(MemoryValue(from)), static_cast<int>(MemoryValue(to))});
   }
 
   bool MayShare(int node, int input, int output) const {
@@ -27284,13 +29604,25 @@ class Specialization final : public RefCounted {
   std::vector<TensorInfo> inputs_;
   GraphTypes plan_types_;
   KernelSelector selector_;
+  std::vector<NodeChoice> selected_;           // by node of the plan's graph
   std::vector<NodeChoice> choices_;            // by node of view()
+  std::unique_ptr<FusedGraph> fused_;          // null where nothing is fused
   std::unique_ptr<ConvertedGraph> converted_;  // null where no layouts differ
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node
   std::vector<int> streams_;        // by node
   std::vector<char> follows_;       // by step, in order: the graph has an edge from the step before
   bool may_pend_ = false;
+  std::vector<std::unique_ptr<PlannedBody>> bodies_;      // by node
+  std::vector<int> outer_;                                // by value; see OuterOf
+  std::vector<char> rewritten_;                           // by value
+  std::vector<int> donated_;                              // inputs whose memory is the plan's
+  std::vector<int> donated_outputs_;                      // that lie in it
+  std::vector<size_t> memory_values_;                     // by value
+                                                          // by value
+  size_t memory_scratch_ = 0;                             // of the first step
+  size_t first_memory_value_ = 0, end_memory_value_ = 0;  // its own numbers, and its bodies'
+  std::vector<int> begin_, end_;                          // by step: in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary memory_;
@@ -27394,9 +29726,11 @@ class PlanState final : public RefCounted {
     if (options.threads < 0 || options.max_shapes < 1)
       Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
             options.threads, " and ", options.max_shapes);
-    options_.passes = nullptr;  // the list belongs to the caller
+    options_.passes = nullptr;  // the list belongs to the caller, as the report does
+    options_.partition_report = nullptr;
     if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
+    FindDonated();
     for (const auto& input : graph_.inputs()) {
       inputs_.push_back(input.info);
       inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
@@ -27404,6 +29738,8 @@ class PlanState final : public RefCounted {
   }
 
   const PlanOptions& options() const { return options_; }
+  // The inputs whose memory is the plan's during a run.
+  const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_; }
   const GraphView& view() const { return view_; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
@@ -27442,7 +29778,8 @@ class PlanState final : public RefCounted {
                                 &converted_constants_,
                                 {options_.strict_backends,
                                  options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                 &options_.devices, options_.objective}});
+                                 &options_.devices, options_.objective},
+                                donated_});
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
@@ -27471,6 +29808,23 @@ class PlanState final : public RefCounted {
   }
 
  private:
+  void FindDonated() {
+    std::vector<std::string> names;
+    for (const GraphInput& input : graph_.inputs()) names.push_back(input.name);
+    for (const std::string& name : options_.donated_inputs) {
+      const int value = view_.FindValue(name);
+      if (value < 0 || !view_.IsInput(value))
+        Throw(ErrorCode::kNotFound, "PlanOptions::donated_inputs names '", name,
+              "', which is no input of the graph", SuggestName(name, names));
+      const char* const why = view_.IsRewritten(value) ? "rewritten by a node of the graph"
+                              : view_.IsOutput(value)  ? "an output of the graph too"
+                                                       : nullptr;
+      if (why)
+        Throw(ErrorCode::kInvalidArgument, "PlanOptions::donated_inputs names '", name,
+              "', which is ", why, ", so that its caller reads it after a run");
+      donated_.push_back(value);
+    }
+  }
   // Whether steps run one after the other in their order.
   bool IsWalked() const {
     return options_.deterministic || options_.mode == ReplayMode::kWalk ||
@@ -27481,6 +29835,7 @@ class PlanState final : public RefCounted {
   const Graph graph_;
   const GraphView view_;
   std::vector<TensorInfo> inputs_;
+  std::vector<int> donated_;
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
   std::unique_ptr<ThreadPool> own_pool_;
@@ -27514,6 +29869,21 @@ inline std::string TypesText(const GraphView& view, int node, const GraphTypes& 
     if (value >= 0) out += " " + ToString(types[value]);
   return out;
 }
+inline void DescribeSteps(const Specialization& found, const std::string& indent,
+                          std::string& out) {
+  for (int step = 0; step < found.schedule().size(); ++step) {
+    const int node = found.schedule().original_of(step);
+    const NodeChoice& choice = found.choice(node);
+    const Kernel& kernel = *choice.kernel;
+    out += StrCat(indent, step, " ", ToString(found.view().graph().node(node)), ": ",
+                  kernel.backend, StrCat(", ", kernel.Place()),
+                  TypesText(found.view(), node, found.types()), PassedOver(choice.passed_over));
+    for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node)) {
+      out += StrCat(indent, "  ", body->name, ":\n");
+      DescribeSteps(*body->plan, indent + "    ", out);
+    }
+  }
+}
 inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
   const Graph& graph = state.graph();
   const int threads = state.pool().threads();
@@ -27543,17 +29913,9 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
   out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
                 " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
                 StrCat("), ", memory.inplace_values, " in place\n"));
-  for (int step = 0; step < schedule.size(); ++step) {
-    const int node = schedule.original_of(step);
-    const NodeChoice& choice = found->choice(node);
-    const Kernel& kernel = *choice.kernel;
-    out += StrCat("  ", step, " ", ToString(found->view().graph().node(node)), ": ", kernel.backend,
-                  ", ", kernel.Place(), TypesText(found->view(), node, found->types()),
-                  PassedOver(choice.passed_over));
-  }
+  DescribeSteps(*found, "  ", out);
   return out;
 }
-
 }  // namespace detail
 
 OPKIT_INLINE Plan::Plan(detail::IntrusivePtr<detail::PlanState> state) : state_(std::move(state)) {}
@@ -27581,17 +29943,30 @@ OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   graph().node(node);  // throws for a node that there is not
-  return state_->GetLatest()->choice(node);
+  return state_->GetLatest()->plan_choice(node);
 }
 
-OPKIT_INLINE Selection Plan::selection() const {
-  const auto latest = state_->GetLatest();
-  Selection selection;
-  for (int node = 0; node < graph().num_nodes(); ++node) {
-    const NodeChoice& choice = latest->choice(node);
-    selection.nodes.push_back({detail::SelectionName(graph().node(node)), choice.kernel->backend,
-                               choice.config_number, graph().node(node).type()});
+namespace detail {
+
+inline void AppendSelection(const Specialization& found, const std::string& prefix,
+                            Selection& selection) {
+  const Graph& graph = found.plan_view().graph();
+  for (int node = 0; node < graph.num_nodes(); ++node) {
+    const OperatorDef& def = graph.node(node);
+    const NodeChoice& choice = found.plan_choice(node);
+    if (choice.computed_by >= 0) continue;
+    selection.nodes.push_back(
+        {prefix + SelectionName(def), choice.kernel->backend, choice.config_number, def.type()});
+    for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
+      AppendSelection(*body->plan, prefix + SelectionPrefix(def, body->name), selection);
   }
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Selection Plan::selection() const {
+  Selection selection;
+  detail::AppendSelection(*state_->GetLatest(), {}, selection);
   return selection;
 }
 
@@ -27617,12 +29992,52 @@ OPKIT_INLINE std::string Plan::Describe(
   return detail::DescribePlan(*state_, state_->Make(std::move(inputs)).get());
 }
 
+namespace detail {
+
+// The graph after the passes, with the bodies that its nodes run after them too. A body that a pass
+// fails on stays as it is where a run may take another one.
+inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOperators unknown) {
+  Graph out = passes.Run(graph, {}, unknown);
+  for (int node = 0; node < out.num_nodes(); ++node) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(out.node(node).type());
+    if (!schema || !schema->runs_subgraphs()) continue;
+    const OperatorDef before = out.node(node);
+    OperatorDef after = before;
+    for (const NamedSubgraph& item : before.subgraphs()) {
+      const Graph* const body = GraphOf(*item.graph);
+      if (!body) continue;
+      try {
+        Graph changed = ApplyPasses(*body, passes, unknown);
+        if (!SameGraph(changed, *body)) after.Subgraph(item.name, MakeSubgraph(std::move(changed)));
+      } catch (const Error&) {
+        if (before.subgraphs().size() == 1)
+          RethrowInContext(StrCat("in ", item.name, " of ", before));
+      }
+    }
+    if (after.subgraphs() != before.subgraphs()) out.ReplaceNode(node, std::move(after));
+  }
+  return out;
+}
+
+// The graph that the plan runs.
+inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
+  const bool parted = !options.partitioners.empty();
+  Graph prepared = ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses(),
+                               parted ? UnknownOperators::kAllowed : UnknownOperators::kRefused);
+  if (!parted) return prepared;
+  prepared = Partition(prepared, options.partitioners, options.partition_report);
+  CheckOperatorsKnown(prepared);
+  return prepared;
+}
+
+}  // namespace detail
+
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
-  auto state = detail::MakeIntrusive<detail::PlanState>(
-      options.passes ? options.passes->Run(graph) : DefaultPasses().Run(graph), options);
+  auto state =
+      detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
@@ -27658,9 +30073,7 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
       const int buffer = arena.lifetimes.buffer_of[detail::Index(value)];
       if (buffer < 0) continue;
       std::string& name = options.names[detail::Index(buffer)];
-      const int scratch = value - view.num_values();
-      name += StrCat(name.empty() ? "" : " = ",
-                     scratch < 0 ? view.name(value) : StrCat("scratch of step ", scratch));
+      name += StrCat(name.empty() ? "" : " = ", found->MemoryName(detail::Index(value)));
     }
     return DrawMemoryPlan(arena.lifetimes.buffers, arena.plan, options);
   }
@@ -27672,8 +30085,8 @@ OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
   const auto found = plan.state()->Latest();
   std::vector<std::string> backends;
   for (int node = 0; node < found->view().num_nodes(); ++node)
-    backends.push_back(node < found->plan_view().num_nodes() ? found->choice(node).kernel->backend
-                                                             : std::string());
+    backends.push_back(found->PartsOf(node).empty() ? std::string()
+                                                    : found->choice(node).kernel->backend);
   return detail::DrawDot(found->view().graph(), &found->types(), options, &backends);
 }
 
@@ -27774,16 +30187,25 @@ class SharedArenas {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class BoundPlan final : public RefCounted {
+class BoundPlan final : public RefCounted, public BodyRunner {
  public:
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
             ThreadPool& pool, ReplayOptions options)
-      : view_(specialization->view()),
-        specialization_(std::move(specialization)),
-        nodes_(std::move(nodes)),
-        replay_(specialization_->schedule(), Body{this}, options, pool) {
-    MakeSteps();
+      : BoundPlan(std::move(specialization), *nodes, this) {
+    own_nodes_ = std::move(nodes);
+    LookAhead();
+    ids_of_run_ = NumberIds(0);
+    replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
     ReportMode();
+  }
+  // Of a body in `root`, which the operator that carries it runs.
+  BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
+      : root_(root),
+        view_(specialization->view()),
+        specialization_(std::move(specialization)),
+        nodes_(&nodes) {
+    MakeSteps();
+    MakeBodies();
   }
 
   // Puts every planned value and scratch into the executor's arenas, before runs of this plan.
@@ -27795,11 +30217,7 @@ class BoundPlan final : public RefCounted {
     ReleaseArenas();
     std::vector<Storage> taken;
     for (const ArenaPlan& arena : planned) taken.push_back(TakeArena(arena, arenas));
-    arenas_ = std::move(taken);
-    several_arenas_ = arenas_.size() > 1;
-    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
-    for (size_t a = 0; a < arenas_.size(); ++a)
-      if (arenas_[a]) FillArena(planned[a], arenas_[a]);
+    PutInto(planned, taken);
   }
   bool NeedsLargerArenas(const SharedArenas& arenas) const {
     for (const ArenaPlan& arena : specialization_->arenas())
@@ -27817,36 +30235,61 @@ class BoundPlan final : public RefCounted {
     for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
     arenas_.clear();
     only_arena_ = nullptr;
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
   }
 
+  // Puts the values that lie in a donated input, of that number in the plan's graph, into its
+  // tensor; an uninitialized one lets go of the last.
+  void SetDonated(int plan_input, const Tensor& tensor) {
+    for (const ArenaPlan& arena : specialization_->arenas())
+      for (const ArenaPlan::Donated& donated : arena.donated)
+        if (donated.input == specialization_->ValueOf(plan_input))
+          PutIntoDonated(arena, donated, tensor);
+  }
+  // The output lies where the caller wants it, and not in a donated input.
+  void SetOutside(int plan_output) {
+    LeaveDonated(specialization_->MemoryValue(specialization_->ValueOf(plan_output)));
+  }
   const Specialization& specialization() const { return *specialization_; }
   const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   // Of a value, by its number in the plan's view.
   Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }
-  OperatorBase& op(int node) const { return nodes_->op(node); }
+  // The operator that computes a node of the plan's graph.
+  OperatorBase& op(int plan_node) const { return nodes_->op(specialization_->NodeOf(plan_node)); }
 
   void Run(Timeout timeout) {
     Begin();
     try {
-      replay_.Run(timeout);
-      if (decisions_ != replay_.decisions()) [[unlikely]]
+      replay_->Run(timeout);
+      if (decisions_ != replay_->decisions()) [[unlikely]]
         ReportMode();
     } catch (...) {
       Clean();
       throw;
     }
   }
+  // Runs a body, on this thread, within a run of the graph around it.
+  void RunBody() override {
+    const int steps = static_cast<int>(steps_.size());
+    first_id_ = root_->first_id_ + ids_before_;
+    const StepRunner run(*this);
+    for (int i = 0; i < steps; ++i) {
+      if (root_->replay_->stopped()) [[unlikely]]
+        Throw(ErrorCode::kCancelled, "the run around it has ended");
+      run(i);
+    }
+  }
   // `done` is called once, by the thread that ends the run; a run that failed must be cleaned then.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
-    replay_.RunAsync(std::move(done));
+    replay_->RunAsync(std::move(done));
   }
   // Cancels the run, from any thread: steps that have not begun are skipped, asynchronous ones in
   // flight fail.
   void Cancel() {
     const int run = runs_;
-    replay_.Cancel();
+    replay_->Cancel();
     if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
   }
   // To be called after a run that failed. A device may still write to the memory of steps that were
@@ -27854,8 +30297,8 @@ class BoundPlan final : public RefCounted {
   void Clean() {
     if (!specialization_->may_pend()) return;
     CancelPending();
-    while (replay_.pending() > 0) sched_yield();  // waits for completions on their way
-    replay_.Drain();
+    while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
+    replay_->Drain();
     ReleaseArenas();
     shared_arenas_->Abandon();
     UseArenas(*shared_arenas_);
@@ -27866,7 +30309,7 @@ class BoundPlan final : public RefCounted {
     }
   }
 
-  std::string ExplainMode() const { return replay_.ExplainMode(); }
+  std::string ExplainMode() const { return replay_->ExplainMode(); }
 
  private:
   // Runs steps on one thread, each under an invocation of its own: the ids of a run follow each
@@ -27881,9 +30324,7 @@ class BoundPlan final : public RefCounted {
     ~StepRunner() { current_ = outer_; }
     NodeState operator()(int i) const {
       const Step& step = plan_.steps_[Index(i)];
-      // The operators of a large graph lie scattered; the order of the steps is known.
-      if (Index(i + kAhead) < plan_.steps_.size())
-        __builtin_prefetch(plan_.steps_[Index(i + kAhead)].op);
+      __builtin_prefetch(step.ahead);
       try {
         current_.id = plan_.first_id_ + static_cast<uint64_t>(i);
         current_.kind = step.kind;
@@ -27901,8 +30342,6 @@ class BoundPlan final : public RefCounted {
     }
 
    private:
-    static constexpr int kAhead = 6;
-
     BoundPlan& plan_;
     const Invocation outer_;
     Invocation& current_;
@@ -27923,6 +30362,7 @@ class BoundPlan final : public RefCounted {
   };
   struct Step {
     OperatorBase* op;
+    const OperatorBase* ahead;  // that runs some steps later, to be fetched; null: none
     int first_place, end_place;
     int first_wait, end_wait;
     int stream;
@@ -27933,12 +30373,12 @@ class BoundPlan final : public RefCounted {
   void Begin() {
     ++runs_;
     cancelled_ = false;
-    first_id_ = NextInvocationIds(steps_.size());
+    first_id_ = NextInvocationIds(ids_of_run_);
   }
   // The mode of the replay changes with the times of its runs.
   OPKIT_COLD void ReportMode() {
-    decisions_ = replay_.decisions();
-    specialization_->SetMode(replay_.ExplainMode());
+    decisions_ = replay_->decisions();
+    specialization_->SetMode(replay_->ExplainMode());
   }
 
   // Runs an operator that opens its own invocation.
@@ -27950,7 +30390,7 @@ class BoundPlan final : public RefCounted {
   }
   // Asynchronous work may never finish: it must not hold up a run that has failed.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
-    replay_.Fail(std::move(failure));
+    replay_->Fail(std::move(failure));
     CancelPending();
   }
   void IssueTo(const Step& step) {
@@ -27976,7 +30416,7 @@ class BoundPlan final : public RefCounted {
     const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
     SetInFlight(i, {});
     if (failure) FailPending(failure);
-    replay_.Complete(i, failure);
+    replay_->Complete(i, failure);
   }
   // Cancel may come at any time, and an operator's own handle is not to be read while the operator
   // is issued again: a step in flight has a second handle.
@@ -28063,10 +30503,12 @@ class BoundPlan final : public RefCounted {
     }
     return false;
   }
-  // The arena that the storage is; null when it is none.
+  // The arena, or the donated input's memory, that the storage is; null when it is none.
   Storage ArenaOf(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
       if (arena.get() == storage) return arena;
+    for (const auto& [input, donated] : donated_)
+      if (donated.get() == storage) return donated;
     return {};
   }
 
@@ -28076,7 +30518,7 @@ class BoundPlan final : public RefCounted {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
       for (int value : view_.inputs(node))
-        reads_rewritten |= value >= 0 && view_.IsRewritten(value);
+        reads_rewritten |= value >= 0 && specialization_->IsRewritten(value);
       Step& step = steps_.emplace_back();
       step.op = &nodes_->op(node);
       step.stream = specialization_->stream(node);
@@ -28088,11 +30530,50 @@ class BoundPlan final : public RefCounted {
         if (value >= 0)
           places_.push_back({&nodes_->blob(value), nullptr, 0,
                              step.op->InfersOutputs() ? -1 : AddInferred(value), value,
-                             reads_rewritten || view_.IsRewritten(value)});
+                             reads_rewritten || specialization_->IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
     if (specialization_->may_pend()) in_flight_.resize(steps_.size());
+  }
+  void MakeBodies() {
+    for (size_t i = 0; i < specialization_->bodies().size(); ++i)
+      bodies_.push_back(MakeIntrusive<BoundPlan>(specialization_->bodies()[i]->plan,
+                                                 *nodes_->bodies()[i], root_));
+    const auto& planned = specialization_->bodies();
+    for (size_t i = 0; i < planned.size();) {
+      const int node = planned[i]->node;
+      auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
+      std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
+      for (; i < planned.size() && planned[i]->node == node; ++i)
+        runners[Index(planned[i]->number)] = bodies_[i].get();
+      carrier.UseRunners(std::move(runners));
+    }
+  }
+  // The operators of a large graph lie scattered; the order of the steps, bodies included, is
+  // known.
+  void LookAhead() {
+    constexpr size_t kAhead = 6;
+    std::vector<Step*> order;
+    AppendSteps(order);
+    for (size_t i = 0; i < order.size(); ++i)
+      order[i]->ahead = i + kAhead < order.size() ? order[i + kAhead]->op : nullptr;
+  }
+  // The steps of a run, bodies included, have invocations that follow each other.
+  uint64_t NumberIds(uint64_t next) {
+    ids_before_ = next;
+    next += steps_.size();
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) next = body->NumberIds(next);
+    return next;
+  }
+  void AppendSteps(std::vector<Step*>& order) {
+    const auto& planned = specialization_->bodies();
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      order.push_back(&steps_[i]);
+      const int node = specialization_->schedule().original_of(static_cast<int>(i));
+      for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
+        bodies_[Index(&body - planned.data())]->AppendSteps(order);
+    }
   }
   int AddInferred(int value) {
     const TensorInfo& info = specialization_->types()[value];
@@ -28117,6 +30598,37 @@ class BoundPlan final : public RefCounted {
       steps_[i].end_wait = static_cast<int>(waits_.size());
     }
   }
+  void PutIntoDonated(const ArenaPlan& arena, const ArenaPlan::Donated& donated,
+                      const Tensor& input) {
+    std::erase_if(donated_, [&](const auto& held) { return held.first == donated.input; });
+    if (input.initialized()) donated_.emplace_back(donated.input, input.storage());
+    for (Place& place : places_) {
+      const size_t value = specialization_->MemoryValue(place.value);
+      const int64_t offset = arena.OffsetOf(value), bytes = arena.values[value].bytes;
+      if (bytes == 0 || offset < donated.begin || offset >= donated.end) continue;
+      place.storage = input.initialized() ? input.storage().get() : nullptr;
+      place.offset = input.byte_offset() + offset - donated.begin;
+      if (specialization_->OuterOf(place.value) >= 0) continue;
+      if (input.initialized())
+        SetTensor(place, input.storage(), bytes);
+      else if (!view_.IsOutput(place.value))  // the last run's outputs stay
+        *place.blob->GetMutable<Tensor>() = Tensor(input.device());
+    }
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutIntoDonated(arena, donated, input);
+  }
+  void LeaveDonated(size_t value) {
+    for (Place& place : places_)
+      if (specialization_->MemoryValue(place.value) == value) place.storage = nullptr;
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
+  }
+  // Makes the value of a place a tensor there.
+  void SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
+    const TensorInfo& info = specialization_->types()[place.value];
+    *place.blob->GetMutable<Tensor>() =
+        info.layout.is_standard() ? Tensor(storage, place.offset, info.shape.ToShape(), info.dtype)
+                                  : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype,
+                                                       info.layout, place.offset, bytes);
+  }
   bool HasLargeEnough(SharedArenas& arenas) const {
     for (size_t a = 0; a < arenas_.size(); ++a) {
       const ArenaPlan& planned = specialization_->arenas()[a];
@@ -28128,24 +30640,33 @@ class BoundPlan final : public RefCounted {
     return InContext([&] { return arenas.Take(arena.device, arena.plan.arena_bytes); },
                      [&] { return specialization_->LargestIn(arena); });
   }
+  // Puts the values of this plan and of its bodies into arenas.
+  void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas) {
+    arenas_ = arenas;
+    several_arenas_ = arenas_.size() > 1 || HasDonated(planned);
+    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
+    for (size_t a = 0; a < arenas_.size(); ++a)
+      if (arenas_[a]) FillArena(planned[a], arenas_[a]);
+    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutInto(planned, arenas);
+  }
+  static bool HasDonated(const std::vector<ArenaPlan>& arenas) {
+    return std::ranges::any_of(arenas,
+                               [](const ArenaPlan& arena) { return !arena.donated.empty(); });
+  }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
     for (size_t at = 0; at < places_.size(); ++at) {
       Place& place = places_[at];
-      const size_t value = Index(place.value);
+      const size_t value = specialization_->MemoryValue(place.value);
       const int64_t offset = arena.OffsetOf(value);
       if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
-      const TensorInfo& info = specialization_->types()[place.value];
-      Blob& blob = *place.blob;
-      *blob.GetMutable<Tensor>() =
-          info.layout.is_standard()
-              ? Tensor(storage, offset, info.shape.ToShape(), info.dtype)
-              : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype, info.layout, offset,
-                                   arena.values[value].bytes);
+      if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
       place.storage = storage.get();
       place.offset = offset;
+      if (specialization_->OuterOf(place.value) >= 0) continue;  // the plan around has put it there
+      SetTensor(place, storage, arena.values[value].bytes);
     }
     for (size_t step = 0; step < steps_.size(); ++step) {
-      const size_t value = Index(view_.num_values()) + step;
+      const size_t value = specialization_->MemoryScratch(static_cast<int>(step));
       const int64_t offset = arena.OffsetOf(value);
       if (offset >= 0 && arena.values[value].bytes > 0)
         steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
@@ -28153,24 +30674,31 @@ class BoundPlan final : public RefCounted {
     }
   }
 
+  // What a run of a body reads comes first, in one cache line.
+  std::vector<Step> steps_;
+  BoundPlan* const root_;    // itself but for a body
+  uint64_t first_id_ = 0;    // the invocation of the first step of this run
+  uint64_t ids_before_ = 0;  // of the run, before those of these steps
   const GraphView& view_;
   IntrusivePtr<Specialization> specialization_;
-  std::unique_ptr<BoundNodes> nodes_;
-  std::vector<Step> steps_;
+  std::unique_ptr<BoundNodes> own_nodes_;  // null for a body, whose nodes the root's hold
+  BoundNodes* const nodes_;
+  std::vector<IntrusivePtr<BoundPlan>> bodies_;
   std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
   std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   SharedArenas* shared_arenas_ = nullptr;
   std::vector<Storage> arenas_;  // of shared_arenas_; none between ReleaseArenas and UseArenas
+  std::vector<std::pair<int, Storage>> donated_;  // inputs in whose memory values lie
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
   int decisions_ = 0;
+  uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
-  uint64_t first_id_ = 0;  // the invocation of the first step of this run
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step is pending
-  Replay<Body> replay_;
+  std::optional<Replay<Body>> replay_;           // none for a body, which its operator runs
 };
 
 }  // namespace detail
@@ -28194,18 +30722,21 @@ class TensorBindings {
     Tensor tensor;
     Tensor dense;    // a copy of `tensor`, where that has strides
     bool rewritten;  // a node of the graph rewrites it
+    bool donated;    // runs may write to it
   };
   struct Output {
     int value;
     Tensor bound;
-    bool lent;  // operators write to `bound` itself; else results are copied there
+    bool lent;             // operators write to `bound` itself; else results are copied there
+    bool donated = false;  // runs write it to a donated input
 
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  explicit TensorBindings(const GraphView& view) : view_(view) {
+  TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
     for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false});
+      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+    for (const int value : donated) inputs_[Index(value)].donated = true;
     for (const auto& rewrite : view.rewrites())  // inputs are the first values
       if (view.IsInput(rewrite.value)) inputs_[Index(rewrite.value)].rewritten = true;
     for (int value : view.outputs()) outputs_.push_back({value, {}, false});
@@ -28248,7 +30779,7 @@ class TensorBindings {
     if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
       Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
             input.rewritten ? "the graph writes to it" : "it is not on the host");
-    if (input.rewritten) CheckApartFromGraph("given for input", name, tensor);
+    if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
   }
   // Throws for a tensor that this output cannot be written to, whatever its type will be.
   void Check(const Output& output, const Tensor& tensor) const {
@@ -28296,7 +30827,7 @@ class TensorBindings {
               outputs_[j].value, outputs_[i].value);
     for (const Input& input : inputs_)
       for (const Input& other : inputs_)
-        if (input.rewritten && &input != &other)
+        if ((input.rewritten || input.donated) && &input != &other)
           share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
                 other.value);
   }
@@ -28387,7 +30918,7 @@ class Executor::Impl {
   Impl(Executor& self, Plan plan)
       : self_(self),
         plan_(std::move(plan)),
-        bindings_(view()),
+        bindings_(view(), state().donated()),
         bound_plans_(state().options().max_shapes) {
     if (state().inputs_known()) Select(state().inputs());
   }
@@ -28518,6 +31049,7 @@ class Executor::Impl {
         Input& input = self_.bindings_.inputs()[i];
         input.tensor = std::move(before_[i]);
         if (self_.current_) self_.TensorOf(input.value) = input.tensor;
+        if (self_.current_ && input.donated) self_.current_->SetDonated(input.value, Tensor());
       }
       self_.changed_ = true;
     }
@@ -28595,7 +31127,7 @@ class Executor::Impl {
     for (const Output& output : bindings_.outputs()) {
       Tensor* tensor = Made(output);
       // A caller holds the last result: this run writes to other memory.
-      if (tensor && !output.lent && tensor->storage().use_count() > 1)
+      if (tensor && !output.lent && !output.donated && tensor->storage().use_count() > 1)
         *tensor = Tensor(tensor->device());
     }
   }
@@ -28621,11 +31153,28 @@ class Executor::Impl {
         TakeBack(output);
       output.lent = lend;
     }
+    for (const Input& input : bindings_.inputs())
+      if (input.donated && input.tensor.is_dense()) Donate(input, input.tensor);
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
     input.dense.CopyFrom(input.tensor);
     TensorOf(input.value) = input.dense;
+    if (input.donated) Donate(input, input.dense);
+  }
+  // Lets the run write to an input. An output that the caller has bound elsewhere stays there.
+  void Donate(const Input& input, const Tensor& tensor) {
+    current_->SetDonated(input.value, tensor);
+    const detail::Specialization& found = current_->specialization();
+    for (Output& output : bindings_.outputs()) {
+      const bool is_planned = found.IsDonated(found.ValueOf(output.value));
+      output.donated = is_planned && !output.is_bound();
+      if (!is_planned || !output.is_bound()) continue;
+      Tensor& made = TensorOf(output.value);
+      if (made.raw_data() == output.bound.raw_data()) continue;  // it is the input's own memory
+      current_->SetOutside(output.value);
+      made = output.lent ? output.bound : Tensor(made.device());
+    }
   }
   void TakeBack(Output& output) {
     Tensor& tensor = TensorOf(output.value);
@@ -28669,7 +31218,10 @@ class Executor::Impl {
   // Releases the caller's tensors and the last results before switching plans.
   void ReleaseTensors() {
     if (!current_) return;
-    for (const Input& input : bindings_.inputs()) TensorOf(input.value) = Tensor();
+    for (const Input& input : bindings_.inputs()) {
+      TensorOf(input.value) = Tensor();
+      if (input.donated) current_->SetDonated(input.value, Tensor());
+    }
     for (Output& output : bindings_.outputs())
       if (Made(output)) TakeBack(output);
   }
@@ -28687,7 +31239,7 @@ class Executor::Impl {
             tensor->dtype() != output.bound.dtype() || tensor->shape() != output.bound.shape())
             [[unlikely]]
           CopyToBound(output, *tensor);
-      } else if (tensor->storage().use_count() > 1) [[unlikely]] {
+      } else if (!output.donated && tensor->storage().use_count() > 1) [[unlikely]] {
         *tensor = Detached(*tensor);  // a view of an input, a constant or another output
       }
     }
@@ -28999,27 +31551,33 @@ class GradientBuilder {
     if (loss.dtype != DType::kUndefined && !IsFloatingPoint(loss.dtype))
       Throw(ErrorCode::kTypeMismatch, "the loss '", name, "' is ", ToString(loss),
             "; expected a floating-point value");
-    auto& seeds = gradients_[Index(loss_)];
     if (options_.seed.empty()) {
       if (loss.dtype == DType::kUndefined || !loss.shape.is_known())
         Throw(ErrorCode::kFailedPrecondition, "the loss '", name, "' is ", ToString(loss),
               ", so the ones that its gradient starts from have no ",
               loss.dtype == DType::kUndefined ? "dtype" : "shape",
               " yet; name a value that holds them in GradientOptions::seed");
-      seeds.push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
-      return;
+      gradients_[Index(loss_)].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
+    } else {
+      AddSeedOf(loss_, options_.seed, "GradientOptions::seed");
     }
-    const int given = Find(options_.seed, "GradientOptions::seed");
+    for (const auto& [value, seed_name] : options_.more_seeds)
+      AddSeedOf(Find(value, "GradientOptions::more_seeds"), seed_name,
+                "GradientOptions::more_seeds");
+  }
+  void AddSeedOf(int value, const std::string& seed_name, const char* option) {
+    const TensorInfo& loss = types_[value];
+    const int given = Find(seed_name, option);
     const TensorInfo& seed = types_[given];
     if (view_.IsRewritten(given))
-      Throw(ErrorCode::kUnsupported, "the seed '", options_.seed,
+      Throw(ErrorCode::kUnsupported, "the seed '", seed_name,
             "' is rewritten by a node of the graph; name a value that stays as it is");
     const bool dtypes_differ = seed.dtype != DType::kUndefined && loss.dtype != DType::kUndefined &&
                                seed.dtype != loss.dtype;
     if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
-      Throw(ErrorCode::kInvalidArgument, "the seed '", options_.seed, "' is ", ToString(seed),
-            ", but the loss '", name, "' is ", ToString(loss), "; they must be alike");
-    seeds.push_back(options_.seed);
+      Throw(ErrorCode::kInvalidArgument, "the seed '", seed_name, "' is ", ToString(seed),
+            ", but the loss '", view_.name(value), "' is ", ToString(loss), "; they must be alike");
+    gradients_[Index(value)].push_back(seed_name);
   }
 
   // Marks the values that depend on the wanted ones through nodes that carry gradients.
@@ -31188,6 +33746,1744 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
+// ---- opkit/graph/partition/node_sets.hpp
+// Extraction and replacement of many sets of nodes of one graph, behind ExtractSubgraph,
+// ReplaceNodes and Partition. Only definitions include this header.
+#ifndef OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
+#define OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
+  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
+  for (const int node : nodes) view.graph().node(node);  // throws for a node that there is not
+}
+
+inline std::string PathText(const Graph& graph, const std::vector<int>& path) {
+  std::string text;
+  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(graph.node(node));
+  return text;
+}
+
+// Extraction of one set after the other from the same graph; each takes time by its own size.
+class SubgraphExtractor {
+ public:
+  SubgraphExtractor(const GraphView& view, const GraphTypes* types)
+      : view_(view),
+        types_(types),
+        node_mark_(Index(view.num_nodes()), 0),
+        value_mark_(Index(view.num_values()), 0) {
+    for (const GraphView::Rewrite& rewrite : view.rewrites())
+      rewritten_by_.emplace_back(rewrite.node, rewrite.value);
+    std::sort(rewritten_by_.begin(), rewritten_by_.end());
+  }
+
+  // `nodes` ascend.
+  ExtractedSubgraph Extract(const std::vector<int>& nodes) {
+    ++mark_;
+    ExtractedSubgraph found;
+    for (const int node : nodes) node_mark_[Index(node)] = mark_;
+    NameIndex names;
+    for (const int node : nodes) {
+      const OperatorDef& def = view_.graph().node(node);
+      if (!def.name().empty()) names.Add(def.name());
+      for (auto own = std::lower_bound(rewritten_by_.begin(), rewritten_by_.end(),
+                                       std::pair<int, int>(node, -1));
+           own != rewritten_by_.end() && own->first == node; ++own)
+        if (!Inside(view_.producer(own->second)))
+          Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " rewrites '",
+                view_.name(own->second), "', which is made outside of the subgraph");
+      for (const int value : view_.inputs(node))
+        if (value >= 0 && !Inside(view_.producer(value))) Read(value, found);
+    }
+    for (const int node : nodes) {
+      const OperatorDef& def = view_.graph().node(node);
+      found.body.AddNode(WithoutOutsideControl(def, names, found.control_inputs));
+      for (const int value : view_.outputs(node))
+        if (value >= 0 && view_.producer(value) == node && IsUsedOutside(value))
+          found.outputs.push_back(view_.name(value));
+    }
+    for (const std::string& output : found.outputs) found.body.AddOutput(output);
+    return found;
+  }
+
+ private:
+  bool Inside(int node) const { return node >= 0 && node_mark_[Index(node)] == mark_; }
+  void Read(int value, ExtractedSubgraph& found) {
+    if (std::exchange(value_mark_[Index(value)], mark_) == mark_) return;
+    const std::string& name = view_.name(value);
+    if (const Tensor* constant = view_.constant(value)) {
+      found.body.AddConstant(name, *constant);
+      return;
+    }
+    TensorInfo info;
+    if (types_) info = (*types_)[value];
+    found.body.AddInput(name, info.dtype, info.shape, info.device);
+    found.inputs.push_back(name);
+  }
+  bool IsUsedOutside(int value) const {
+    if (view_.IsOutput(value)) return true;
+    for (const int reader : view_.consumers(value))
+      if (!Inside(reader)) return true;
+    return false;
+  }
+  static OperatorDef WithoutOutsideControl(const OperatorDef& def, const NameIndex& inside,
+                                           std::vector<std::string>& outside) {
+    bool crosses = false;
+    for (const std::string& name : def.control_inputs()) {
+      if (inside.Find(name) >= 0) continue;
+      crosses = true;
+      if (std::find(outside.begin(), outside.end(), name) == outside.end()) outside.push_back(name);
+    }
+    if (!crosses) return def;
+    OperatorDef copy(def);
+    std::erase_if(copy.mutable_control_inputs(),
+                  [&](const std::string& name) { return inside.Find(name) < 0; });
+    return copy;
+  }
+
+  const GraphView& view_;
+  const GraphTypes* const types_;
+  std::vector<int> node_mark_, value_mark_;
+  std::vector<std::pair<int, int>> rewritten_by_;  // node, value
+  int mark_ = 0;
+};
+
+class NodeReplacer {
+ public:
+  NodeReplacer(const GraphView& view, const std::vector<NodeReplacement>& replacements)
+      : view_(view), replacements_(replacements), unit_(Index(view.num_nodes()), -1) {
+    for (const NodeReplacement& replacement : replacements) {
+      CheckNodeSet(view, replacement.nodes);
+      for (const int node : replacement.nodes) {
+        if (unit_[Index(node)] >= 0)
+          Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
+                " is replaced twice");
+        unit_[Index(node)] = static_cast<int>(units_.size());
+      }
+      units_.push_back(*std::min_element(replacement.nodes.begin(), replacement.nodes.end()));
+    }
+    for (int node = 0; node < view.num_nodes(); ++node)
+      if (unit_[Index(node)] < 0) {
+        unit_[Index(node)] = static_cast<int>(units_.size());
+        units_.push_back(node);
+      }
+  }
+
+  // For each node of the result, the nodes of the graph that it stands for.
+  std::vector<std::vector<int>> NodesInOrder() const {
+    std::vector<std::vector<int>> nodes;
+    for (const int unit : Order())
+      nodes.push_back(Index(unit) < replacements_.size() ? replacements_[Index(unit)].nodes
+                                                         : std::vector<int>{units_[Index(unit)]});
+    return nodes;
+  }
+  Graph Result() const {
+    const Graph& graph = view_.graph();
+    NameIndex renamed;  // names of replaced nodes
+    std::vector<size_t> by;
+    for (size_t i = 0; i < replacements_.size(); ++i)
+      for (const int node : replacements_[i].nodes)
+        if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
+          renamed.Add(graph.node(node).name());
+          by.push_back(i);
+        }
+    std::vector<OperatorDef> nodes;
+    for (const int unit : Order()) {
+      const bool is_new = Index(unit) < replacements_.size();
+      OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[Index(unit)]);
+      if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
+      nodes.push_back(std::move(def));
+    }
+    std::vector<char> used(Index(view_.num_values()), 0);
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (Index(unit_[Index(node)]) >= replacements_.size())
+        for (const int value : view_.inputs(node))
+          if (value >= 0) used[Index(value)] = 1;
+    for (const NodeReplacement& replacement : replacements_)
+      for (const std::string& name : replacement.def.inputs())
+        if (const int value = view_.FindValue(name); value >= 0) used[Index(value)] = 1;
+    std::vector<GraphConstant> constants;
+    for (const GraphConstant& constant : graph.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (used[Index(value)] || view_.IsOutput(value) || view_.consumers(value).empty())
+        constants.push_back(constant);
+    }
+    Graph result = WithContents(graph, std::move(constants), std::move(nodes));
+    const GraphView check(result);
+    return result;
+  }
+
+ private:
+  void RenameControl(OperatorDef& def, const NameIndex& renamed,
+                     const std::vector<size_t>& by) const {
+    std::vector<std::string> names;
+    for (const std::string& name : def.control_inputs()) {
+      const int number = renamed.Find(name);
+      const std::string& now = number < 0 ? name : replacements_[by[Index(number)]].def.name();
+      if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
+    }
+    def.mutable_control_inputs() = std::move(names);
+  }
+  // Kahn's algorithm over units, the one with the first node first.
+  std::vector<int> Order() const {
+    std::vector<GraphView::Edge> edges;
+    for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
+      const int from = unit_[Index(edge.from)], to = unit_[Index(edge.to)];
+      if (from != to) edges.push_back({from, to});
+    }
+    std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
+      return a.from != b.from ? a.from < b.from : a.to < b.to;
+    });
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    std::vector<size_t> first(units_.size() + 1, 0);
+    std::vector<int> waits(units_.size(), 0);
+    for (const GraphView::Edge& edge : edges)
+      ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
+    for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
+    const auto later = [this](int a, int b) { return units_[Index(a)] > units_[Index(b)]; };
+    std::vector<int> ready;  // a heap with the first unit on top
+    const auto push = [&](int unit) {
+      ready.push_back(unit);
+      std::push_heap(ready.begin(), ready.end(), later);
+    };
+    for (size_t i = 0; i < units_.size(); ++i)
+      if (waits[i] == 0) push(static_cast<int>(i));
+    std::vector<int> order;
+    while (!ready.empty()) {
+      std::pop_heap(ready.begin(), ready.end(), later);
+      const int unit = ready.back();
+      ready.pop_back();
+      order.push_back(unit);
+      for (size_t i = first[Index(unit)]; i < first[Index(unit) + 1]; ++i)
+        if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
+    }
+    if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
+    return order;
+  }
+  [[noreturn]] OPKIT_COLD void ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
+                                              const std::vector<int>& waits) const {
+    std::vector<int> before(units_.size(), -1), path;
+    int unit = -1;
+    for (const GraphView::Edge& edge : edges)
+      if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
+        before[Index(unit = edge.to)] = edge.from;
+    std::vector<char> met(units_.size(), 0);
+    for (; !met[Index(unit)]; unit = before[Index(unit)]) {
+      met[Index(unit)] = 1;
+      path.push_back(unit);
+    }
+    std::string text;
+    const auto name = [&](int u) {
+      return Index(u) < replacements_.size() ? ToString(replacements_[Index(u)].def)
+                                             : ToString(view_.graph().node(units_[Index(u)]));
+    };
+    const auto begin = std::find(path.begin(), path.end(), unit);
+    for (auto u = path.rbegin(); u != std::make_reverse_iterator(begin); ++u)
+      text += name(*u) + "  ->  ";
+    Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ", text,
+          name(path.back()));
+  }
+
+  const GraphView& view_;
+  const std::vector<NodeReplacement>& replacements_;
+  std::vector<int> unit_;   // by node: replacements come first
+  std::vector<int> units_;  // the first node of each
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
+
+// ---- opkit/graph/partition/impl/extract.ipp
+// The definitions of ExtractSubgraph and ReplaceNodes.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+OPKIT_INLINE ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>& nodes,
+                                               const GraphTypes* types) {
+  detail::CheckNodeSet(view, nodes);
+  std::vector<int> sorted(nodes);
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<char> inside(detail::Index(view.num_nodes()), 0);
+  for (const int node : sorted)
+    if (std::exchange(inside[detail::Index(node)], 1))
+      Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
+            " is named twice");
+  const std::vector<int> path = LeavingPath(CutProblemOf(view), inside);
+  if (!path.empty())
+    Throw(ErrorCode::kInvalidArgument,
+          "the nodes cannot be one subgraph, since a path leaves them and comes back: ",
+          detail::PathText(view.graph(), path));
+  return detail::SubgraphExtractor(view, types).Extract(sorted);
+}
+
+OPKIT_INLINE Graph ReplaceNodes(const GraphView& view,
+                                const std::vector<NodeReplacement>& replacements) {
+  if (replacements.empty()) return view.graph();
+  return detail::NodeReplacer(view, replacements).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_
+
+// ---- opkit/graph/partition/impl/report.ipp
+// PartitionReport's definitions: text, JSON and picture.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::string CountText(size_t count, const char* one) {
+  return StrCat(count, " ", one, count == 1 ? "" : "s");
+}
+template <class T, class F>
+void AppendJsonList(std::string& out, const std::vector<T>& items, F&& append) {
+  out += '[';
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out += ", ";
+    append(items[i]);
+  }
+  out += ']';
+}
+inline void AppendJsonStrings(std::string& out, const std::vector<std::string>& items) {
+  AppendJsonList(out, items, [&](const std::string& item) { AppendJsonString(out, item); });
+}
+
+}  // namespace detail
+
+OPKIT_INLINE int PartitionReport::num_taken() const {
+  int taken = 0;
+  for (const Node& node : nodes) taken += node.subgraph >= 0;
+  return taken;
+}
+
+OPKIT_INLINE std::string PartitionReport::ToText() const {
+  size_t accepted = 0;
+  for (const Subgraph& subgraph : subgraphs) accepted += subgraph.rejected.empty();
+  std::string out = StrCat(num_taken(), " of ", detail::CountText(nodes.size(), "node"),
+                           " taken, in ", detail::CountText(accepted, "subgraph"), "\n");
+  for (size_t s = 0; s < subgraphs.size(); ++s) {
+    const Subgraph& subgraph = subgraphs[s];
+    out += StrCat("subgraph ", s, ": ", subgraph.partitioner, ", ", subgraph.op, " '",
+                  subgraph.name, "', ", detail::CountText(subgraph.nodes.size(), "node"));
+    if (!subgraph.rejected.empty()) out += ", " + subgraph.rejected;
+    out += StrCat("\n  reads ", subgraph.inputs, ", ", subgraph.input_bytes, " bytes; makes ",
+                  subgraph.outputs, ", ", subgraph.output_bytes, " bytes");
+    if (subgraph.open_values > 0)
+      out += StrCat(", and ", detail::CountText(detail::Index(subgraph.open_values), "value"),
+                    " of open shape");
+    out += StrCat("\n  ", subgraph.flops, " flops");
+    if (subgraph.unknown_costs > 0)
+      out += StrCat(", and ", detail::CountText(detail::Index(subgraph.unknown_costs), "node"),
+                    " of unknown cost");
+    if (subgraph.own_ns > 0)
+      out += StrCat("\n  measured: ", subgraph.own_ns, " ns, ", subgraph.flat_ns,
+                    " ns as the nodes that it replaces");
+    out += '\n';
+  }
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    out += StrCat("node ", n, " ", graph.node(static_cast<int>(n)), ": ");
+    if (const int s = nodes[n].subgraph; s >= 0) {
+      out += StrCat("in subgraph ", s, "\n");
+      continue;
+    }
+    std::string why;
+    for (const auto& [partitioner, reason] : nodes[n].refused)
+      why += StrCat(why.empty() ? "" : "; ", partitioner, ": ", reason);
+    out += (why.empty() ? "stays" : "stays; " + why) + "\n";
+  }
+  return out;
+}
+
+OPKIT_INLINE std::string PartitionReport::ToJson() const {
+  using detail::AppendJsonString;
+  std::string out =
+      StrCat("{\"taken\": ", num_taken(), ", \"of\": ", nodes.size(), ",\n \"subgraphs\": ");
+  detail::AppendJsonList(out, subgraphs, [&](const Subgraph& subgraph) {
+    const auto text = [&](const char* name, const std::string& value) {
+      out += StrCat("\"", name, "\": ");
+      AppendJsonString(out, value);
+      out += ", ";
+    };
+    const auto number = [&](const char* name, uint64_t value) {
+      out += StrCat("\"", name, "\": ", value, ", ");
+    };
+    out += "\n  {";
+    text("partitioner", subgraph.partitioner);
+    text("op", subgraph.op);
+    text("name", subgraph.name);
+    out += StrCat("\"kind\": ", subgraph.kind, ", \"nodes\": ", subgraph.nodes, ", \"inputs\": ");
+    detail::AppendJsonStrings(out, subgraph.inputs);
+    out += ", \"outputs\": ";
+    detail::AppendJsonStrings(out, subgraph.outputs);
+    out += ", ";
+    number("input_bytes", subgraph.input_bytes);
+    number("output_bytes", subgraph.output_bytes);
+    number("open_values", static_cast<uint64_t>(subgraph.open_values));
+    number("flops", subgraph.flops);
+    number("unknown_costs", static_cast<uint64_t>(subgraph.unknown_costs));
+    out += StrCat("\"flat_ns\": ", subgraph.flat_ns, ", \"own_ns\": ", subgraph.own_ns,
+                  ", \"rejected\": ");
+    AppendJsonString(out, subgraph.rejected);
+    out += '}';
+  });
+  out += ",\n \"nodes\": ";
+  int index = 0;
+  detail::AppendJsonList(out, nodes, [&](const Node& node) {
+    const OperatorDef& def = graph.node(index);
+    out += StrCat("\n  {\"node\": ", index++, ", \"op\": ");
+    AppendJsonString(out, def.type());
+    out += ", \"name\": ";
+    AppendJsonString(out, def.name());
+    if (node.subgraph >= 0) {
+      const Subgraph& subgraph = subgraphs[detail::Index(node.subgraph)];
+      out += StrCat(", \"subgraph\": ", node.subgraph, ", \"taken_by\": ");
+      AppendJsonString(out, subgraph.partitioner);
+    } else {
+      out += ", \"refused\": {";
+      bool first = true;
+      for (const auto& [partitioner, why] : node.refused) {
+        if (!std::exchange(first, false)) out += ", ";
+        AppendJsonString(out, partitioner);
+        out += ": ";
+        AppendJsonString(out, why);
+      }
+      out += '}';
+    }
+    out += '}';
+  });
+  return out + "}\n";
+}
+
+OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const {
+  std::vector<detail::DotGroup> groups;
+  for (const Subgraph& subgraph : subgraphs)
+    if (subgraph.rejected.empty())
+      groups.push_back({StrCat(subgraph.partitioner, "\n", subgraph.name), subgraph.nodes});
+  const GraphView view(graph);
+  const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
+  return detail::DrawDot(graph, &types, options, nullptr, &groups);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
+
+// ---- opkit/graph/partition/measure.hpp
+// IsFaster: whether a partitioner's operator is faster than the nodes that it would replace. Only
+// definitions include this header.
+#ifndef OPKIT_GRAPH_PARTITION_MEASURE_HPP_
+#define OPKIT_GRAPH_PARTITION_MEASURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The shortest of several runs: what disturbs a run only makes it longer. Inputs are zeros, which
+// are indices and lengths that every operator takes.
+inline double MeasureNs(const Graph& graph) {
+  constexpr int kLeastRuns = 3, kMostRuns = 100;
+  constexpr int64_t kEnoughNs = 20'000'000;
+  Workspace ws;
+  for (const GraphInput& input : graph.inputs()) {
+    Tensor& tensor = *ws.CreateTensor(input.name);
+    tensor = Tensor(input.info.shape.ToShape(), input.info.dtype);
+    if (tensor.nbytes() > 0)
+      std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
+  }
+  SimpleNet net(graph, &ws);
+  net.Run();
+  int64_t best = INT64_MAX;
+  const int64_t begin = MonotonicNs();
+  for (int run = 0; run < kLeastRuns || (run < kMostRuns && MonotonicNs() - begin < kEnoughNs);
+       ++run) {
+    const int64_t start = MonotonicNs();
+    net.Run();
+    best = (std::min)(best, MonotonicNs() - start);
+  }
+  return static_cast<double>(best);
+}
+
+// Runs both, with the copies that the operator makes of its inputs and outputs. True, without a
+// measurement, where an operator of the body is nobody else's. Errors: kFailedPrecondition for an
+// input whose dtype or shape is open, kUnsupported for a node on a device that the host cannot
+// reach; what a run throws.
+inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& told) {
+  for (const OperatorDef& node : body.nodes())
+    if (!OpRegistry::Global().FindSchema(node.type())) return true;
+  if (!IsHostAccessible(def.device().type))
+    Throw(ErrorCode::kUnsupported, "accept_if_faster measures on the host, and ", ToString(def),
+          " runs on ", def.device());
+  Graph whole;
+  for (const GraphInput& input : body.inputs()) {
+    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
+      Throw(ErrorCode::kFailedPrecondition,
+            "accept_if_faster needs the dtype and shape of every value, and '", input.name, "' is ",
+            ToString(input.info), "; give the inputs of the graph shapes");
+    whole.AddInput(input.name, input.info.dtype, input.info.shape);
+  }
+  OperatorDef alone(def);
+  alone.mutable_control_inputs().clear();
+  whole.AddNode(std::move(alone));
+  for (const std::string& output : body.outputs()) whole.AddOutput(output);
+  told.flat_ns = MeasureNs(body);
+  told.own_ns = MeasureNs(whole);
+  return told.own_ns < told.flat_ns;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_MEASURE_HPP_
+
+// ---- opkit/graph/partition/options.hpp
+// PartitionLimits: the options that every partitioner has, read from what a program gives, and the
+// rest, which is the partitioner's own. Only definitions include this header.
+#ifndef OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
+#define OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct PartitionLimits {
+  std::vector<std::string> exclude_ops, exclude_nodes;
+  int min_size = 1, max_size = 0, max_subgraphs = 0;  // 0: any number
+  bool require_all = false, see_taken = false, accept_if_faster = false;
+  PartitionArguments rest;  // for the partitioner
+};
+
+// Error (kInvalidArgument) for an option given twice or a value that it does not take.
+PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
+
+// ---- opkit/graph/partition/impl/partition.ipp
+// Partition's definition: one run of each partitioner over what those before it left.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A graph on its way through the partitioners, and the nodes of the first graph that each of its
+// nodes stands for.
+struct PartitionState {
+  Graph graph;
+  std::vector<std::vector<int>> origin;  // by node
+  std::vector<char> taken;               // by node: a partitioner put it there
+};
+
+// One partitioner over one graph.
+class PartitionRun {
+ public:
+  PartitionRun(const PartitionState& state, const PartitionerRequest& request,
+               PartitionReport& report)
+      : state_(state),
+        request_(request),
+        report_(report),
+        partitioner_(PartitionerRegistry::Global().Get(request.name)),
+        limits_(ReadPartitionLimits(request.options)),
+        structure_(state.graph),
+        types_(InferGraph(structure_, {}, UnknownOperators::kAllowed)),
+        view_(structure_, types_, state.taken),
+        problem_(CutProblemOf(structure_)),
+        why_(Index(structure_.num_nodes())) {}
+
+  PartitionState Run() {
+    const std::unique_ptr<PartitionWork> work = partitioner_->Begin(view_, limits_.rest);
+    Ask(*work);
+    Cut();
+    DropSmall();
+    Review(*work);
+    if (limits_.require_all) RequireAll();
+    Record();
+    return Replace();
+  }
+
+ private:
+  struct Group {
+    std::vector<int> nodes;  // by index
+    int kind = kAnySubgraph;
+    bool dropped = false;
+    PartitionReport::Subgraph told;
+  };
+
+  void Ask(PartitionWork& work) {
+    PartitionAnswer answer(view_);
+    work.Mark(answer);
+    problem_.kinds = answer.kinds();
+    problem_.classes = answer.sets();
+    CheckExcludedNodes();
+    const auto in = [](const std::vector<std::string>& list, const std::string& name) {
+      return std::find(list.begin(), list.end(), name) != list.end();
+    };
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      const OperatorDef& def = state_.graph.node(node);
+      int& kind = problem_.kinds[Index(node)];
+      if (!state_.taken.empty() && state_.taken[Index(node)] && !limits_.see_taken)
+        Keep(node, "taken already");
+      else if (kind == kNotTaken)
+        why_[Index(node)] =
+            answer.reasons()[Index(node)].empty() ? "unsupported" : answer.reasons()[Index(node)];
+      else if (in(limits_.exclude_ops, def.type()))
+        Keep(node, StrCat("excluded: operator ", def.type()));
+      else if (!def.name().empty() && in(limits_.exclude_nodes, def.name()))
+        Keep(node, "excluded by name");
+    }
+  }
+  void Keep(int node, std::string why) {
+    problem_.kinds[Index(node)] = kNotTaken;
+    why_[Index(node)] = std::move(why);
+  }
+  void CheckExcludedNodes() const {
+    if (limits_.exclude_nodes.empty()) return;
+    NameIndex names;
+    for (const OperatorDef& def : state_.graph.nodes())
+      if (!def.name().empty()) names.Add(def.name());
+    for (const std::string& name : limits_.exclude_nodes)
+      if (names.Find(name) < 0)
+        Throw(ErrorCode::kNotFound, "option exclude_nodes names '", name,
+              "', which the graph does not have", SuggestName(name, names.names()));
+  }
+
+  // Until every node that rewrites a value is with the node that makes it.
+  void Cut() {
+    problem_.max_size = limits_.max_size;
+    SetClasses();
+    CutResult cut;
+    constexpr int kMaxRounds = 3;
+    for (int round = 0;; ++round) {
+      cut = CutSubgraphs(problem_);
+      bool changed = false;
+      for (const GraphView::Rewrite& rewrite : structure_.rewrites()) {
+        const int group = cut.group[Index(rewrite.node)];
+        if (group < 0) continue;
+        const int maker = structure_.producer(rewrite.value);
+        if (maker >= 0 && cut.group[Index(maker)] == group && round < kMaxRounds) continue;
+        Keep(rewrite.node, StrCat("rewrites '", structure_.name(rewrite.value),
+                                  "', which is made outside of the subgraph"));
+        changed = true;
+      }
+      if (!changed) break;
+    }
+    groups_.resize(Index(cut.num_groups));
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      if (cut.group[Index(node)] < 0) continue;
+      Group& group = groups_[Index(cut.group[Index(node)])];
+      group.nodes.push_back(node);
+      group.kind = (std::max)(group.kind, problem_.kinds[Index(node)]);
+    }
+    group_of_ = std::move(cut.group);
+  }
+  // Nodes of different devices are not one subgraph, nor are those of different sets.
+  void SetClasses() {
+    std::vector<Device> devices;
+    std::vector<int> device_of;
+    for (const OperatorDef& def : state_.graph.nodes()) {
+      const auto found = std::find(devices.begin(), devices.end(), def.device());
+      device_of.push_back(static_cast<int>(found - devices.begin()));
+      if (found == devices.end()) devices.push_back(def.device());
+    }
+    for (size_t node = 0; node < device_of.size(); ++node)
+      problem_.classes[node] =
+          problem_.classes[node] * static_cast<int>(devices.size()) + device_of[node];
+  }
+
+  void DropSmall() {
+    int left = 0;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      Group& group = groups_[g];
+      const auto size = static_cast<int>(group.nodes.size());
+      if (size < limits_.min_size)
+        Drop(group, StrCat("too small: ", size, " of at least ", limits_.min_size, " nodes",
+                           CycleText(static_cast<int>(g))));
+      else
+        ++left;
+    }
+    if (limits_.max_subgraphs <= 0 || left <= limits_.max_subgraphs) return;
+    std::vector<Group*> by_size;
+    for (Group& group : groups_)
+      if (!group.dropped) by_size.push_back(&group);
+    std::stable_sort(by_size.begin(), by_size.end(), [](const Group* a, const Group* b) {
+      return a->nodes.size() > b->nodes.size();
+    });
+    for (size_t i = Index(limits_.max_subgraphs); i < by_size.size(); ++i)
+      Drop(*by_size[i], StrCat("max_subgraphs is ", limits_.max_subgraphs, ", and ",
+                               limits_.max_subgraphs, " others have as many nodes or more"));
+  }
+  void Drop(Group& group, const std::string& why) {
+    group.dropped = true;
+    for (const int node : group.nodes) why_[Index(node)] = why;
+  }
+  // Why the group is not one with a neighbour, shown for a few groups only: each path takes time by
+  // the size of the graph.
+  std::string CycleText(int g) {
+    if (neighbours_.empty()) {
+      neighbours_.assign(groups_.size(), -1);
+      for (const GraphView::Edge& edge : problem_.joins) {
+        const int from = group_of_[Index(edge.from)], to = group_of_[Index(edge.to)];
+        if (from == to || from < 0 || to < 0) continue;
+        neighbours_[Index(from)] = to;
+        neighbours_[Index(to)] = from;
+      }
+    }
+    const int other = neighbours_[Index(g)];
+    if (other < 0 || paths_left_ == 0) return "";
+    --paths_left_;
+    std::vector<char> inside(group_of_.size(), 0);
+    for (size_t node = 0; node < group_of_.size(); ++node)
+      inside[node] = group_of_[node] == g || group_of_[node] == other;
+    const std::vector<int> path = LeavingPath(problem_, inside);
+    if (path.empty()) return "";
+    return "; with its neighbour it would close a cycle: " + PathText(state_.graph, path);
+  }
+
+  void Review(PartitionWork& work) {
+    SubgraphExtractor extractor(structure_, &types_);
+    NameIndex names;
+    for (const OperatorDef& def : state_.graph.nodes()) names.Add(def.name());
+    int id = 0;
+    for (Group& group : groups_) {
+      if (group.dropped) continue;
+      ExtractedSubgraph extracted = extractor.Extract(group.nodes);
+      const std::string op = partitioner_->SubgraphOperator(group.kind);
+      Tell(group, op, extracted);
+      if (extracted.outputs.empty()) {
+        Reject(group, "rejected: it has no outputs");
+        continue;
+      }
+      const OpSchema* schema = OpRegistry::Global().FindSchema(op);
+      if (!schema)
+        Throw(ErrorCode::kNotFound, "the subgraph operator '", op, "' is not registered",
+              SuggestName(op, OpRegistry::Global().Operators()));
+      std::string name = StrCat(op, id);
+      for (int n = 1; names.Find(name) >= 0; ++n) name = StrCat(op, id, "_", n);
+      OperatorDef def(op, extracted.inputs, extracted.outputs);
+      def.Name(name).Device(state_.graph.node(group.nodes[0]).device());
+      for (const std::string& control : extracted.control_inputs) def.ControlInput(control);
+      MarkInputs(*schema, extracted, def);
+      SubgraphReview review(view_, group.nodes, extracted.body, def, id, group.kind);
+      work.Review(review);
+      ++id;
+      if (review.is_rejected()) {
+        const std::string& why = review.why_rejected();
+        Reject(group, why.empty() ? "rejected" : "rejected: " + why);
+        continue;
+      }
+      const Graph body = std::move(extracted.body);
+      def.Subgraph("body", MakeSubgraph(body));
+      if (const std::string why = schema->Verify(def); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, why, "; in the node for a subgraph, ", ToString(def));
+      if (limits_.accept_if_faster && !IsFaster(body, def, group.told)) {
+        Reject(group, StrCat("not faster: ", group.told.own_ns, " ns, and ", group.told.flat_ns,
+                             " ns as it is"));
+        continue;
+      }
+      names.Add(name);
+      group.told.name = name;
+      replacements_.push_back({group.nodes, std::move(def)});
+    }
+  }
+  // Which inputs are inputs of the model; for operators that take the attribute.
+  void MarkInputs(const OpSchema& schema, const ExtractedSubgraph& extracted,
+                  OperatorDef& def) const {
+    if (!schema.TakesArgument("isArg") || !schema.TakesArgument("isAux")) return;
+    std::vector<int64_t> is_arg, is_aux(extracted.inputs.size(), 0);
+    for (const std::string& input : extracted.inputs)
+      is_arg.push_back(state_.graph.IsInput(input) ? 1 : 0);
+    def.Arg("isArg", is_arg).Arg("isAux", is_aux);
+  }
+  void Reject(Group& group, std::string why) {
+    group.told.rejected = why;
+    Drop(group, why);
+  }
+  void Tell(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
+    PartitionReport::Subgraph& told = group.told;
+    told.partitioner = request_.name;
+    told.op = op;
+    told.kind = group.kind;
+    told.inputs = extracted.inputs;
+    told.outputs = extracted.outputs;
+    const auto add = [&](const std::string& name, uint64_t& bytes) {
+      const TensorInfo& info = types_.at(name);
+      if (info.dtype == DType::kUndefined || !info.shape.is_known())
+        ++told.open_values;
+      else
+        bytes += OpSchema::Bytes(info);
+    };
+    for (const std::string& name : told.inputs) add(name, told.input_bytes);
+    for (const std::string& name : told.outputs) add(name, told.output_bytes);
+    for (const int node : group.nodes) {
+      for (const int original : state_.origin[Index(node)]) told.nodes.push_back(original);
+      AddCost(node, told);
+    }
+    std::sort(told.nodes.begin(), told.nodes.end());
+  }
+  void AddCost(int node, PartitionReport::Subgraph& told) const {
+    const OperatorDef& def = state_.graph.node(node);
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    const std::vector<TensorInfo> inputs = types_.Of(structure_.inputs(node));
+    const std::vector<TensorInfo> outputs = types_.Of(structure_.outputs(node));
+    bool known = schema && schema->has_cost();
+    for (const auto* infos : {&inputs, &outputs})
+      for (const TensorInfo& info : *infos) known &= info.shape.is_known();
+    if (known)
+      told.flops += static_cast<uint64_t>(schema->Cost(def, inputs, outputs).flops);
+    else
+      ++told.unknown_costs;
+  }
+
+  void RequireAll() const {
+    std::string list;
+    int outside = 0;
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
+        continue;
+      constexpr int kMaxListed = 50;
+      if (++outside <= kMaxListed)
+        list += StrCat("\n  ", state_.graph.node(node), ": ", why_[Index(node)]);
+    }
+    if (outside > 0)
+      Throw(ErrorCode::kFailedPrecondition, "require_all is set, and ", outside, " of ",
+            view_.num_nodes(), " nodes stay outside:", list);
+  }
+  void Record() {
+    for (Group& group : groups_) {
+      if (group.told.op.empty()) continue;  // dropped before it was looked at
+      const auto number = static_cast<int>(report_.subgraphs.size());
+      if (group.told.rejected.empty())
+        for (const int node : group.told.nodes) report_.nodes[Index(node)].subgraph = number;
+      report_.subgraphs.push_back(std::move(group.told));
+    }
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
+        continue;
+      for (const int original : state_.origin[Index(node)])
+        report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[Index(node)]);
+    }
+  }
+  PartitionState Replace() const {
+    if (replacements_.empty()) return state_;
+    const NodeReplacer replacer(structure_, replacements_);
+    PartitionState next;
+    next.graph = replacer.Result();
+    for (const std::vector<int>& nodes : replacer.NodesInOrder()) {
+      std::vector<int> origin;
+      for (const int node : nodes)
+        origin.insert(origin.end(), state_.origin[Index(node)].begin(),
+                      state_.origin[Index(node)].end());
+      next.origin.push_back(std::move(origin));
+      const bool was_taken = !state_.taken.empty() && state_.taken[Index(nodes[0])];
+      next.taken.push_back(why_[Index(nodes[0])].empty() || was_taken);
+    }
+    return next;
+  }
+
+  const PartitionState& state_;
+  const PartitionerRequest& request_;
+  PartitionReport& report_;
+  const IntrusivePtr<const Partitioner> partitioner_;
+  const PartitionLimits limits_;
+  const GraphView structure_;
+  const GraphTypes types_;
+  const PartitionView view_;
+  CutProblem problem_;
+  std::vector<std::string> why_;  // by node: why it stays; empty: it is taken
+  std::vector<Group> groups_;
+  std::vector<int> group_of_;    // by node; -1: none
+  std::vector<int> neighbours_;  // by group: one that it could not be joined to; -1: none
+  int paths_left_ = 16;
+  std::vector<NodeReplacement> replacements_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph Partition(const Graph& graph,
+                             const std::vector<PartitionerRequest>& partitioners,
+                             PartitionReport* report) {
+  const detail::RegistryUse use;
+  for (const PartitionerRequest& request : partitioners)
+    PartitionerRegistry::Global().Get(request.name);  // throws for one that there is not
+  Check(graph, UnknownOperators::kAllowed);
+  PartitionReport told;
+  told.graph = graph;
+  told.nodes.resize(detail::Index(graph.num_nodes()));
+  detail::PartitionState state{graph, {}, {}};
+  for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
+  for (const PartitionerRequest& request : partitioners) try {
+      state = detail::PartitionRun(state, request, told).Run();
+    } catch (...) {
+      detail::RethrowInContext("in partitioner '" + request.name + "'");
+    }
+  if (report) *report = std::move(told);
+  return std::move(state.graph);
+}
+
+OPKIT_INLINE void CheckOperatorsKnown(const Graph& graph) {
+  std::string list, first;
+  int unknown = 0;
+  for (const OperatorDef& def : graph.nodes()) {
+    if (OpRegistry::Global().FindSchema(def.type())) continue;
+    if (first.empty()) first = def.type();
+    constexpr int kMaxListed = 50;
+    if (++unknown <= kMaxListed) list += "\n  " + ToString(def);
+  }
+  if (unknown > 0)
+    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
+          " left whose operator nobody registered and no partitioner took; the first is '", first,
+          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
+
+// ---- opkit/graph/partition/impl/cut.ipp
+// CutSubgraphs' definition: contraction of joins under a maintained topological order.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Groups of nodes in an order in which they could run. Each group is a node of the graph that is
+// left when every group is one node; that graph never has a cycle.
+class GroupGraph {
+ public:
+  explicit GroupGraph(const CutProblem& problem)
+      : max_size_(problem.max_size), kind_(problem.kinds), class_(problem.classes) {
+    const size_t n = problem.order.size();
+    parent_.resize(n);
+    std::iota(parent_.begin(), parent_.end(), 0);
+    size_.assign(n, 1);
+    out_.resize(n);
+    in_.resize(n);
+    for (const GraphView::Edge& edge : problem.edges) {
+      out_[Index(edge.from)].push_back(edge.to);
+      in_[Index(edge.to)].push_back(edge.from);
+    }
+    label_.resize(n);
+    before_.assign(n, -1);
+    after_.assign(n, -1);
+    for (size_t i = 0; i + 1 < n; ++i) {
+      after_[Index(problem.order[i])] = problem.order[i + 1];
+      before_[Index(problem.order[i + 1])] = problem.order[i];
+    }
+    first_ = n > 0 ? problem.order[0] : -1;
+    Relabel();
+    stamp_.assign(n, 0);
+    // Enough that graphs of a few thousand nodes never meet it.
+    bank_ = static_cast<int64_t>(64 * (n + problem.edges.size())) + (int64_t{1} << 20);
+  }
+
+  int Find(int node) {
+    while (parent_[Index(node)] != node)
+      node = parent_[Index(node)] = parent_[Index(parent_[Index(node)])];
+    return node;
+  }
+  // False where the groups of the two may not be one. There is an edge from u to v.
+  bool Join(int u, int v) {
+    const int a = Find(u), b = Find(v);
+    if (a == b || !Fit(a, b) || !Search(a, b)) return false;
+    Contract(a, b);
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kEnd = int64_t{1} << 62;
+
+  // A walk along edges, one edge a step.
+  struct Walk {
+    std::vector<std::pair<int, size_t>> path;  // a group, and how many of its edges are done
+    std::vector<int> met;
+    void Begin(int from) {
+      path.assign(1, {from, 0});
+      met.clear();
+    }
+    bool done() const { return path.empty(); }
+  };
+  enum class Step : uint8_t { kOn, kMeets };
+
+  bool Fit(int a, int b) const {
+    const int x = kind_[Index(a)], y = kind_[Index(b)];
+    if (x == kNotTaken || y == kNotTaken) return false;
+    if (x != y && x != kAnySubgraph && y != kAnySubgraph) return false;
+    if (!class_.empty() && class_[Index(a)] != class_[Index(b)]) return false;
+    return max_size_ <= 0 || int64_t{size_[Index(a)]} + size_[Index(b)] <= max_size_;
+  }
+
+  // Walks forwards from a and backwards from b by turns, between their places in the order, until
+  // one walk has seen all or they meet. Then moves what the finished walk met out of the way.
+  bool Search(int a, int b) {
+    forward_.Begin(a);
+    backward_.Begin(b);
+    const int mark = next_stamp_ += 2;
+    int64_t limit = (std::max)(int64_t{64}, bank_ / 16);
+    for (;;) {
+      if (Advance(forward_, out_, a, b, mark, mark + 1) == Step::kMeets) return false;
+      if (forward_.done()) break;
+      if (Advance(backward_, in_, b, a, mark + 1, mark) == Step::kMeets) return false;
+      if (backward_.done()) break;
+      bank_ -= 2;
+      if (--limit < 0) return false;
+    }
+    at_front_ = !forward_.done();
+    Walk& walk = at_front_ ? backward_ : forward_;
+    std::sort(walk.met.begin(), walk.met.end(),
+              [this](int x, int y) { return label_[Index(x)] < label_[Index(y)]; });
+    if (at_front_)
+      MoveBefore(walk.met, a);
+    else
+      MoveAfter(walk.met, b);
+    return true;
+  }
+  Step Advance(Walk& walk, std::vector<std::vector<int>>& edges, int from, int to, int mine,
+               int theirs) {
+    auto& [group, done] = walk.path.back();
+    std::vector<int>& list = edges[Index(group)];
+    if (done == list.size()) {
+      walk.path.pop_back();
+      return Step::kOn;
+    }
+    const int next = Find(list[done]);
+    if (next == group) {  // inside of the group since a contraction
+      list[done] = list.back();
+      list.pop_back();
+      return Step::kOn;
+    }
+    list[done++] = next;
+    if (next == to) return group == from ? Step::kOn : Step::kMeets;
+    const int64_t at = label_[Index(next)];
+    if (at < (std::min)(label_[Index(from)], label_[Index(to)]) ||
+        at > (std::max)(label_[Index(from)], label_[Index(to)]))
+      return Step::kOn;
+    int& stamp = stamp_[Index(next)];
+    if (stamp == theirs) return Step::kMeets;
+    if (stamp == mine) return Step::kOn;
+    stamp = mine;
+    walk.met.push_back(next);
+    walk.path.push_back({next, 0});
+    return Step::kOn;
+  }
+
+  // The contracted group takes the place of a after a walk backwards, of b after one forwards.
+  void Contract(int a, int b) {
+    const int place = at_front_ ? a : b, other = at_front_ ? b : a;
+    Unlink(other);
+    const auto edges_of = [this](int g) { return out_[Index(g)].size() + in_[Index(g)].size(); };
+    const int root = edges_of(a) >= edges_of(b) ? a : b, child = root == a ? b : a;
+    parent_[Index(child)] = root;
+    size_[Index(root)] += size_[Index(child)];
+    kind_[Index(root)] = (std::max)(kind_[Index(root)], kind_[Index(child)]);
+    for (auto* edges : {&out_, &in_}) {
+      std::vector<int>&to = (*edges)[Index(root)], &from = (*edges)[Index(child)];
+      to.insert(to.end(), from.begin(), from.end());
+      from = {};
+    }
+    if (root != place) TakePlace(root, place);
+  }
+
+  void Unlink(int g) {
+    const int left = before_[Index(g)], right = after_[Index(g)];
+    (left < 0 ? first_ : after_[Index(left)]) = right;
+    if (right >= 0) before_[Index(right)] = left;
+  }
+  void TakePlace(int g, int place) {
+    const int left = before_[Index(g)] = before_[Index(place)];
+    const int right = after_[Index(g)] = after_[Index(place)];
+    label_[Index(g)] = label_[Index(place)];
+    (left < 0 ? first_ : after_[Index(left)]) = g;
+    if (right >= 0) before_[Index(right)] = g;
+  }
+  void LinkBetween(int left, int g, int right) {
+    before_[Index(g)] = left;
+    after_[Index(g)] = right;
+    (left < 0 ? first_ : after_[Index(left)]) = g;
+    if (right >= 0) before_[Index(right)] = g;
+  }
+  // Labels lie next to the far neighbour, since the next groups to move go beside the same one.
+  void MoveBefore(const std::vector<int>& groups, int place) {
+    if (groups.empty()) return;
+    for (const int g : groups) Unlink(g);
+    const int left = before_[Index(place)];
+    const int64_t low = left < 0 ? 0 : label_[Index(left)];
+    const int64_t step = StepOf(label_[Index(place)] - low, groups.size());
+    int last = left;
+    int64_t label = low;
+    for (const int g : groups) {
+      LinkBetween(last, g, place);
+      label_[Index(g)] = label += step;
+      last = g;
+    }
+    if (step == 0) Relabel();
+  }
+  void MoveAfter(const std::vector<int>& groups, int place) {
+    if (groups.empty()) return;
+    for (const int g : groups) Unlink(g);
+    const int right = after_[Index(place)];
+    const int64_t high = right < 0 ? kEnd : label_[Index(right)];
+    const int64_t step = StepOf(high - label_[Index(place)], groups.size());
+    int last = place;
+    int64_t label = high - step * static_cast<int64_t>(groups.size());
+    for (const int g : groups) {
+      LinkBetween(last, g, right);
+      label_[Index(g)] = label;
+      label += step;
+      last = g;
+    }
+    if (step == 0) Relabel();
+  }
+  // 0 where there is no room.
+  static int64_t StepOf(int64_t gap, size_t count) {
+    const auto needed = static_cast<int64_t>(count) + 1;
+    return gap < needed ? 0 : (std::max)(int64_t{1}, gap / (needed * 64));
+  }
+  void Relabel() {
+    const int64_t step = kEnd / (static_cast<int64_t>(label_.size()) + 1);
+    int64_t label = 0;
+    for (int g = first_; g >= 0; g = after_[Index(g)]) label_[Index(g)] = label += step;
+  }
+
+  const int max_size_;
+  std::vector<int> parent_, size_, kind_;  // of groups: at the node that represents each
+  const std::vector<int>& class_;
+  std::vector<std::vector<int>> out_, in_;
+  std::vector<int64_t> label_;  // grows along the list
+  std::vector<int> before_, after_;
+  int first_ = -1;
+  std::vector<int> stamp_;
+  int next_stamp_ = 0;
+  Walk forward_, backward_;
+  bool at_front_ = false;
+  int64_t bank_;  // edges that searches may still look at
+};
+
+class SubgraphCutter {
+ public:
+  explicit SubgraphCutter(const CutProblem& problem)
+      : problem_(problem), place_(problem.order.size(), -1) {
+    Check();
+    for (const GraphView::Edge& edge : problem.joins)
+      if (problem.kinds[Index(edge.from)] != kNotTaken &&
+          problem.kinds[Index(edge.to)] != kNotTaken)
+        joins_.push_back(edge);
+    for (const int kind : problem.kinds) taken_ += kind != kNotTaken;
+  }
+
+  CutResult Cut() {
+    const auto later = [this](int a, int b) { return place_[Index(a)] > place_[Index(b)]; };
+    // By the later node, the nearest producer first.
+    std::sort(joins_.begin(), joins_.end(), [&](const auto& a, const auto& b) {
+      return a.to != b.to ? later(b.to, a.to) : later(a.from, b.from);
+    });
+    CutResult best = Try(joins_);
+    constexpr size_t kSmall = 2048;
+    if (problem_.order.size() > kSmall) return best;
+    const int fewest = Components();
+    std::vector<GraphView::Edge> joins(joins_.rbegin(), joins_.rend());
+    uint64_t random = 1;
+    const int tries = problem_.order.size() <= 64 ? 24 : 2;
+    for (int i = 0; i < tries && best.num_groups > fewest; ++i) {
+      CutResult other = Try(joins);
+      if (other.num_groups < best.num_groups) best = std::move(other);
+      for (size_t k = joins.size(); k > 1; --k) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        std::swap(joins[k - 1], joins[(random >> 33) % k]);
+      }
+    }
+    return best;
+  }
+
+ private:
+  void Check() {
+    const size_t n = problem_.order.size();
+    if (problem_.kinds.size() != n || (!problem_.classes.empty() && problem_.classes.size() != n))
+      Throw(ErrorCode::kInvalidArgument, "a cut of ", n, " nodes needs a kind for each, found ",
+            problem_.kinds.size());
+    for (const int kind : problem_.kinds)
+      if (kind < kNotTaken)
+        Throw(ErrorCode::kOutOfRange, "a node has the kind ", kind,
+              "; it is -2 for a node that is not taken, -1 for any subgraph, or a kind from 0 on");
+    int place = 0;
+    for (const int node : problem_.order) {
+      if (node < 0 || Index(node) >= n || place_[Index(node)] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "the order of a cut names node ", node,
+              " twice, or has no node of that number");
+      place_[Index(node)] = place++;
+    }
+    for (const auto* edges : {&problem_.edges, &problem_.joins})
+      for (const GraphView::Edge& edge : *edges)
+        if (edge.from < 0 || edge.to < 0 || Index(edge.from) >= n || Index(edge.to) >= n ||
+            place_[Index(edge.from)] >= place_[Index(edge.to)])
+          Throw(ErrorCode::kInvalidArgument, "the order of a cut contradicts the edge from ",
+                edge.from, " to ", edge.to);
+  }
+  CutResult Try(const std::vector<GraphView::Edge>& joins) {
+    GroupGraph groups(problem_);
+    constexpr int kMaxRounds = 4;  // a contraction may turn two paths into one
+    bool joined = true;
+    for (int round = 0; joined && round < kMaxRounds; ++round) {
+      joined = false;
+      for (const GraphView::Edge& edge : joins) joined |= groups.Join(edge.from, edge.to);
+    }
+    CutResult result;
+    result.group.assign(problem_.order.size(), -1);
+    std::vector<int> number(problem_.order.size(), -1);
+    for (const int node : problem_.order) {
+      if (problem_.kinds[Index(node)] == kNotTaken) continue;
+      int& known = number[Index(groups.Find(node))];
+      if (known < 0) known = result.num_groups++;
+      result.group[Index(node)] = known;
+    }
+    return result;
+  }
+  // Taken nodes that joins connect: no cut has fewer subgraphs.
+  int Components() {
+    std::vector<int> parent(problem_.order.size());
+    std::iota(parent.begin(), parent.end(), 0);
+    const auto find = [&](int node) {
+      while (parent[Index(node)] != node)
+        node = parent[Index(node)] = parent[Index(parent[Index(node)])];
+      return node;
+    };
+    int count = taken_;
+    for (const GraphView::Edge& edge : joins_) {
+      const int a = find(edge.from), b = find(edge.to);
+      if (a == b) continue;
+      parent[Index(a)] = b;
+      --count;
+    }
+    return count;
+  }
+
+  const CutProblem& problem_;
+  std::vector<int> place_;  // by node: in the order
+  std::vector<GraphView::Edge> joins_;
+  int taken_ = 0;
+};
+
+// Whether the schema says that runs of the node have an effect; an operator that nobody registered
+// has no schema that says so.
+inline bool OrdersByEffect(const OperatorDef& def) {
+  return OpRegistry::Global().FindSchema(def.type()) && HasEffect(def);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE CutProblem CutProblemOf(const GraphView& view) {
+  CutProblem problem;
+  problem.order = view.order();
+  problem.edges = view.edges();
+  int last = -1;
+  for (const int node : view.order()) {
+    if (!detail::OrdersByEffect(view.graph().node(node))) continue;
+    if (last >= 0) problem.edges.push_back({last, node});
+    last = node;
+  }
+  for (int node = 0; node < view.num_nodes(); ++node)
+    for (const int value : view.inputs(node))
+      if (value >= 0 && view.producer(value) >= 0 && view.producer(value) != node)
+        problem.joins.push_back({view.producer(value), node});
+  for (const GraphView::Rewrite& rewrite : view.rewrites())
+    for (const int reader : view.consumers(rewrite.value))
+      if (reader > rewrite.node) problem.joins.push_back({rewrite.node, reader});
+  problem.kinds.assign(detail::Index(view.num_nodes()), kNotTaken);
+  return problem;
+}
+
+OPKIT_INLINE CutResult CutSubgraphs(const CutProblem& problem) {
+  return detail::SubgraphCutter(problem).Cut();
+}
+
+OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
+                                          const std::vector<char>& inside) {
+  using detail::Index;
+  const size_t n = problem.order.size();
+  if (inside.size() != n)
+    Throw(ErrorCode::kInvalidArgument, "LeavingPath needs a flag for each of ", n, " nodes, found ",
+          inside.size());
+  std::vector<size_t> first(n + 1, 0);
+  for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
+  for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
+  std::vector<int> targets(problem.edges.size());
+  std::vector<size_t> next(first.begin(), first.end() - 1);
+  for (const GraphView::Edge& edge : problem.edges) targets[next[Index(edge.from)]++] = edge.to;
+  std::vector<int> from(n, -1);  // of nodes outside that the set leads to: the node before
+  for (const int node : problem.order) {
+    if (!inside[Index(node)] && from[Index(node)] < 0) continue;
+    for (size_t i = first[Index(node)]; i < first[Index(node) + 1]; ++i) {
+      const int to = targets[i];
+      if (!inside[Index(to)]) {
+        if (from[Index(to)] < 0) from[Index(to)] = node;
+      } else if (!inside[Index(node)]) {
+        std::vector<int> path{to, node};
+        while (!inside[Index(path.back())]) path.push_back(from[Index(path.back())]);
+        return {path.rbegin(), path.rend()};
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
+
+// ---- opkit/graph/partition/impl/view.ipp
+// PartitionView's definitions, and those of its handles.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const std::string& PartitionValue::name() const {
+  return view_->structure().name(index_);
+}
+OPKIT_INLINE const TensorInfo& PartitionValue::info() const { return view_->types()[index_]; }
+OPKIT_INLINE uint64_t PartitionValue::bytes() const {
+  const TensorInfo& type = info();
+  return type.dtype == DType::kUndefined || !type.shape.is_known() ? 0 : OpSchema::Bytes(type);
+}
+OPKIT_INLINE bool PartitionValue::is_input() const { return view_->structure().IsInput(index_); }
+OPKIT_INLINE bool PartitionValue::is_output() const { return view_->structure().IsOutput(index_); }
+OPKIT_INLINE PartitionNode PartitionValue::producer() const {
+  return {view_, view_->structure().producer(index_)};
+}
+OPKIT_INLINE std::vector<PartitionNode> PartitionValue::consumers() const {
+  std::vector<PartitionNode> nodes;
+  for (const int node : view_->structure().consumers(index_)) nodes.emplace_back(view_, node);
+  return nodes;
+}
+
+OPKIT_INLINE const OperatorDef& PartitionNode::def() const { return view_->graph().node(index_); }
+OPKIT_INLINE std::vector<PartitionValue> PartitionNode::inputs() const {
+  std::vector<PartitionValue> values;
+  for (const int value : view_->structure().inputs(index_)) values.emplace_back(view_, value);
+  return values;
+}
+OPKIT_INLINE std::vector<PartitionValue> PartitionNode::outputs() const {
+  std::vector<PartitionValue> values;
+  for (const int value : view_->structure().outputs(index_)) values.emplace_back(view_, value);
+  return values;
+}
+namespace detail {
+
+inline int ValueAt(std::span<const int> values, int i, const char* what, const OperatorDef& def) {
+  if (i < 0 || Index(i) >= values.size())
+    Throw(ErrorCode::kOutOfRange, what, " ", i, " of ", ToString(def), ", which has ",
+          values.size());
+  return values[Index(i)];
+}
+
+}  // namespace detail
+
+OPKIT_INLINE PartitionValue PartitionNode::input(int i) const {
+  return {view_, detail::ValueAt(view_->structure().inputs(index_), i, "input", def())};
+}
+OPKIT_INLINE PartitionValue PartitionNode::output(int i) const {
+  return {view_, detail::ValueAt(view_->structure().outputs(index_), i, "output", def())};
+}
+OPKIT_INLINE std::vector<PartitionNode> PartitionNode::control_inputs() const {
+  std::vector<PartitionNode> nodes;
+  for (const std::string& name : def().control_inputs()) nodes.push_back(view_->FindNode(name));
+  return nodes;
+}
+OPKIT_INLINE bool PartitionNode::is_registered() const {
+  return static_cast<bool>(OpRegistry::Global().FindSchema(op()));
+}
+OPKIT_INLINE bool PartitionNode::is_taken() const {
+  return !view_->taken_.empty() && view_->taken_[detail::Index(index_)] != 0;
+}
+
+OPKIT_INLINE PartitionNode PartitionView::node(int i) const {
+  graph().node(i);  // throws for a node that there is not
+  return {this, i};
+}
+OPKIT_INLINE PartitionValue PartitionView::value(int i) const {
+  if (i < 0 || i >= num_values())
+    Throw(ErrorCode::kOutOfRange, "value ", i, " of a graph that has ", num_values());
+  return {this, i};
+}
+OPKIT_INLINE std::vector<PartitionNode> PartitionView::nodes() const {
+  std::vector<PartitionNode> nodes;
+  for (int i = 0; i < num_nodes(); ++i) nodes.emplace_back(this, i);
+  return nodes;
+}
+OPKIT_INLINE std::vector<PartitionNode> PartitionView::nodes_in_order() const {
+  std::vector<PartitionNode> nodes;
+  for (const int i : structure_->order()) nodes.emplace_back(this, i);
+  return nodes;
+}
+OPKIT_INLINE std::vector<PartitionValue> PartitionView::inputs() const {
+  std::vector<PartitionValue> values;
+  for (size_t i = 0; i < graph().inputs().size(); ++i)
+    values.emplace_back(this, static_cast<int>(i));  // inputs are the first values
+  return values;
+}
+OPKIT_INLINE std::vector<PartitionValue> PartitionView::outputs() const {
+  std::vector<PartitionValue> values;
+  for (const int value : structure_->outputs()) values.emplace_back(this, value);
+  return values;
+}
+OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const {
+  if (named_.empty())
+    for (int i = 0; i < num_nodes(); ++i) {
+      const size_t number = detail::Index(names_.Add(graph().node(i).name()));
+      if (number == named_.size())
+        named_.push_back(i);
+      else if (named_[number] >= 0)
+        named_[number] = -1 - named_[number];
+    }
+  const int number = name.empty() ? -1 : names_.Find(name);
+  if (number < 0) return {this, -1};
+  const int found = named_[detail::Index(number)];
+  if (found < 0)
+    Throw(ErrorCode::kInvalidArgument, "two nodes have the name '", name, "', one of them ",
+          ToString(graph().node(-1 - found)), "; use their numbers");
+  return {this, found};
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
+
+// ---- opkit/graph/partition/impl/partitioner.ipp
+// The definitions of a partitioner's answers, and of the registry.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline size_t AnsweredNode(const PartitionView& view, int node) {
+  if (node < 0 || node >= view.num_nodes())
+    Throw(ErrorCode::kOutOfRange, "the answer names node ", node, " of a graph that has ",
+          view.num_nodes());
+  return Index(node);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void PartitionAnswer::Take(int node, int kind, int set) {
+  const size_t at = detail::AnsweredNode(*view_, node);
+  if (kind < kAnySubgraph)
+    Throw(ErrorCode::kOutOfRange, "the answer takes node ", ToString(view_->graph().node(node)),
+          " for the kind ", kind,
+          "; it is -1 for any subgraph, or a number from 0 on for a kind of its own");
+  if (set < 0)
+    Throw(ErrorCode::kOutOfRange, "the answer puts node ", ToString(view_->graph().node(node)),
+          " into the set ", set, "; it is a number from 0 on");
+  kinds_[at] = kind;
+  sets_[at] = set;
+  reasons_[at].clear();
+}
+OPKIT_INLINE void PartitionAnswer::Take(std::string_view name, int kind, int set) {
+  const PartitionNode node = view_->FindNode(name);
+  if (!node.exists()) {
+    std::vector<std::string> names;
+    for (const OperatorDef& def : view_->graph().nodes())
+      if (!def.name().empty()) names.push_back(def.name());
+    Throw(ErrorCode::kNotFound, "the answer names node '", name, "', which the graph does not have",
+          SuggestName(name, names));
+  }
+  Take(node.index(), kind, set);
+}
+OPKIT_INLINE void PartitionAnswer::Refuse(int node, std::string why) {
+  const size_t at = detail::AnsweredNode(*view_, node);
+  kinds_[at] = kNotTaken;
+  reasons_[at] = std::move(why);
+}
+
+OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
+  if (i < 0 || detail::Index(i) >= body_->inputs().size())
+    Throw(ErrorCode::kOutOfRange, "input ", i, " of a subgraph that has ", body_->inputs().size());
+  return view_->graph().IsInput(body_->inputs()[detail::Index(i)].name);
+}
+OPKIT_INLINE void SubgraphReview::SetAttribute(const std::string& name, Attribute value) {
+  def_->mutable_args().Set(name, std::move(value));
+}
+OPKIT_INLINE void SubgraphReview::AddConstant(const std::string& name, const Tensor& value) {
+  body_->AddConstant(name, value);
+}
+
+OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
+  static PartitionerRegistry registry;
+  return registry;
+}
+
+OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
+    std::string_view name) const {
+  detail::IntrusivePtr<const Partitioner> found = parts_.Get(name);
+  if (const std::string problem = found->problem(); !problem.empty())
+    Throw(ErrorCode::kInvalidArgument, problem);
+  return found;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
+
+// ---- opkit/graph/partition/impl/selector.ipp
+// MarkBySelector's definition.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer) {
+  using detail::Index;
+  const PartitionView& view = answer.view();
+  enum : char { kFree, kGrowing, kTaken };
+  std::vector<char> state(Index(view.num_nodes()), kFree);
+  int set = 0;
+  for (const PartitionNode& seed : view.nodes_in_order()) {
+    if (state[Index(seed.index())] != kFree || seed.is_taken()) continue;
+    selector.Reset();
+    if (!selector.Select(seed)) continue;
+    std::vector<PartitionNode> found;
+    const auto take = [&](const PartitionNode& node) {
+      state[Index(node.index())] = kGrowing;
+      found.push_back(node);
+    };
+    const auto is_free = [&](const PartitionNode& node) {
+      return node.exists() && state[Index(node.index())] == kFree && !node.is_taken();
+    };
+    take(seed);
+    for (size_t next = 0; next < found.size(); ++next) {
+      const PartitionNode node = found[next];
+      for (const PartitionValue& value : node.inputs()) {
+        if (!value.exists()) continue;
+        const PartitionNode input = value.producer();
+        if (is_free(input) && selector.SelectInput(node, input)) take(input);
+      }
+      for (const PartitionValue& value : node.outputs()) {
+        if (!value.exists()) continue;
+        for (const PartitionNode& output : value.consumers())
+          if (is_free(output) && selector.SelectOutput(node, output)) take(output);
+      }
+    }
+    const int kind = selector.Kind();
+    if (kind < kAnySubgraph)
+      Throw(ErrorCode::kOutOfRange, "the selector gives a subgraph the kind ", kind,
+            "; it is -1 for any, or a number from 0 on");
+    for (const PartitionNode& node : selector.Filter(found)) {
+      if (node.index() < 0 || node.index() >= view.num_nodes() ||
+          state[Index(node.index())] != kGrowing)
+        Throw(ErrorCode::kInvalidArgument, "Filter answered node ", node.index(),
+              ", which was not among its candidates or came twice");
+      state[Index(node.index())] = kTaken;
+      answer.Take(node, kind, set);
+    }
+    ++set;
+    for (const PartitionNode& node : found)
+      if (state[Index(node.index())] == kGrowing) {
+        state[Index(node.index())] = kFree;
+        answer.Refuse(node, "dropped by Filter");
+      }
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
+
+// ---- opkit/graph/partition/symbol_json.hpp
+// Graphs as partitioners in MXNet's spelling read them: JSON text in the shape of its symbols, with
+// inferred types beside. Written without a JSON library. opkit's own format, which is also read
+// back, is interop/json.hpp.
+#ifndef OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
+#define OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The text, and the node of the graph that each of its nodes is: -1 for those that stand for inputs
+// and constants, whose op is "null".
+struct SymbolJson {
+  std::string text;
+  std::vector<int> nodes;
+};
+
+// {"nodes": [{"op": "null", "name": "X", "attrs": {"isArg": "True"}, "inputs": []}, {"op": "Exp",
+// "name": "a", "attrs": {"scale": "2"}, "inputs": [[0, 0, 0]], "dtypes": ["float32"], "shapes":
+// [[2, 3]]}], "arg_nodes": [0], "heads": [[1, 0, 0]]}. Nodes come after those that they read;
+// attributes are text; an extent that is not known is -1, a shape of unknown rank null. Constants
+// have isArg too, and "constant": "True". A node without a name gets one: its op and number. The
+// version of a value that rewriting nodes leave is that of the last before the reader.
+SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
+
+// ---- opkit/graph/partition/impl/register_partitioner.ipp
+// The definitions of partitioners made of functions.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class FunctionPartitionWork final : public PartitionWork {
+ public:
+  FunctionPartitionWork(IntrusivePtr<const FunctionPartitioner> partitioner,
+                        const PartitionView& view, PartitionArguments arguments)
+      : partitioner_(std::move(partitioner)), arguments_(std::move(arguments)) {
+    const PartitionerRecord& record = partitioner_->record;
+    if (!record.make_selector) return;
+    selector_ = record.make_selector(view, arguments_);
+    if (!selector_) Throw(ErrorCode::kInvalidArgument, "setCreateSelector(f): f made no selector");
+  }
+  void Mark(PartitionAnswer& answer) override {
+    if (selector_)
+      MarkBySelector(*selector_, answer);
+    else
+      partitioner_->record.mark(answer, arguments_);
+  }
+  void Review(SubgraphReview& review) override {
+    if (partitioner_->record.review) partitioner_->record.review(review, arguments_);
+  }
+
+ private:
+  const IntrusivePtr<const FunctionPartitioner> partitioner_;
+  const PartitionArguments arguments_;
+  std::unique_ptr<SubgraphSelector> selector_;
+};
+
+OPKIT_INLINE std::string FunctionPartitioner::SubgraphOperator(int kind) const {
+  const auto own = record.subgraph_ops.find(kind);
+  return own == record.subgraph_ops.end() ? record.subgraph_op : own->second;
+}
+OPKIT_INLINE std::unique_ptr<PartitionWork> FunctionPartitioner::Begin(
+    const PartitionView& view, const PartitionArguments& arguments) const {
+  return std::make_unique<FunctionPartitionWork>(IntrusivePtr<const FunctionPartitioner>(this),
+                                                 view, arguments);
+}
+OPKIT_INLINE std::string FunctionPartitioner::problem() const {
+  if (!record.problem.empty()) return record.problem;
+  if (!record.mark && !record.make_selector)
+    return "the partitioner does not say which nodes it takes: call setSupportedOps or "
+           "setCreateSelector";
+  if (record.mark && record.make_selector)
+    return "the partitioner has both setSupportedOps and setCreateSelector; keep one";
+  return {};
+}
+
+// Calls f, whose FAIL becomes an Error with the text that OPKIT_ERROR_MSG collected.
+template <class F>
+void CallReturning(const char* what, F&& f) {
+  static_cast<void>(ProgramHost());  // keeps the text
+  const HostErrorScope scope;
+  if (f() == SUCCESS) return;
+  const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
+  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
+}
+OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
+                             SupportedOpsCall call) {
+  SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
+  std::vector<int> ids(json.nodes.size(), kNotTaken);
+  StringMapArgument options(arguments);
+  CallReturning("setSupportedOps' function", [&] { return call(json.text, ids, options); });
+  if (ids.size() != json.nodes.size())
+    Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
+          " ids for ", json.nodes.size(), " nodes");
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (json.nodes[i] >= 0 && ids[i] != kNotTaken) answer.Take(json.nodes[i], ids[i]);
+}
+
+OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
+                               AcceptCall call) {
+  const GraphView view(review.body());
+  const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
+  StringMapArgument options(arguments), attributes({});
+  TensorMapArgument::Items constants;
+  std::vector<IntrusivePtr<TensorSlot>> slots;  // hold the extents that the views show
+  for (const GraphConstant& constant : review.body().constants()) {
+    slots.push_back(MakeIntrusive<TensorSlot>());
+    slots.back()->Bind(constant.value, OpReq::kWrite);
+    constants.emplace_back(constant.name, slots.back()->view);
+  }
+  TensorMapArgument args(std::move(constants)), aux({});
+  bool accept = true;
+  CallReturning("setAcceptSubgraph's function", [&] {
+    return call(WriteSymbolJson(view, types).text, review.id(), &accept, options, attributes, args,
+                aux);
+  });
+  if (!accept) return review.Reject("");
+  PartitionArguments given = attributes.Read();
+  std::sort(given.begin(), given.end());  // whatever the order of the map is
+  for (const auto& [name, value] : given) review.SetAttribute(name, value);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char* file,
+                                                    int line) noexcept
+    : partitioner_(detail::MakeIntrusive<detail::FunctionPartitioner>()) {
+  record().name = name;
+  PartitionerRegistry::Global().Register(partitioner_, file, line);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
+
+// ---- opkit/graph/passes/impl/named_pass.ipp
+// The registry of passes by name.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline NamedParts<NamedPass>& NamedPasses() {
+  static NamedParts<NamedPass> passes("pass", "REGISTER_PASS");
+  return passes;
+}
+OPKIT_INLINE bool RegisterPass(IntrusivePtr<const NamedPass> pass, const char* file,
+                               int line) noexcept {
+  return NamedPasses().Register(std::move(pass), file, line);
+}
+OPKIT_INLINE bool UnregisterPass(const NamedPass& pass) noexcept {
+  return NamedPasses().Unregister(pass);
+}
+OPKIT_INLINE IntrusivePtr<const NamedPass> GetPass(std::string_view name) {
+  return NamedPasses().Get(name);
+}
+OPKIT_INLINE Graph PassOfFunction::Run(const Graph& graph, const PassArguments& options) const {
+  if (!body)
+    Throw(ErrorCode::kInvalidArgument, "pass '", name_, "' at ", place_,
+          " has no body; call setBody(f)");
+  return body(graph, options);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::vector<std::string> RegisteredPasses() { return detail::NamedPasses().Names(); }
+OPKIT_INLINE PassList::Pass FindPass(std::string_view name, PassArguments options) {
+  const detail::RegistryUse use;  // no library is unloaded meanwhile
+  auto pass = detail::GetPass(name);
+  auto held = pass->use();
+  return [pass = std::move(pass), held = std::move(held),
+          options = std::move(options)](const Graph& graph) { return pass->Run(graph, options); };
+}
+OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArguments options) {
+  PassList passes;
+  passes.Add(std::string(name), FindPass(name, std::move(options)));
+  return passes.Run(graph, {}, UnknownOperators::kAllowed);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
+
 // ---- opkit/graph/print/impl/memory_csv.ipp
 // Memory plans as text: the reader, which checks every cell, and the writer.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
@@ -31751,7 +36047,6 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   const RunProfile run = ProfileOfRun(plan, profile);
   const auto specialization = plan.state()->GetLatest();
   const Schedule& schedule = specialization->schedule();
-  const GraphView& view = specialization->view();
   std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());  // place: in run.nodes
   for (int step = 0; step < schedule.size(); ++step)
     step_of[Index(schedule.original_of(step))] = step;
@@ -31769,8 +36064,8 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
           place_of[Index(step)]);
   for (const int place : run.critical_path) report.nodes[Index(place)].critical = true;
 
-  const auto node_at = [&](int64_t step) -> const RunReport::Node& {
-    return report.nodes[Index(place_of[Index(step)])];
+  const auto node_at = [&](int64_t memory_step) -> const RunReport::Node& {
+    return report.nodes[Index(place_of[Index(specialization->StepOf(memory_step))])];
   };
   for (const detail::ArenaPlan& arena : specialization->arenas()) {
     report.arena_bytes += arena.plan.arena_bytes;
@@ -31781,7 +36076,7 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
       made.bytes = buffer.size;
       made.owner = is_given ? "" : node_at(buffer.lower).name;
       made.begin = is_given ? run.begin : node_at(buffer.lower).begin;
-      made.end = buffer.upper > schedule.size()
+      made.end = buffer.upper > specialization->run_order().nodes
                      ? run.end
                      : (std::max)(made.begin, node_at(buffer.upper - 1).end);
     }
@@ -31789,9 +36084,9 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
       const int buffer = arena.lifetimes.buffer_of[value];
       if (buffer < 0) continue;
       std::string& name = report.buffers[first + Index(buffer)].name;
-      const bool is_scratch = value >= Index(view.num_values());
+      const bool is_scratch = specialization->IsScratchOfStep(value);
       name += StrCat(name.empty() ? "" : " = ",
-                     is_scratch ? "scratch" : view.name(static_cast<int>(value)));
+                     is_scratch ? "scratch" : specialization->MemoryName(value));
     }
   }
   return report;
@@ -32574,8 +36869,8 @@ OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t nu
                                            size_t num_outputs);
 // Null: the standard layout.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
-// As TensorOfView, in the layout that the view names.
-OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view);
+// As TensorOfView, in a layout; null: the standard one.
+OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
 }  // namespace opkit
@@ -32592,6 +36887,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct AbiGraph;
+inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
 
 // An opkit_node, and the data that it points to.
 class AbiNode : public RefCounted {
@@ -32613,6 +36910,11 @@ class AbiNode : public RefCounted {
     node_.attrs = attributes_.data();
     node_.num_graphs = graph_pointers_.size();
     node_.graphs = graph_pointers_.data();
+    Point(def_.control_inputs(), control_inputs_);
+    node_.num_control_inputs = control_inputs_.size();
+    node_.control_inputs = control_inputs_.data();
+    node_.backend = def_.engine().c_str();
+    node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
 
@@ -32624,58 +36926,11 @@ class AbiNode : public RefCounted {
 
   const OperatorDef def_;
   AbiAttributes attributes_;
-  std::vector<const char*> inputs_, outputs_;
+  std::vector<const char*> inputs_, outputs_, control_inputs_;
   RefCountedList graphs_;  // of AbiGraph
   std::vector<const opkit_graph*> graph_pointers_;
   opkit_node node_{};
 };
-
-struct AbiGraph : RefCounted {
-  AbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
-    for (const auto& input : graph.inputs()) names.push_back(input.name);
-    const size_t num_inputs = names.size();
-    for (const std::string& output : graph.outputs()) names.push_back(output);
-    const size_t num_outputs = names.size() - num_inputs;
-    std::vector<Tensor> values;
-    for (const auto& constant : graph.constants()) {
-      names.push_back(constant.name);
-      values.push_back(constant.value);
-    }
-    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
-    for (const std::string& text : names) pointers.push_back(text.c_str());
-    const GraphView order(graph);
-    for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
-    for (const auto& node : nodes) node_pointers.push_back(&node->node());
-    view.size = sizeof view;
-    view.name = name.c_str();
-    view.num_inputs = num_inputs;
-    view.inputs = pointers.data();
-    view.num_outputs = num_outputs;
-    view.outputs = pointers.data() + num_inputs;
-    view.num_constants = values.size();
-    view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = (*constants->data())->tensors;
-    view.num_nodes = node_pointers.size();
-    view.nodes = node_pointers.data();
-  }
-
-  std::string name;
-  std::vector<std::string> names;
-  std::vector<const char*> pointers;
-  IntrusivePtr<AbiAttributes> constants;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
-  std::vector<const opkit_node*> node_pointers;
-  opkit_graph view{};
-};
-
-inline void AbiNode::AddGraphs() {
-  for (const NamedSubgraph& item : def_.subgraphs())
-    if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(item.name, *graph);
-      graph_pointers_.push_back(&added->view);
-      graphs_.push_back(std::move(added));
-    }
-}
 
 // Knowledge of values as an array of opkit_value, which a library refines.
 class AbiValues {
@@ -32748,12 +37003,86 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
+// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
+// do not cross.
+struct AbiGraph : RefCounted {
+  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
+                    const GraphTypes* types = nullptr)
+      : name(std::move(graph_name)), order(graph_view.order()) {
+    const Graph& graph = graph_view.graph();
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      values.push_back(constant.value);
+    }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = values.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = (*constants->data())->tensors;
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+    if (types) AddTypes(graph_view, *types);
+  }
+
+  std::string name;
+  std::vector<int> order;  // the graph's number of each node here
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  IntrusivePtr<AbiAttributes> constants;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+
+ private:
+  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
+    std::vector<TensorInfo> infos;
+    for (int value = 0; value < graph_view.num_values(); ++value) {
+      value_names_.push_back(graph_view.name(value));
+      TensorInfo& info = infos.emplace_back(types[value]);
+      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
+    }
+    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
+    values_.emplace(infos, symbols_);
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
+    view.num_values = value_pointers_.size();
+    view.value_names = value_pointers_.data();
+    view.values = values_->data();
+  }
+
+  std::vector<std::string> symbols_, value_names_;
+  std::vector<const char*> value_pointers_;
+  std::optional<AbiValues> values_;
+};
+
+inline void AbiNode::AddGraphs() {
+  for (const NamedSubgraph& item : def_.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
+      graph_pointers_.push_back(&added->view);
+      graphs_.push_back(std::move(added));
+    }
+}
+
 inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
 
 // Names that a library hands over.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
-                                           const char* what) {
-  if (count > kMostParts || (count > 0 && !names))
+                                           const char* what, uint64_t most = kMostParts) {
+  if (count > most || (count > 0 && !names))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i)
@@ -32774,6 +37103,13 @@ inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
   if (node.name) def.Name(node.name);
+  if (OPKIT_ABI_HAS(&node, is_gradient)) {
+    for (std::string& name :
+         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
+      def.ControlInput(std::move(name));
+    if (node.backend) def.Engine(node.backend);
+    def.IsGradientOp(node.is_gradient != 0);
+  }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
     if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
@@ -32784,31 +37120,73 @@ inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
   return def;
 }
 
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+// A dtype and shape as the other side knows them. Symbols have names by their numbers.
+inline TensorInfo InfoOfAbi(const opkit_value& value) {
+  TensorInfo info;
+  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < value.rank; ++axis) {
+    const int64_t extent = value.dims[axis];
+    dims.push_back(extent >= 0    ? Dim(extent)
+                   : extent == -1 ? Dim()
+                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
+  }
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+// The value of a constant that an opkit_graph hands over.
+using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
+inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
+  Tensor copy;
+  copy.CopyFrom(TensorOfView(view));
+  return copy;
+}
+// The graph, with the types of its inputs: those of the graph that it came from, or those that are
+// told. Error (kInvalidArgument) for a struct that is no graph.
+inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+                        const Graph* origin = nullptr) {
+  const char* const what = from.name ? from.name : "";
+  if (from.size < kGraphBytes)
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
   Graph graph;
-  for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
-    graph.AddInput(input, DType::kUndefined, {});
-  const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
+  std::map<std::string_view, const opkit_value*> known;
+  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
+    for (uint64_t i = 0; i < from.num_values; ++i)
+      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
+  for (const std::string& input :
+       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
+    const auto value = known.find(input);
+    TensorInfo info;
+    if (value != known.end()) info = InfoOfAbi(*value->second);
+    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    graph.AddInput(input, info.dtype, info.shape, info.device);
+  }
+  const auto constants =
+      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
   for (size_t i = 0; i < constants.size(); ++i) {
     if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
         !problem.empty())
-      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", from.name, " ",
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
             problem);
-    Tensor copy;
-    copy.CopyFrom(TensorOfView(*from.constants[i]));
-    graph.AddConstant(constants[i], std::move(copy));
+    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
   }
-  if (from.num_nodes > kMostParts || (from.num_nodes > 0 && !from.nodes))
-    Throw(ErrorCode::kInvalidArgument, "graph ", from.name, " has ", from.num_nodes, " nodes",
+  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
   for (uint64_t i = 0; i < from.num_nodes; ++i) {
     if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
     graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
   }
-  for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
+  for (std::string& output :
+       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
     graph.AddOutput(std::move(output));
-  return MakeSubgraph(std::move(graph));
+  return graph;
+}
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
 }
 
 }  // namespace detail
@@ -32956,6 +37334,7 @@ class LibraryHooks final : public FunctionHooks {
     return {inputs, outputs};
   }
 
+  bool has_inference() const override { return functions_.infer_type || functions_.infer_shape; }
   void Infer(InferenceContext& context) override {
     const AbiNode node(context.def());
     std::vector<std::string> symbols;
@@ -33338,6 +37717,44 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
+// ---- opkit/plugin/load/library_parts.hpp
+// What a library brings beside its operators, read from its description. For the definitions of
+// library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Error (kInvalidArgument) for a name that is missing or cannot be one.
+inline std::string PartName(const LoadedLibrary& loaded, const char* name, const char* what) {
+  if (!name || !*name) RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
+  CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
+  return name;
+}
+
+// Calls add(loaded, part) for each, whose members are those of version 1.3 at least.
+template <class Struct>
+void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
+              void (*add)(LoadedLibrary&, const Struct&)) {
+  const std::string& library = loaded.image->name;
+  if (count > kMostParts || (count > 0 && !all))
+    RefuseDescription(
+        library, StrCat("has ", count, " descriptions of a ", what, all ? "" : ", which are null"));
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!all[i] || !OPKIT_ABI_HAS(all[i], author))
+      RefuseDescription(library, StrCat("has a ", what, " at ", i,
+                                        " that is null or shorter than version 1.3's"));
+    if constexpr (requires { all[i]->name; }) PartName(loaded, all[i]->name, what);
+    add(loaded, *all[i]);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
+
 // ---- opkit/plugin/load/library_layouts.hpp
 // The host's side of a library's layouts and devices. For the definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
@@ -33439,10 +37856,10 @@ class LibraryLayouts {
     const opkit_library& library = *loaded.image->library;
     if (!OPKIT_ABI_HAS(&library, devices)) return;
     try {
-      Each(loaded, library.num_layouts, library.layouts, "layout", &AddLayout);
-      Each(loaded, library.num_layout_converters, library.layout_converters, "layout converter",
-           &AddConverter);
-      Each(loaded, library.num_devices, library.devices, "device", &AddDevice);
+      AddParts(loaded, library.num_layouts, library.layouts, "layout", &AddLayout);
+      AddParts(loaded, library.num_layout_converters, library.layout_converters, "layout converter",
+               &AddConverter);
+      AddParts(loaded, library.num_devices, library.devices, "device", &AddDevice);
     } catch (...) {
       Remove(loaded);
       throw;
@@ -33471,29 +37888,8 @@ class LibraryLayouts {
   }
 
  private:
-  template <class Struct>
-  static void Each(LoadedLibrary& loaded, uint64_t count, const Struct* const* all,
-                   const char* what, void (*add)(LoadedLibrary&, const Struct&)) {
-    const std::string& name = loaded.image->name;
-    if (count > kMostParts || (count > 0 && !all))
-      RefuseDescription(name, StrCat("has ", count, " ", what, "s", all ? "" : ", which are null"));
-    for (uint64_t i = 0; i < count; ++i) {
-      if (!all[i] || !OPKIT_ABI_HAS(all[i], author))
-        RefuseDescription(
-            name, StrCat("has a ", what, " at ", i, " that is null or shorter than version 1.3's"));
-      add(loaded, *all[i]);
-    }
-  }
-  // The name of a part, checked.
-  static std::string NameOf(const LoadedLibrary& loaded, const char* name, const char* what) {
-    if (!name || !*name)
-      RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
-    CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
-    return name;
-  }
-
   static void AddLayout(LoadedLibrary& loaded, const opkit_layout& layout) {
-    std::string name = NameOf(loaded, layout.name, "layout");
+    const std::string name = layout.name;
     if (!layout.to_standard || !layout.from_standard)
       RefuseDescription(loaded.image->name,
                         StrCat("has layout '", name, "' without to_standard or from_standard"),
@@ -33533,8 +37929,8 @@ class LibraryLayouts {
     loaded.layouts.push_back(RegisterLayout(std::move(definition)));
   }
   static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter) {
-    const LayoutId from = FindLayout(NameOf(loaded, converter.from, "layout converter"));
-    const LayoutId to = FindLayout(NameOf(loaded, converter.to, "layout converter"));
+    const LayoutId from = FindLayout(PartName(loaded, converter.from, "layout converter"));
+    const LayoutId to = FindLayout(PartName(loaded, converter.to, "layout converter"));
     if (!converter.convert)
       RefuseDescription(loaded.image->name, StrCat("has a converter from ", converter.from, " to ",
                                                    converter.to, " without a function"));
@@ -33553,7 +37949,7 @@ class LibraryLayouts {
 
   static void AddDevice(LoadedLibrary& loaded, const opkit_device& device) {
     const std::string& library = loaded.image->name;
-    const std::string name = NameOf(loaded, device.name, "device");
+    const std::string name = device.name;
     if (!device.alloc || !device.free || !device.copy)
       RefuseDescription(library, StrCat("has device '", name, "' without alloc, free or copy"));
     const auto type = static_cast<DeviceType>(device.type);
@@ -33585,6 +37981,459 @@ class LibraryLayouts {
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
+// ---- opkit/plugin/load/library_partitioners.hpp
+// The host's side of a library's partitioners and passes. For the definitions of library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Options as two arrays of strings, which must outlive this.
+class AbiOptions {
+ public:
+  explicit AbiOptions(const std::vector<std::pair<std::string, std::string>>& options) {
+    for (const auto& [name, value] : options) {
+      names_.push_back(name.c_str());
+      values_.push_back(value.c_str());
+    }
+  }
+  template <class Struct>
+  void FillIn(Struct& to) const {
+    to.num_options = names_.size();
+    to.option_names = names_.data();
+    to.option_values = values_.data();
+  }
+
+ private:
+  std::vector<const char*> names_, values_;
+};
+
+// A partitioner of a library, over one graph.
+class LibraryPartitionWork final : public PartitionWork {
+ public:
+  LibraryPartitionWork(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
+                       const opkit_partitioner* partitioner, const PartitionView& view,
+                       PartitionArguments arguments)
+      : image_(std::move(image)),
+        in_use_(std::move(in_use)),
+        partitioner_(partitioner),
+        view_(view),
+        arguments_(std::move(arguments)),
+        options_(arguments_),
+        graph_(MakeIntrusive<AbiGraph>(view.structure(), std::string(), &view.types())) {
+    partition_.size = sizeof partition_;
+    partition_.context = this;
+    partition_.graph = &graph_->view;
+    for (const int node : graph_->order) taken_.push_back(view.node(node).is_taken());
+    partition_.taken = taken_.data();
+    options_.FillIn(partition_);
+    partition_.json = &Json;
+    work_ = const_cast<void*>(partitioner->author);
+    if (!partitioner->begin) return;
+    work_ = nullptr;
+    Ask("begin", [&] { return partitioner_->begin(partitioner_, &partition_, &work_); });
+    began_ = true;
+  }
+  ~LibraryPartitionWork() override {
+    if (!began_ || !partitioner_->end) return;
+    const HostErrorScope message;
+    CallGuarded([&] { return partitioner_->end(work_), OPKIT_OK; });
+  }
+
+  void Mark(PartitionAnswer& answer) override {
+    answer_ = &answer;
+    partition_.take = &Take;
+    partition_.refuse = &Refuse;
+    Ask("mark", [&] { return partitioner_->mark(work_, &partition_); });
+    partition_.take = nullptr;
+    partition_.refuse = nullptr;
+    answer_ = nullptr;
+    json_.reset();
+  }
+  void Review(SubgraphReview& review) override {
+    if (!partitioner_->review) return;
+    if (number_.empty()) {
+      number_.resize(Index(view_.num_nodes()));
+      for (size_t i = 0; i < graph_->order.size(); ++i) number_[Index(graph_->order[i])] = i;
+    }
+    const GraphView body(review.body());
+    const GraphTypes types = InferGraph(body, {}, UnknownOperators::kAllowed);
+    const AbiGraph subgraph(body, {}, &types);
+    const AbiNode op(review.def());
+    std::vector<uint64_t> nodes;
+    for (const int node : review.nodes()) nodes.push_back(number_[Index(node)]);
+    body_ = &body;
+    body_types_ = &types;
+    review_ = &review;
+    opkit_partition question = partition_;
+    question.subgraph = &subgraph.view;
+    question.op = &op.node();
+    question.id = review.id();
+    question.kind = review.kind();
+    question.num_nodes = nodes.size();
+    question.nodes = nodes.data();
+    question.reject = &Reject;
+    question.set_attr = &SetAttr;
+    question.add_constant = &AddConstant;
+    Ask("review", [&] { return partitioner_->review(work_, &question); });
+    review_ = nullptr;
+    body_ = nullptr;
+    json_.reset();
+  }
+
+ private:
+  template <class Call>
+  void Ask(const char* function, Call call) const {
+    AskLibrary(image_->name, call, function, " of partitioner ", partitioner_->name);
+  }
+  static LibraryPartitionWork& Of(const opkit_partition* partition) {
+    return *static_cast<LibraryPartitionWork*>(partition->context);
+  }
+  // The graph's own number of one of the library's.
+  int NodeOf(uint64_t number) const {
+    if (number >= graph_->order.size())
+      Throw(ErrorCode::kOutOfRange, "the answer names node ", number, " of a graph that has ",
+            graph_->order.size());
+    return graph_->order[number];
+  }
+
+  static opkit_status Json(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
+                           const int64_t** nodes) {
+    return AnswerCaller([&] {
+      LibraryPartitionWork& self = Of(partition);
+      auto& json = self.json_;
+      if (!json) {
+        json.emplace();
+        const bool whole = !self.body_;
+        static_cast<SymbolJson&>(*json) =
+            whole ? WriteSymbolJson(self.view_.structure(), self.view_.types())
+                  : WriteSymbolJson(*self.body_, *self.body_types_);
+        std::vector<int> number(Index(self.view_.num_nodes()), -1);
+        if (whole)
+          for (size_t i = 0; i < self.graph_->order.size(); ++i)
+            number[Index(self.graph_->order[i])] = static_cast<int>(i);
+        for (const int node : json->nodes)
+          json->numbers.push_back(node < 0 || !whole ? node : number[Index(node)]);
+      }
+      *text = json->text.c_str();
+      *num_nodes = json->numbers.size();
+      *nodes = json->numbers.data();
+    });
+  }
+  static opkit_status Take(const opkit_partition* partition, uint64_t node, int32_t kind,
+                           int32_t set) {
+    return AnswerCaller([&] {
+      LibraryPartitionWork& self = Of(partition);
+      self.answer_->Take(self.NodeOf(node), kind, set);
+    });
+  }
+  static opkit_status Refuse(const opkit_partition* partition, uint64_t node, const char* why) {
+    return AnswerCaller([&] {
+      LibraryPartitionWork& self = Of(partition);
+      self.answer_->Refuse(self.NodeOf(node), why ? why : "");
+    });
+  }
+  static opkit_status Reject(const opkit_partition* partition, const char* why) {
+    return AnswerCaller([&] { Of(partition).review_->Reject(why ? why : ""); });
+  }
+  static opkit_status SetAttr(const opkit_partition* partition, const opkit_attr* attr) {
+    return AnswerCaller([&] {
+      for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
+        Of(partition).review_->SetAttribute(one.name, one.value);
+    });
+  }
+  static opkit_status AddConstant(const opkit_partition* partition, const char* name,
+                                  const opkit_tensor* value) {
+    return AnswerCaller([&] {
+      if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
+      if (const std::string problem = ProblemOfView(value); !problem.empty())
+        Throw(ErrorCode::kInvalidArgument, "constant '", name, "' ", problem);
+      Of(partition).review_->AddConstant(name, CopyConstant(name, *value));
+    });
+  }
+
+  struct NumberedJson : SymbolJson {
+    std::vector<int64_t> numbers;
+  };
+
+  const LibraryImagePtr image_;
+  const IntrusivePtr<FunctionUse> in_use_;
+  const opkit_partitioner* const partitioner_;
+  const PartitionView& view_;
+  const PartitionArguments arguments_;
+  const AbiOptions options_;
+  const IntrusivePtr<AbiGraph> graph_;
+  std::vector<uint8_t> taken_;  // by the library's number
+  opkit_partition partition_{};
+  void* work_ = nullptr;
+  bool began_ = false;
+  std::vector<uint64_t> number_;  // by node: the library's number
+  std::optional<NumberedJson> json_;
+  // Of the call in progress.
+  PartitionAnswer* answer_ = nullptr;
+  SubgraphReview* review_ = nullptr;
+  const GraphView* body_ = nullptr;
+  const GraphTypes* body_types_ = nullptr;
+};
+
+class LibraryPartitioner final : public Partitioner {
+ public:
+  LibraryPartitioner(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
+                     const opkit_partitioner& partitioner)
+      : image_(std::move(image)),
+        in_use_(std::move(in_use)),
+        partitioner_(&partitioner),
+        name_(partitioner.name) {}
+  const std::string& name() const override { return name_; }
+  std::string SubgraphOperator(int kind) const override {
+    std::string op;
+    AskLibrary(
+        image_->name,
+        [&] {
+          const char* const answer = partitioner_->subgraph_op(partitioner_, kind);
+          if (!answer || !*answer) return OPKIT_FAILED;
+          op = answer;
+          return OPKIT_OK;
+        },
+        "subgraph_op of partitioner ", name_);
+    return op;
+  }
+  std::unique_ptr<PartitionWork> Begin(const PartitionView& view,
+                                       const PartitionArguments& arguments) const override {
+    return std::make_unique<LibraryPartitionWork>(image_, in_use_, partitioner_, view, arguments);
+  }
+  std::string library() const override { return image_->name; }
+
+ private:
+  const LibraryImagePtr image_;
+  const IntrusivePtr<FunctionUse> in_use_;
+  const opkit_partitioner* const partitioner_;
+  const std::string name_;
+};
+
+// The changes that a pass of a library asks for, made when it has returned.
+class LibraryRewrite {
+ public:
+  LibraryRewrite(const Graph& graph, const PassArguments& options)
+      : graph_(graph), view_(graph), options_(options) {
+    const GraphTypes types = InferGraph(view_, {}, UnknownOperators::kAllowed);
+    abi_ = MakeIntrusive<AbiGraph>(view_, std::string(), &types);
+    rewrite_.size = sizeof rewrite_;
+    rewrite_.context = this;
+    rewrite_.graph = &abi_->view;
+    options_.FillIn(rewrite_);
+    rewrite_.add_node = &AddNode;
+    rewrite_.replace_node = &ReplaceNode;
+    rewrite_.remove_node = &RemoveNode;
+    rewrite_.replace_uses = &ReplaceUses;
+    rewrite_.add_constant = &AddConstant;
+    rewrite_.remove_constant = &RemoveConstant;
+    rewrite_.set_graph = &SetGraph;
+    edits_.resize(abi_->order.size() + 1);
+  }
+  LibraryRewrite(const LibraryRewrite&) = delete;
+  const opkit_rewrite* view() const { return &rewrite_; }
+
+  // Nodes in the order in which the pass saw them.
+  Graph Result() const {
+    if (whole_) return *whole_;
+    Graph result;
+    for (const GraphInput& input : graph_.inputs())
+      result.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const GraphConstant& constant : graph_.constants())
+      if (!removed_constants_.contains(constant.name))
+        result.AddConstant(constant.name, constant.value);
+    for (const auto& [name, value] : added_constants_) result.AddConstant(name, value);
+    for (size_t i = 0; i < edits_.size(); ++i) {
+      const Edit& edit = edits_[i];
+      for (const OperatorDef& node : edit.before) result.AddNode(node);
+      if (i == abi_->order.size() || edit.removed) continue;
+      result.AddNode(edit.replacement ? *edit.replacement : graph_.node(abi_->order[i]));
+    }
+    for (const std::string& output : graph_.outputs()) result.AddOutput(output);
+    for (const auto& [from, to] : uses_) result.ReplaceUses(from, to);
+    return result;
+  }
+
+ private:
+  struct Edit {
+    std::vector<OperatorDef> before;
+    std::optional<OperatorDef> replacement;
+    bool removed = false;
+  };
+
+  static LibraryRewrite& Of(const opkit_rewrite* rewrite) {
+    return *static_cast<LibraryRewrite*>(rewrite->context);
+  }
+  Edit& EditOf(uint64_t node, bool or_end = false) {
+    if (node >= edits_.size() - (or_end ? 0 : 1))
+      Throw(ErrorCode::kOutOfRange, "it names node ", node, " of a graph that has ",
+            abi_->order.size());
+    return edits_[node];
+  }
+  static OperatorDef Definition(const opkit_node* node) {
+    if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
+    return DefinitionOfAbi(*node);
+  }
+  static std::string Name(const char* name) {
+    if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
+    return name;
+  }
+  static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
+                              const opkit_node* node) {
+    return AnswerCaller(
+        [&] { Of(rewrite).EditOf(before, true).before.push_back(Definition(node)); });
+  }
+  static opkit_status ReplaceNode(const opkit_rewrite* rewrite, uint64_t node,
+                                  const opkit_node* replacement) {
+    return AnswerCaller([&] {
+      Edit& edit = Of(rewrite).EditOf(node);
+      edit.replacement = Definition(replacement);
+      edit.removed = false;
+    });
+  }
+  static opkit_status RemoveNode(const opkit_rewrite* rewrite, uint64_t node) {
+    return AnswerCaller([&] { Of(rewrite).EditOf(node).removed = true; });
+  }
+  static opkit_status ReplaceUses(const opkit_rewrite* rewrite, const char* from, const char* to) {
+    return AnswerCaller([&] { Of(rewrite).uses_.emplace_back(Name(from), Name(to)); });
+  }
+  static opkit_status AddConstant(const opkit_rewrite* rewrite, const char* name,
+                                  const opkit_tensor* value) {
+    return AnswerCaller([&] {
+      if (const std::string problem = ProblemOfView(value); !problem.empty())
+        Throw(ErrorCode::kInvalidArgument, "constant '", Name(name), "' ", problem);
+      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant(name, *value));
+    });
+  }
+  static opkit_status RemoveConstant(const opkit_rewrite* rewrite, const char* name) {
+    return AnswerCaller([&] {
+      LibraryRewrite& self = Of(rewrite);
+      if (!self.graph_.IsConstant(Name(name)))
+        Throw(ErrorCode::kNotFound, "the graph has no constant '", name, "'");
+      self.removed_constants_.insert(name);
+    });
+  }
+  // Constants that are the graph's own stay shared.
+  static opkit_status SetGraph(const opkit_rewrite* rewrite, const opkit_graph* graph) {
+    return AnswerCaller([&] {
+      LibraryRewrite& self = Of(rewrite);
+      if (!graph) Throw(ErrorCode::kInvalidArgument, "the graph is null");
+      self.whole_ = GraphOfAbi(
+          *graph,
+          [&](const std::string& name, const opkit_tensor& view) {
+            const Tensor* own = self.graph_.FindConstant(name);
+            if (own && own->raw_data() == view.data &&
+                own->dtype() == static_cast<DType>(view.dtype) &&
+                own->shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank))))
+              return *own;
+            return CopyConstant(name, view);
+          },
+          &self.graph_);
+    });
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const AbiOptions options_;
+  IntrusivePtr<AbiGraph> abi_;
+  opkit_rewrite rewrite_{};
+  std::vector<Edit> edits_;  // by the library's number of a node, and one for the end
+  std::vector<std::pair<std::string, std::string>> uses_;
+  std::vector<std::pair<std::string, Tensor>> added_constants_;
+  std::set<std::string> removed_constants_;
+  std::optional<Graph> whole_;
+};
+
+class LibraryPass final : public NamedPass {
+ public:
+  LibraryPass(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use, const opkit_pass& pass)
+      : image_(std::move(image)), in_use_(std::move(in_use)), pass_(&pass), name_(pass.name) {}
+  const std::string& name() const override { return name_; }
+  Graph Run(const Graph& graph, const PassArguments& options) const override {
+    LibraryRewrite rewrite(graph, options);
+    AskLibrary(
+        image_->name, [&] { return pass_->run(pass_, rewrite.view()); }, "pass ", name_);
+    return rewrite.Result();
+  }
+  std::string place() const override {
+    return StrCat(pass_->file ? pass_->file : "", ":", pass_->line);
+  }
+  std::string library() const override { return image_->name; }
+  IntrusivePtr<RefCounted> use() const override { return in_use_; }
+
+ private:
+  const LibraryImagePtr image_;
+  const IntrusivePtr<FunctionUse> in_use_;
+  const opkit_pass* const pass_;
+  const std::string name_;
+};
+
+// Registers a library's partitioners and passes, all or nothing, and removes them.
+class LibraryPartitioners {
+ public:
+  static void Register(LoadedLibrary& loaded) {
+    const opkit_library& library = *loaded.image->library;
+    if (library.abi_minor < 3) return;  // the places were reserved
+    try {
+      AddParts(loaded, library.num_partitioners, library.partitioners, "partitioner",
+               &AddPartitioner);
+      AddParts(loaded, library.num_passes, library.passes, "pass", &AddPass);
+    } catch (...) {
+      Remove(loaded);
+      throw;
+    }
+  }
+  static void Remove(LoadedLibrary& loaded) {
+    for (const auto& one : loaded.partitioners) PartitionerRegistry::Global().Unregister(*one);
+    for (const auto& one : loaded.passes) UnregisterPass(*one);
+    loaded.idle_count -= static_cast<int64_t>(loaded.partitioners.size() + loaded.passes.size());
+    loaded.partitioners.clear();
+    loaded.passes.clear();
+  }
+
+ private:
+  static void AddPartitioner(LoadedLibrary& loaded, const opkit_partitioner& one) {
+    if (!one.subgraph_op || !one.mark)
+      RefuseDescription(loaded.image->name, StrCat("has partitioner '", one.name, "' without ",
+                                                   one.mark ? "subgraph_op" : "mark"));
+    if (one.begin && !one.end)
+      RefuseDescription(loaded.image->name,
+                        StrCat("has partitioner '", one.name, "' with begin, but without end"));
+    IntrusivePtr<const Partitioner> made =
+        MakeIntrusive<LibraryPartitioner>(loaded.image, loaded.in_use, one);
+    if (PartitionerRegistry::Global().Has(one.name) ||
+        !PartitionerRegistry::Global().Register(made, FileOf(loaded), one.line))
+      RefuseTaken(loaded, "partitioner", one.name);
+    ++loaded.idle_count;
+    loaded.partitioners.push_back(std::move(made));
+  }
+  static void AddPass(LoadedLibrary& loaded, const opkit_pass& one) {
+    if (!one.run)
+      RefuseDescription(loaded.image->name, StrCat("has pass '", one.name, "' without run"));
+    IntrusivePtr<const NamedPass> made =
+        MakeIntrusive<LibraryPass>(loaded.image, loaded.in_use, one);
+    const std::vector<std::string> known = RegisteredPasses();
+    if (std::ranges::count(known, one.name) || !RegisterPass(made, FileOf(loaded), one.line))
+      RefuseTaken(loaded, "pass", one.name);
+    ++loaded.idle_count;
+    loaded.passes.push_back(std::move(made));
+  }
+  static const char* FileOf(const LoadedLibrary& loaded) { return loaded.image->name.c_str(); }
+  [[noreturn]] static void RefuseTaken(const LoadedLibrary& loaded, const char* what,
+                                       const char* name) {
+    RefuseDescription(loaded.image->name,
+                      StrCat("brings ", what, " '", name, "', which this program has already"),
+                      "rename one", ErrorCode::kAlreadyExists);
+  }
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
+
 // ---- opkit/plugin/impl/library.ipp
 // Loading, registering and unloading libraries.
 #ifndef OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
@@ -33592,6 +38441,8 @@ class LibraryLayouts {
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+OPKIT_INLINE LoadedLibrary::~LoadedLibrary() = default;
 
 struct LibraryTable {
   Mutex mutex;  // held while a library is loaded or unloaded
@@ -33639,11 +38490,6 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
                   kLibraryBytes),
            "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
-  if (library.num_partitioners > 0 || library.num_passes > 0)
-    refuse(StrCat("brings ", library.num_partitioners, " partitioners and ", library.num_passes,
-                  " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
-                  " of the ABI does not have"),
-           "load it in a newer program", ErrorCode::kUnsupported);
 }
 // The operators of a library's description. Their faults are an Error that names them; nothing is
 // registered yet.
@@ -33750,9 +38596,11 @@ class LibraryLoader {
           return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
         });
       Finalizers::Add(image);
+      LibraryPartitioners::Register(*loaded);
       Register(*loaded, options);
     } catch (...) {
       Finalizers::Call(image);
+      LibraryPartitioners::Remove(*loaded);
       LibraryLayouts::Remove(*loaded);
       throw;
     }
@@ -33779,6 +38627,7 @@ class LibraryLoader {
       if (const std::string held = LibraryLayouts::WhatHolds(loaded); !held.empty())
         refuse(StrCat(" cannot be unloaded: ", held));
       Unregister(loaded);
+      LibraryPartitioners::Remove(loaded);
       LibraryLayouts::Remove(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
@@ -34014,7 +38863,8 @@ class LibraryLoader {
 
 // Called when the table is not locked any more: the log hook may ask for libraries.
 inline void WarnIfEmpty(const LoadedLibrary& loaded) {
-  if (loaded.image && loaded.records.empty())
+  if (loaded.image && loaded.records.empty() && loaded.partitioners.empty() &&
+      loaded.passes.empty())
     WriteLog(LogLevel::kWarning, loaded.image->name,
              "registers no operator; write REGISTER_OP(name)… in it, or a class's registration in "
              "a unit that includes opkit/op.hpp");
@@ -34068,6 +38918,18 @@ OPKIT_INLINE std::vector<std::string> Library::operators() const {
   for (const auto& record : loaded_->records) names.push_back(record->name);
   return names;
 }
+OPKIT_INLINE std::vector<std::string> Library::partitioners() const {
+  static_cast<void>(image());
+  std::vector<std::string> names;
+  for (const auto& one : loaded_->partitioners) names.push_back(one->name());
+  return names;
+}
+OPKIT_INLINE std::vector<std::string> Library::passes() const {
+  static_cast<void>(image());
+  std::vector<std::string> names;
+  for (const auto& one : loaded_->passes) names.push_back(one->name());
+  return names;
+}
 OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(loaded()); }
 
 }  // namespace opkit
@@ -34083,9 +38945,13 @@ OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unl
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void ConvertView(const opkit_tensor* from, const opkit_tensor* to) {
-  Tensor target = TensorInLayout(*to);
-  ConvertDirectly(TensorInLayout(*from), target);
+// Null: the standard layout.
+inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
+                                const opkit_tensor* to, const char* to_layout) {
+  return GuardedCall([&] {
+    Tensor target = TensorInLayout(*to, to_layout);
+    ConvertDirectly(TensorInLayout(*from, from_layout), target);
+  });
 }
 
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
@@ -34093,7 +38959,14 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
     abi.bytes = &Bytes;
-    abi.to_standard = abi.from_standard = &Convert;
+    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                         const opkit_tensor* to) {
+      return ConvertView(from, self->name, to, nullptr);
+    };
+    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                           const opkit_tensor* to) {
+      return ConvertView(from, nullptr, to, self->name);
+    };
     abi.ns_per_byte = layout.ns_per_byte;
     abi.author = this;
   }
@@ -34105,10 +38978,6 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
                            static_cast<DType>(dtype));
     });
   }
-  static opkit_status Convert(const opkit_layout*, const opkit_tensor* from,
-                              const opkit_tensor* to) {
-    return GuardedCall([&] { ConvertView(from, to); });
-  }
 
   const RegisteredLayout layout;
   opkit_layout abi{};
@@ -34119,9 +38988,9 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
     abi.size = sizeof abi;
     abi.from = LayoutNamePointer(pair.from);
     abi.to = LayoutNamePointer(pair.to);
-    abi.convert = [](const opkit_layout_converter*, const opkit_tensor* from,
+    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
                      const opkit_tensor* to) {
-      return GuardedCall([&] { ConvertView(from, to); });
+      return ConvertView(from, self->from, to, self->to);
     };
     abi.ns_per_byte = pair.ns_per_byte;
   }
@@ -34175,49 +39044,30 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   opkit_device abi{};
 };
 
-// Pointers to the `abi` of each, in an array that lasts as long.
-template <class Struct>
-struct OPKIT_IMAGE_LOCAL ExportedList : RefCounted {
-  std::vector<const Struct*> pointers;
-};
-// Adds an object to a list and to what keeps it.
+// Adds an object to a list of the library's, and to what keeps it.
 template <class Exported, class Struct, class... From>
-void AddExported(ExportedList<Struct>& list, RefCountedList& owners, From&&... from) {
+void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
   auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
-  list.pointers.push_back(&made->abi);
-  owners.push_back(std::move(made));
+  list.push_back(&made->abi);
+  contents.owners.push_back(std::move(made));
 }
 
-OPKIT_INLINE void AddRegisteredLayouts(opkit_library& library, RefCountedList& owners) {
+OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
-  auto layouts = MakeIntrusive<ExportedList<opkit_layout>>();
-  auto converters = MakeIntrusive<ExportedList<opkit_layout_converter>>();
-  auto devices = MakeIntrusive<ExportedList<opkit_device>>();
   std::vector<LayoutId> exported;
   for (RegisteredLayout& one : RegisteredLayouts()) {
     if (one.has_descriptors) continue;
     exported.push_back(one.id);
-    AddExported<ExportedLayout>(*layouts, owners, std::move(one));
+    AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
   }
   for (const LayoutPair& one : DirectConverters())
     if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
-      AddExported<ExportedConverter>(*converters, owners, one);
-  {
-    DeviceTypeRegistry& types = DeviceTypes();
-    MutexLock lock(types.mutex);
-    for (const auto& one : types.entries)
-      if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
-        AddExported<ExportedDevice>(*devices, owners, one.type, one.info.name);
-  }
-  library.num_layouts = layouts->pointers.size();
-  library.layouts = layouts->pointers.data();
-  library.num_layout_converters = converters->pointers.size();
-  library.layout_converters = converters->pointers.data();
-  library.num_devices = devices->pointers.size();
-  library.devices = devices->pointers.data();
-  owners.push_back(std::move(layouts));
-  owners.push_back(std::move(converters));
-  owners.push_back(std::move(devices));
+      AddExported<ExportedConverter>(contents, contents.layout_converters, one);
+  DeviceTypeRegistry& types = DeviceTypes();
+  MutexLock lock(types.mutex);
+  for (const auto& one : types.entries)
+    if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
+      AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
 }
 
 }  // namespace detail
@@ -34305,6 +39155,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     OperatorDef def = DefinitionOfAbi(node);
+    def.Engine("");  // the host has chosen the kernel
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
     for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
@@ -34343,7 +39194,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   };
 
   void Forward(const opkit_call* call) {
-    for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      Bind(inputs_[i], *opkit_input(call, i), InputLayout(call, i));
     for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
     RunOperator(call);
     for (size_t o = 0; o < outputs_.size(); ++o)
@@ -34365,8 +39217,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
-  static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
-    if (const char* layout = LayoutIn(view)) [[unlikely]]
+  static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (layout) [[unlikely]]
       return tensor.raw_data() == view.data && tensor.storage() &&
              tensor.dtype() == static_cast<DType>(view.dtype) &&
              tensor.layout() == LayoutOfAbi(layout) &&
@@ -34374,15 +39226,20 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
   }
-  static const char* LayoutIn(const opkit_tensor& view) {
-    return OPKIT_ABI_HAS(&view, layout) ? view.layout : nullptr;
+  static const char* InputLayout(const opkit_call* call, size_t i) {
+    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
+                                                                     : nullptr;
   }
-  static void Bind(const Value& value, const opkit_tensor& view) {
+  static const char* OutputLayout(const opkit_call* call, size_t o) {
+    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
+                                                                       : nullptr;
+  }
+  static void Bind(const Value& value, const opkit_tensor& view, const char* layout) {
     if (!value.blob) return;
     Tensor* tensor = value.blob->GetMutable<Tensor>();
-    if (IsView(*tensor, view)) [[likely]]
+    if (IsView(*tensor, view, layout)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view);
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
   }
   void BindOutput(const opkit_call* call, size_t o) {
     const Value& output = outputs_[o];
@@ -34397,7 +39254,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    Bind(output, view);
+    Bind(output, view, OutputLayout(call, o));
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
@@ -34419,7 +39276,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
             op_->type(), " is not a tensor, which is all that a library can hand over");
     const Tensor& result = blob->Get<Tensor>();
-    if (IsView(result, view)) [[likely]]
+    const char* const layout = OutputLayout(call, o);
+    if (IsView(result, view, layout)) [[likely]]
       return;
     if (!result.initialized())
       Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
@@ -34431,8 +39289,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                                   result.dtype())
                  .view();
     CheckResult(o, result, view, "is");
-    if (LayoutIn(view)) {
-      Tensor target = TensorInLayout(view);
+    if (layout) {
+      Tensor target = TensorInLayout(view, layout);
       ConvertLayoutTo(result, target);
     } else {
       CopyElements(result, TensorOfView(view), call->stream);
@@ -34454,6 +39312,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
     std::vector<opkit_tensor> inputs, outputs;
+    std::vector<const char*> input_layouts, output_layouts;
     std::vector<Dims> extents;
 
     LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
@@ -34465,6 +39324,14 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       call.inputs = inputs.data();
       call.outputs = outputs.data();
       call.asynchronous = 0;
+      const auto keep = [](const char* const*& names, uint64_t count,
+                           std::vector<const char*>& kept) {
+        if (!names) return;
+        kept.assign(names, names + count);
+        names = kept.data();
+      };
+      keep(call.input_layouts, call.num_inputs, input_layouts);
+      keep(call.output_layouts, call.num_outputs, output_layouts);
     }
     void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
       const auto rank = static_cast<size_t>(from.rank);
@@ -34622,11 +39489,11 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     Values(const opkit_value* values, uint64_t count, bool with_shapes) {
       for (uint64_t i = 0; i < count; ++i) {
         const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back();
-        if (value.dtype > 0 && value.dtype < kNumDTypes)
-          info.dtype = static_cast<DType>(value.dtype);
-        if (!with_shapes) continue;
-        if (value.rank >= 0) info.shape = ShapeOf(value);
+        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+        if (!with_shapes) {
+          info.shape = {};
+          continue;
+        }
         if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
         if (!value.constant) continue;
         info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
@@ -34641,24 +39508,13 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         if (known.name == name) return Layout{known.id, {}};
       return {};
     }
-    static SymbolicShape ShapeOf(const opkit_value& value) {
-      std::vector<Dim> dims;
-      for (int axis = 0; axis < value.rank; ++axis) {
-        const int64_t extent = value.dims[axis];
-        dims.push_back(extent >= 0    ? Dim(extent)
-                       : extent == -1 ? Dim()
-                                      : Sym(StrCat(kSymbol, -2 - extent)));
-      }
-      return SymbolicShape(std::move(dims));
-    }
     std::vector<TensorInfo> infos_;
     std::list<Tensor> constants_;  // that infos_ point to
   };
-  static constexpr const char* kSymbol = "s";
   static int64_t NumberOf(const Dim& dim) {
     if (dim.is_known()) return dim.value();
     const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kSymbol) return -1;
+    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
     const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
     return number && *number >= 0 ? -2 - *number : -1;
   }
@@ -34864,6 +39720,178 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_partitioners.ipp
+#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
+// Serves the partitioners and passes of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The graph of a host, whose constants are its memory.
+inline Graph BorrowGraph(const opkit_graph& from) {
+  return GraphOfAbi(
+      from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
+}
+inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t count,
+                                                                     const char* const* names,
+                                                                     const char* const* values) {
+  std::vector<std::pair<std::string, std::string>> options;
+  for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
+  return options;
+}
+// Throws what a function of the host has answered.
+inline void AcceptAnswer(opkit_status status) {
+  if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+}
+
+// One run of a partitioner of this library over a graph of the host's.
+class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
+ public:
+  ExportedPartitionWork(const Partitioner& partitioner, const opkit_partition& partition)
+      : graph_(BorrowGraph(*partition.graph)), structure_(graph_), types_(structure_) {
+    const opkit_graph& graph = *partition.graph;
+    for (uint64_t i = 0; i < graph.num_values; ++i) {
+      const int value = structure_.FindValue(graph.value_names[i]);
+      if (value < 0) continue;
+      const opkit_value& known = *opkit_value_at(const_cast<opkit_value*>(graph.values), i);
+      types_[value] = InfoOfAbi(known);
+      if (known.constant) types_.SetData(value, TensorOfView(*known.constant));
+    }
+    view_.emplace(structure_, types_,
+                  std::vector<char>(partition.taken, partition.taken + graph.num_nodes));
+    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition.num_options, partition.option_names,
+                                                   partition.option_values));
+  }
+
+  void Mark(const opkit_partition* partition) {
+    PartitionAnswer answer(*view_);
+    work_->Mark(answer);
+    for (int node = 0; node < view_->num_nodes(); ++node) {
+      const size_t at = Index(node);
+      if (answer.kinds()[at] != kNotTaken)
+        AcceptAnswer(partition->take(partition, at, answer.kinds()[at], answer.sets()[at]));
+      else if (!answer.reasons()[at].empty())
+        AcceptAnswer(partition->refuse(partition, at, answer.reasons()[at].c_str()));
+    }
+  }
+  void Review(const opkit_partition* partition) {
+    Graph body = BorrowGraph(*partition->subgraph);
+    OperatorDef def = DefinitionOfAbi(*partition->op);
+    const OperatorDef before = def;
+    const size_t constants = body.constants().size();
+    const std::vector<int> nodes(partition->nodes, partition->nodes + partition->num_nodes);
+    SubgraphReview review(*view_, nodes, body, def, static_cast<int>(partition->id),
+                          partition->kind);
+    work_->Review(review);
+    if (review.is_rejected())
+      return AcceptAnswer(partition->reject(partition, review.why_rejected().c_str()));
+    for (const NamedAttribute& one : def.args()) {
+      const Attribute* had = before.args().Find(one.name);
+      if (had && *had == one.value) continue;
+      const AbiAttributes attribute(Arguments{{one.name, one.value}});
+      AcceptAnswer(partition->set_attr(partition, *attribute.data()));
+    }
+    for (size_t i = constants; i < body.constants().size(); ++i) {
+      const GraphConstant& added = body.constants()[i];
+      const AbiAttributes tensor(Arguments{{"value", added.value}});
+      AcceptAnswer(
+          partition->add_constant(partition, added.name.c_str(), (*tensor.data())->tensors[0]));
+    }
+  }
+
+ private:
+  const Graph graph_;
+  const GraphView structure_;
+  GraphTypes types_;
+  std::optional<PartitionView> view_;
+  std::unique_ptr<PartitionWork> work_;
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
+  explicit ExportedPartitioner(IntrusivePtr<const Partitioner> one)
+      : partitioner(std::move(one)), name(partitioner->name()) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.subgraph_op = &SubgraphOp;
+    abi.begin = &Begin;
+    abi.mark = [](void* work, const opkit_partition* partition) {
+      return GuardedCall([&] { WorkOf(work).Mark(partition); });
+    };
+    abi.review = [](void* work, const opkit_partition* partition) {
+      return GuardedCall([&] { WorkOf(work).Review(partition); });
+    };
+    abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
+    abi.author = this;
+  }
+  static ExportedPartitionWork& WorkOf(void* work) {
+    return *static_cast<ExportedPartitionWork*>(work);
+  }
+  static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
+    auto& own = *static_cast<ExportedPartitioner*>(const_cast<void*>(self->author));
+    const char* op = nullptr;
+    GuardedCall([&] {
+      MutexLock lock(own.mutex);
+      op = own.ops.try_emplace(kind, own.partitioner->SubgraphOperator(kind)).first->second.c_str();
+    });
+    return op;
+  }
+  static opkit_status Begin(const opkit_partitioner* self, const opkit_partition* partition,
+                            void** work) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedPartitioner*>(self->author);
+      *work = new ExportedPartitionWork(*own.partitioner, *partition);
+    });
+  }
+
+  const IntrusivePtr<const Partitioner> partitioner;
+  const std::string name;
+  Mutex mutex;
+  std::map<int, std::string> ops;  // by kind, kept for the host
+  opkit_partitioner abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
+  explicit ExportedPass(IntrusivePtr<const NamedPass> one)
+      : pass(std::move(one)), name(pass->name()), place(pass->place()) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.file = place.c_str();
+    abi.run = &Run;
+    abi.author = this;
+  }
+  static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedPass*>(self->author);
+      const Graph result = own.pass->Run(
+          BorrowGraph(*rewrite->graph),
+          OptionsOfAbi(rewrite->num_options, rewrite->option_names, rewrite->option_values));
+      const AbiGraph whole{GraphView(result)};
+      AcceptAnswer(rewrite->set_graph(rewrite, &whole.view));
+    });
+  }
+
+  const IntrusivePtr<const NamedPass> pass;
+  const std::string name, place;
+  opkit_pass abi{};
+};
+
+OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
+  if (IsProgramHost(g_host)) return;
+  for (const std::string& name : PartitionerRegistry::Global().Names())
+    AddExported<ExportedPartitioner>(contents, contents.partitioners,
+                                     PartitionerRegistry::Global().Get(name));
+  for (const std::string& name : RegisteredPasses())
+    AddExported<ExportedPass>(contents, contents.passes, GetPass(name));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif
 
 // ---- opkit/engine/schedule/impl/replay_core.ipp
@@ -37122,6 +42150,254 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
+// ---- opkit/graph/impl/body_inference.ipp
+// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
+// set of types.
+#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The results so far; set while a node that is in no body is inferred. Inference passes over a
+// graph several times, and so over the graphs in its nodes; without these results each level of
+// nesting would multiply the passes.
+inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
+
+class InferredBodiesScope {
+ public:
+  InferredBodiesScope() {
+    if (!t_inferred_bodies) t_inferred_bodies = &own_;
+  }
+  InferredBodiesScope(const InferredBodiesScope&) = delete;
+  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
+  ~InferredBodiesScope() {
+    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
+  }
+
+ private:
+  std::vector<InferredBody> own_;
+};
+
+inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
+  if (known.graph != asked.graph) return false;
+  for (size_t i = 0; i < asked.given.size(); ++i)
+    if (known.given[i].dtype != asked.given[i].dtype ||
+        known.given[i].shape != asked.given[i].shape ||
+        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
+      return false;
+  return true;
+}
+
+// Inside a body a symbol of the node around it has this before its name.
+inline constexpr char kOuterSymbol = '^';
+template <class F>
+SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
+  if (!shape.has_rank()) return shape;
+  std::vector<Dim> dims;
+  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
+  return SymbolicShape(std::move(dims));
+}
+inline SymbolicShape IntoBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
+}
+inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) {
+    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
+  });
+}
+inline TensorInfo OutOfBody(const TensorInfo& info) {
+  TensorInfo out = info;
+  out.shape = OutOfBody(info.shape);
+  out.constant = nullptr;
+  return out;
+}
+
+OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
+                                    std::span<const int> inputs, std::string_view name) {
+  const InferredBodiesScope scope;
+  InferredBody result;
+  result.graph = &body;
+  for (const int input : inputs) {
+    result.given.push_back(c.input(input));
+    result.given.back().shape = IntoBody(c.input(input).shape);
+    result.given.back().constant = nullptr;
+    const Tensor* constant = c.input_constant(input);
+    result.given_data.push_back(constant ? *constant : Tensor());
+  }
+  for (const InferredBody& known : *t_inferred_bodies)
+    if (IsOf(known, result)) return known;
+  const auto infer = [&] {
+    std::vector<GraphInput> given;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      given.push_back({body.inputs()[i].name, result.given[i]});
+      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
+    }
+    const GraphView view(body);
+    const GraphTypes types = InferGraph(view, given);
+    for (const GraphInput& input : body.inputs())
+      result.inputs.push_back(OutOfBody(types.at(input.name)));
+    for (const int value : view.outputs()) {
+      result.outputs.push_back(OutOfBody(types[value]));
+      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
+    }
+  };
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  t_inferred_bodies->push_back(result);
+  return result;
+}
+
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
+  if (Index(c.num_inputs()) != body.inputs().size() ||
+      Index(c.num_outputs()) != body.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
+          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
+          body.inputs().size(), " and ", body.outputs().size(),
+          "; both are bound by position, so that they must be as many");
+  std::vector<int> inputs(body.inputs().size());
+  std::iota(inputs.begin(), inputs.end(), 0);
+  const InferredBody inferred = InferBody(c, body, inputs, name);
+  for (const int i : inputs)
+    if (c.HasInput(i))
+      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
+  for (int o = 0; o < c.num_outputs(); ++o) {
+    const size_t at = Index(o);
+    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+// ---- opkit/graph/gradient/impl/body_gradient.ipp
+// The backward graph of a body, and the node that carries it.
+#ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+#define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class BodyGradient final : public GradientMakerBase {
+ public:
+  BodyGradient(const Graph& body, const OperatorDef& def,
+               const std::vector<GradientValue>& g_output)
+      : GradientMakerBase(def, g_output), body_(body), backward_(body) {}
+  bool CopyEngine() const override { return false; }
+  bool CopyArguments() const override { return false; }
+  std::vector<OperatorDef> GetGradientDefs() override {
+    AddSeeds();
+    std::vector<std::string> wanted;
+    for (const GraphInput& input : body_.inputs())
+      if (input.info.dtype != DType::kBool && !IsInteger(input.info.dtype))
+        wanted.push_back(input.name);
+    if (seeds_.empty() || wanted.empty()) return {};
+    GradientOptions options;
+    options.seed = seeds_.front().second;
+    options.more_seeds.assign(seeds_.begin() + 1, seeds_.end());
+    options.allow_none = true;
+    const GradientMap gradients = AddGradients(backward_, seeds_.front().first, wanted, options);
+    for (const std::string& output : body_.outputs()) backward_.RemoveOutput(output);
+    OperatorDef node("Subgraph");
+    for (size_t i = 0; i < body_.inputs().size(); ++i)
+      if (const auto found = gradients.find(body_.inputs()[i].name); found != gradients.end())
+        GiveGradient(static_cast<int>(i), found->second, node);
+    if (node.outputs().empty()) return {};
+    RequireSubgraph();
+    backward_ = WithoutUnreadInputs(RemoveDeadNodes(backward_), node);
+    return {std::move(node)};
+  }
+
+  Graph TakeBackward() { return std::move(backward_); }
+
+ private:
+  // An input of the backward graph for each output gradient that there is.
+  void AddSeeds() {
+    const GraphView view(body_);
+    const GraphTypes types = InferGraph(view);
+    outer_.reserve(body_.inputs().size() + body_.outputs().size());
+    for (const std::string& name : Def().inputs()) outer_.push_back(name);
+    for (size_t o = 0; o < body_.outputs().size(); ++o) {
+      const GradientValue& given = GradOut(static_cast<int>(o));
+      if (given.IsEmpty()) continue;
+      const std::string& output = body_.outputs()[o];
+      if (given.IsSparse())
+        Throw(ErrorCode::kUnsupported, "the gradient of output '", Def().outputs()[o], "' is ",
+              ToString(given), ", which is sparse; a graph's gradients are dense");
+      const std::string seed = backward_.FreshName(output + "_grad_given");
+      const TensorInfo& info = types.at(output);
+      backward_.AddInput(seed, info.dtype, info.shape, info.device);
+      outer_.push_back(given.dense);
+      seeds_.emplace_back(output, seed);
+    }
+  }
+  // Makes what the backward graph has as a gradient an output of the node. A gradient that is an
+  // input of that graph is known outside.
+  void GiveGradient(int input, const GradientValue& gradient, OperatorDef& node) {
+    if (gradient.IsEmpty()) return;
+    if (gradient.IsSparse())
+      Throw(ErrorCode::kUnsupported, "the gradient of the graph's input '",
+            body_.inputs()[Index(input)].name, "' is ", ToString(gradient),
+            ", which is sparse; a graph's gradients are dense");
+    for (size_t i = 0; i < backward_.inputs().size(); ++i)
+      if (backward_.inputs()[i].name == gradient.dense) return SetDense(input, outer_[i]);
+    if (backward_.IsOutput(gradient.dense)) {
+      const auto& outputs = backward_.outputs();
+      const auto at = std::ranges::find(outputs, gradient.dense) - outputs.begin();
+      return SetDense(input, node.outputs()[Index(at)]);
+    }
+    backward_.AddOutput(gradient.dense);
+    node.Output(GI(input));
+  }
+  // The graph with those inputs alone that its nodes read, which become those of the node.
+  Graph WithoutUnreadInputs(const Graph& graph, OperatorDef& node) const {
+    NameIndex read;
+    for (const OperatorDef& def : graph.nodes())
+      for (const std::string& input : def.inputs()) read.Add(input);
+    Graph out;
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      const GraphInput& input = graph.inputs()[i];
+      if (read.Find(input.name) < 0) continue;
+      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+      node.Input(outer_[i]);
+    }
+    for (const GraphConstant& constant : graph.constants())
+      out.AddConstant(constant.name, constant.value);
+    for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
+    for (const std::string& output : graph.outputs()) out.AddOutput(output);
+    return out;
+  }
+  static void RequireSubgraph() {
+    if (!OpRegistry::Global().FindSchema("Subgraph"))
+      Throw(ErrorCode::kNotFound,
+            "the gradient of a node that runs a graph is a node of operator Subgraph, which is not "
+            "in this program: include opkit/ops/subgraph.hpp, or link opkit::ops");
+  }
+
+  const Graph& body_;
+  Graph backward_;
+  std::vector<std::string> outer_;  // by input of backward_: the value outside
+  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs and their gradients
+};
+
+OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
+                                   const std::vector<GradientValue>& g_output, GradientNames& names,
+                                   GradientOpsMeta& meta, Graph& backward) {
+  if (def.inputs().size() != body.inputs().size() || def.outputs().size() != body.outputs().size())
+    return false;
+  BodyGradient maker(body, def, g_output);
+  meta = RunGradientMaker(maker, def, names);
+  backward = maker.TakeBackward();
+  return true;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+
 // ---- opkit/graph/memory/impl/node_order.ipp
 // List scheduling by the bytes that a node adds to what is live.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
@@ -37295,11 +42571,14 @@ OPKIT_INLINE bool ConvertedGraph::IsNeeded(const GraphView& view, const GraphTyp
   return false;
 }
 
-OPKIT_INLINE Tensor ConvertedConstants::Get(int value, const Tensor& constant, const Layout& layout,
+OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout& layout,
                                             Device device) {
   MutexLock lock(mutex_);
   for (const Item& item : items_)
-    if (item.value == value && item.tensor.layout() == layout &&
+    if (item.constant.storage() == constant.storage() &&
+        item.constant.raw_data() == constant.raw_data() &&
+        item.constant.dtype() == constant.dtype() && item.constant.shape() == constant.shape() &&
+        item.constant.strides() == constant.strides() && item.tensor.layout() == layout &&
         MemoryDevice(item.tensor.device()) == MemoryDevice(device))
       return item.tensor;
   Tensor made = constant;
@@ -37308,7 +42587,7 @@ OPKIT_INLINE Tensor ConvertedConstants::Get(int value, const Tensor& constant, c
     Copy(made, &there);
     made = std::move(there);
   }
-  items_.push_back({value, ConvertLayout(made, layout)});
+  items_.push_back({constant, ConvertLayout(made, layout)});
   return items_.back().tensor;
 }
 
@@ -37381,7 +42660,7 @@ struct ConvertedGraph::Builder {
       if (const std::string* known = FindPlace(value, target)) return *known;
       const Device memory = MemoryDevice(target.device);
       std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
-      graph.AddConstant(name, constants.Get(value, *constant, target.layout, memory));
+      graph.AddConstant(name, constants.Get(*constant, target.layout, memory));
       placed.push_back({name, value, {target.layout, memory}});
       return name;
     }
@@ -37476,6 +42755,155 @@ OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 
+// ---- opkit/graph/plan/impl/fused_graph.ipp
+// How nodes are fused, from the first of a chain on.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct FusedGraph::Builder {
+  struct Chain {
+    OperatorDef def;
+    NodeChoice choice;
+    std::vector<int> parts;
+  };
+
+  Builder(const GraphView& from, const GraphTypes& known, const std::vector<NodeChoice>& chosen,
+          const Selection* selection)
+      : view(from),
+        types(known),
+        choices(chosen),
+        forced(selection),
+        control(ControlNames(from.graph())),
+        is_part(Index(from.num_nodes()), 0) {
+    for (const int node : view.order()) {
+      if (is_part[Index(node)]) continue;
+      Chain& chain = chains.emplace_back();
+      chain = {view.graph().node(node), choices[Index(node)], {node}};
+      while (chain.choice.kernel->fuse && Extend(chain)) fused = true;
+    }
+  }
+
+  // Whether the nodes' values and names tie them to nothing else than what a chain knows of.
+  bool IsFree(int node) const {
+    const OperatorDef& def = view.graph().node(node);
+    if (IsWaitedFor(def, control) || !def.control_inputs().empty()) return false;
+    for (const auto values : {view.inputs(node), view.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && view.IsRewritten(value)) return false;
+    return def.outputs().size() == 1 && !def.outputs()[0].empty();
+  }
+  // The node that alone reads what the chain makes, and may be taken in; -1 where there is none.
+  int NextOf(const Chain& chain) const {
+    const int last = chain.parts.back();
+    if (!IsFree(last)) return -1;
+    const int value = view.outputs(last)[0];
+    if (view.IsOutput(value) || view.consumers(value).size() != 1) return -1;
+    const int next = view.consumers(value)[0];
+    const OperatorDef& def = view.graph().node(next);
+    const std::string& backend = chain.choice.kernel->backend;
+    const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
+    const bool is_chosen = (chosen && chosen->backend != backend) ||
+                           (def.requires_engine() && def.engine() != backend);
+    if (!IsFree(next) || is_part[Index(next)] || is_chosen ||
+        choices[Index(next)].device != chain.choice.device ||
+        std::ranges::count(view.inputs(next), value) != 1)
+      return -1;
+    return next;
+  }
+  std::vector<TensorInfo> InfosOf(const std::vector<std::string>& names) const {
+    std::vector<TensorInfo> infos;
+    for (const std::string& name : names)
+      infos.push_back(name.empty() ? TensorInfo() : types[view.FindValue(name)]);
+    return infos;
+  }
+  bool Extend(Chain& chain) {
+    const int next = NextOf(chain);
+    if (next < 0) return false;
+    const OperatorDef& reader = view.graph().node(next);
+    const std::vector<TensorInfo> inputs = InfosOf(chain.def.inputs()),
+                                  outputs = InfosOf(chain.def.outputs()),
+                                  next_inputs = InfosOf(reader.inputs()),
+                                  next_outputs = InfosOf(reader.outputs());
+    const auto read = std::ranges::find(reader.inputs(), chain.def.outputs()[0]);
+    std::optional<FusedNode> made =
+        chain.choice.kernel->fuse({{chain.def, inputs, outputs},
+                                   chain.choice.config,
+                                   {reader, next_inputs, next_outputs},
+                                   choices[Index(next)].config,
+                                   static_cast<size_t>(read - reader.inputs().begin())});
+    const Kernel* kernel = made ? KernelOf(made->def, *chain.choice.kernel) : nullptr;
+    if (!kernel) return false;
+    CheckConfig(*kernel, made->def, made->config);
+    OPKIT_ASSERT(made->def.outputs() == reader.outputs());
+    chain.def = std::move(made->def);
+    chain.choice.kernel = kernel;
+    chain.choice.config = std::move(made->config);
+    chain.choice.owner = kernel->owner;
+    chain.parts.push_back(next);
+    is_part[Index(next)] = 1;
+    return true;
+  }
+  static const Kernel* KernelOf(const OperatorDef& def, const Kernel& like) {
+    for (const Kernel* kernel : OpRegistry::Global().FindKernels(def.type(), like.device))
+      if (kernel->backend == like.backend) return kernel;
+    return nullptr;
+  }
+  // Chains stand where their last parts stood.
+  Graph MakeGraph() {
+    std::ranges::sort(chains, {}, [](const Chain& chain) { return chain.parts.back(); });
+    std::vector<OperatorDef> nodes;
+    for (const Chain& chain : chains) nodes.push_back(chain.def);
+    return WithContents(view.graph(), view.graph().constants(), std::move(nodes));
+  }
+
+  const GraphView& view;
+  const GraphTypes& types;
+  const std::vector<NodeChoice>& choices;
+  const Selection* forced;
+  const NameIndex control;
+  std::vector<char> is_part;  // by node: of a chain that began before
+  std::vector<Chain> chains;
+  bool fused = false;
+};
+
+OPKIT_INLINE std::unique_ptr<FusedGraph> FusedGraph::Make(const GraphView& view,
+                                                          const GraphTypes& types,
+                                                          const std::vector<NodeChoice>& choices,
+                                                          const Selection* forced) {
+  const RegistryUse use;
+  const auto fuses = [](const NodeChoice& choice) {
+    return static_cast<bool>(choice.kernel->fuse);
+  };
+  if (std::ranges::none_of(choices, fuses)) return nullptr;
+  Builder builder(view, types, choices, forced);
+  if (!builder.fused) return nullptr;
+  return std::unique_ptr<FusedGraph>(new FusedGraph(std::move(builder), view, types));
+}
+
+OPKIT_INLINE FusedGraph::FusedGraph(Builder&& builder, const GraphView& plan,
+                                    const GraphTypes& types)
+    : graph_(builder.MakeGraph()), view_(graph_), types_(view_), node_of_(Index(plan.num_nodes())) {
+  for (int value = 0; value < plan.num_values(); ++value) {
+    value_of_.push_back(view_.FindValue(plan.name(value)));
+    if (value_of_.back() >= 0) types_[value_of_.back()] = types[value];
+  }
+  for (Builder::Chain& chain : builder.chains) {
+    const int node = static_cast<int>(parts_.size());
+    if (chain.parts.size() == 1) types_.SetLacksData(node, types.LacksData(chain.parts[0]));
+    for (const int part : chain.parts) node_of_[Index(part)] = node;
+    choices_.push_back(std::move(chain.choice));
+    parts_.push_back(std::move(chain.parts));
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
+
 // ---- opkit/graph/plan/impl/kernel_selector.ipp
 // How candidates are rated and one is chosen.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
@@ -37488,6 +42916,22 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   for (const std::string& output : def.outputs())
     if (!output.empty()) return output;
   return def.name();
+}
+
+OPKIT_INLINE std::string SelectionPrefix(const OperatorDef& def, std::string_view body) {
+  return StrCat(SelectionName(def), "/", body, "/");
+}
+OPKIT_INLINE Selection SelectionInside(const Selection* selection, const OperatorDef& def,
+                                       std::string_view body) {
+  Selection inside;
+  if (!selection) return inside;
+  const std::string prefix = SelectionPrefix(def, body);
+  for (const SelectedKernel& one : selection->nodes)
+    if (one.node.starts_with(prefix)) {
+      inside.nodes.push_back(one);
+      inside.nodes.back().node.erase(0, prefix.size());
+    }
+  return inside;
 }
 
 OPKIT_INLINE NodeDevices::NodeDevices(const OperatorDef& def) : device_(def.device()) {
@@ -37509,10 +42953,18 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 // A forced choice that no node would take is not passed over in silence.
 OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
-  std::map<std::string_view, int> numbers;
-  for (int node = 0; node < view_.num_nodes(); ++node)
-    numbers.emplace(SelectionName(view_.graph().node(node)), node);
+  std::map<std::string, int> numbers;
+  std::vector<std::string> bodies;
+  for (int node = 0; node < view_.num_nodes(); ++node) {
+    const OperatorDef& def = view_.graph().node(node);
+    numbers.emplace(SelectionName(def), node);
+    for (const NamedSubgraph& item : def.subgraphs())
+      bodies.push_back(SelectionPrefix(def, item.name));
+  }
   for (const SelectedKernel& one : options_.forced->nodes) {
+    if (std::ranges::any_of(bodies,
+                            [&](const std::string& body) { return one.node.starts_with(body); }))
+      continue;  // the plan of the body checks it
     const auto found = numbers.find(one.node);
     if (found == numbers.end()) {
       std::vector<std::string> names;
@@ -37781,8 +43233,9 @@ inline void ExplainConverter(const Specialization& found, int node, Explanation:
   out.to = ToString(to.device);
 }
 
+// `node` is of the plan's graph.
 inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
-  const NodeChoice& choice = found.choice(node);
+  const NodeChoice& choice = found.plan_choice(node);
   const NodeRating rating = found.selector().Rate(node);
   for (size_t i = 0; i < rating.candidates.size(); ++i) {
     const NodeRating::Rated& rated = rating.candidates[i];
@@ -37807,23 +43260,34 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
   }
 }
 
-OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
-  const RegistryUse use;
-  Explanation explanation;
+inline void ExplainNodes(const Specialization& found, std::vector<Explanation::Node>& nodes,
+                         Explanation& explanation) {
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
     const OperatorDef& def = found.view().graph().node(node);
-    Explanation::Node& out = explanation.nodes.emplace_back();
+    Explanation::Node& out = nodes.emplace_back();
     out.name = SelectionName(def);
     out.text = ToString(def);
-    if (node < found.plan_view().num_nodes()) {
-      ExplainNode(found, node, out);
+    if (const std::vector<int> parts = found.PartsOf(node); !parts.empty()) {
+      ExplainNode(found, parts[0], out);
+      for (const int part : parts)
+        if (parts.size() > 1) out.parts.push_back(ToString(found.plan_view().graph().node(part)));
+      for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node)) {
+        out.bodies.push_back({body->name, {}});
+        ExplainNodes(*body->plan, out.bodies.back().nodes, explanation);
+      }
       continue;
     }
     ExplainConverter(found, node, out);
     ++explanation.converters;
     explanation.converted_bytes += out.bytes;
   }
+}
+
+OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
+  const RegistryUse use;
+  Explanation explanation;
+  ExplainNodes(found, explanation.nodes, explanation);
   return explanation;
 }
 
@@ -37831,6 +43295,208 @@ OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
+
+// ---- opkit/graph/partition/impl/options.ipp
+// The definition of ReadPartitionLimits.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::vector<std::string> SplitNames(const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = (std::min)(text.find(',', begin), text.size());
+    if (end > begin) names.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+inline int CountOption(const std::string& name, const std::string& value) {
+  int count = 0;
+  const char* const end = value.data() + value.size();
+  const auto [last, error] = std::from_chars(value.data(), end, count);
+  if (error != std::errc() || last != end || count < 1)
+    Throw(ErrorCode::kInvalidArgument, "option ", name, " is a number from 1 on, found '", value,
+          "'");
+  return count;
+}
+inline bool SwitchOption(const std::string& name, const std::string& value) {
+  if (value == "true" || value == "1") return true;
+  if (value == "false" || value == "0") return false;
+  Throw(ErrorCode::kInvalidArgument, "option ", name, " is true or false, found '", value, "'");
+}
+
+OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& options) {
+  PartitionLimits limits;
+  for (size_t i = 0; i < options.size(); ++i) {
+    const auto& [name, value] = options[i];
+    for (size_t k = 0; k < i; ++k)
+      if (options[k].first == name)
+        Throw(ErrorCode::kInvalidArgument, "option ", name, " is given twice, as '",
+              options[k].second, "' and '", value, "'");
+    if (name == "exclude_ops")
+      limits.exclude_ops = SplitNames(value);
+    else if (name == "exclude_nodes")
+      limits.exclude_nodes = SplitNames(value);
+    else if (name == "min_size")
+      limits.min_size = CountOption(name, value);
+    else if (name == "max_size")
+      limits.max_size = CountOption(name, value);
+    else if (name == "max_subgraphs")
+      limits.max_subgraphs = CountOption(name, value);
+    else if (name == "require_all")
+      limits.require_all = SwitchOption(name, value);
+    else if (name == "see_taken")
+      limits.see_taken = SwitchOption(name, value);
+    else if (name == "accept_if_faster")
+      limits.accept_if_faster = SwitchOption(name, value);
+    else
+      limits.rest.emplace_back(name, value);
+  }
+  if (limits.max_size > 0 && limits.max_size < limits.min_size)
+    Throw(ErrorCode::kInvalidArgument, "option max_size is ", limits.max_size, " and min_size ",
+          limits.min_size, ": no subgraph can have both");
+  return limits;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
+
+// ---- opkit/graph/partition/impl/symbol_json.ipp
+// WriteSymbolJson's definition.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class SymbolJsonWriter {
+ public:
+  SymbolJsonWriter(const GraphView& view, const GraphTypes& types)
+      : view_(view), types_(types), made_by_(Index(view.num_values()), {-1, -1}) {}
+
+  SymbolJson Write() && {
+    text_ = "{\n  \"nodes\": [";
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (view_.IsInput(value) || view_.IsConstant(value)) WriteVariable(value);
+    for (const int node : view_.order()) WriteNode(node);
+    text_ += "\n  ],\n  \"arg_nodes\": [";
+    bool first = true;
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      if (nodes_[i] < 0) {
+        if (!std::exchange(first, false)) text_ += ", ";
+        AppendInteger(text_, i);
+      }
+    text_ += "],\n  \"heads\": [";
+    first = true;
+    for (const int output : view_.outputs()) {
+      if (!std::exchange(first, false)) text_ += ", ";
+      AppendEntry(output);
+    }
+    text_ += "]\n}\n";
+    return {std::move(text_), std::move(nodes_)};
+  }
+
+ private:
+  void Begin(int node, const std::string& op, const std::string& name) {
+    text_ += nodes_.empty() ? "\n    {\"op\": " : ",\n    {\"op\": ";
+    AppendJsonString(text_, op);
+    text_ += ", \"name\": ";
+    AppendJsonString(text_, name.empty() ? StrCat(op, "_", nodes_.size()) : name);
+    nodes_.push_back(node);
+  }
+  void WriteVariable(int value) {
+    made_by_[Index(value)] = {static_cast<int>(nodes_.size()), 0};
+    Begin(-1, "null", view_.name(value));
+    text_ += ", \"attrs\": {\"isArg\": \"True\", \"isAux\": \"False\"";
+    if (view_.IsConstant(value)) text_ += ", \"constant\": \"True\"";
+    text_ += "}, \"inputs\": []";
+    AppendTypes({&value, 1});
+    text_ += '}';
+  }
+  void WriteNode(int node) {
+    const OperatorDef& def = view_.graph().node(node);
+    const auto number = static_cast<int>(nodes_.size());
+    Begin(node, def.type(), def.name());
+    text_ += ", \"attrs\": {";
+    bool first = true;
+    for (const NamedAttribute& arg : def.args()) {
+      if (!std::exchange(first, false)) text_ += ", ";
+      AppendJsonString(text_, arg.name);
+      text_ += ": ";
+      AppendJsonString(text_, ToString(arg.value));
+    }
+    text_ += "}, \"inputs\": [";
+    first = true;
+    for (const int value : view_.inputs(node)) {
+      if (value < 0) continue;
+      if (!std::exchange(first, false)) text_ += ", ";
+      AppendEntry(value);
+    }
+    text_ += ']';
+    if (!def.control_inputs().empty()) {
+      text_ += ", \"control_inputs\": [";
+      first = true;
+      for (const std::string& name : def.control_inputs()) {
+        if (!std::exchange(first, false)) text_ += ", ";
+        AppendJsonString(text_, name);
+      }
+      text_ += ']';
+    }
+    AppendTypes(view_.outputs(node));
+    text_ += '}';
+    const auto outs = view_.outputs(node);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) made_by_[Index(outs[o])] = {number, static_cast<int>(o)};
+  }
+  void AppendEntry(int value) {
+    const auto& [node, output] = made_by_[Index(value)];
+    text_ += StrCat("[", node, ", ", output, ", 0]");
+  }
+  void AppendTypes(std::span<const int> values) {
+    text_ += ", \"dtypes\": [";
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) text_ += ", ";
+      AppendJsonString(text_, values[i] < 0 ? "" : ToString(types_[values[i]].dtype));
+    }
+    text_ += "], \"shapes\": [";
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) text_ += ", ";
+      if (values[i] < 0 || !types_[values[i]].shape.has_rank()) {
+        text_ += "null";
+        continue;
+      }
+      text_ += '[';
+      bool first = true;
+      for (const Dim& dim : types_[values[i]].shape.dims()) {
+        if (!std::exchange(first, false)) text_ += ", ";
+        AppendInteger(text_, dim.is_known() ? dim.value() : int64_t{-1});
+      }
+      text_ += ']';
+    }
+    text_ += ']';
+  }
+
+  const GraphView& view_;
+  const GraphTypes& types_;
+  std::vector<std::pair<int, int>> made_by_;  // by value: node of the text, and its output
+  std::string text_;
+  std::vector<int> nodes_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types) {
+  return detail::SymbolJsonWriter(view, types).Write();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
 // ---- opkit/op/abi/impl/abi_config.ipp
 // opkit_config, once in each direction.
@@ -37875,11 +43541,11 @@ OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
   return name ? Layout{FindLayout(name), {}} : Layout();
 }
-OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view) {
-  if (!OPKIT_ABI_HAS(&view, layout) || !view.layout) return TensorOfView(view);
+OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
+  if (!layout_name) return TensorOfView(view);
   if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
-  const Layout layout = LayoutOfAbi(view.layout);
+  const Layout layout = LayoutOfAbi(layout_name);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));

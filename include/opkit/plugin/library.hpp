@@ -3,13 +3,9 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
-#include "opkit/op/function_op.hpp"
-#include "opkit/plugin/load/shared_object.hpp"
+#include "opkit/plugin/load/loaded_library.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-class Partitioner;
-class NamedPass;
-
 struct LoadOptions {
   // The backend of the library's kernels where the operator exists already, which a node asks for
   // with .Engine(backend). Empty: the file's name without "lib" and ".so".
@@ -27,30 +23,6 @@ struct UnloadReport {
   std::string finalize_failure = {};   // what its finalize threw; empty where it ended well
   friend std::string ToString(const UnloadReport& report);
 };
-
-namespace detail {
-
-// A loaded library.
-struct LoadedLibrary : RefCounted {
-  ~LoadedLibrary() override;
-  LibraryImagePtr image;
-  std::string path, backend;
-  std::vector<FunctionRecord> records;
-  std::vector<char> owns;              // the operator of records[i] is this library's
-  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
-  bool overrides = false;              // its kernels come first
-  std::vector<LayoutId> layouts;       // that it registered
-  std::vector<DeviceType> devices;
-  std::vector<IntrusivePtr<const Partitioner>> partitioners;
-  std::vector<IntrusivePtr<const NamedPass>> passes;
-  IntrusivePtr<FunctionUse> in_use{new FunctionUse};
-  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
-
-  const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
-};
-using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
-
-}  // namespace detail
 
 // A handle, copied freely; the library stays loaded until Unload, whether a handle is left or not.
 // Loading and unloading may come from any thread, while others create and run operators; unloading

@@ -48,8 +48,9 @@ class FunctionPartitioner final : public Partitioner {
 // The bridge from MXNet's signatures.
 using SupportedOpsCall =
     FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
-using AcceptCall = FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&,
-                                             StringMapArgument&, TensorsByName&, TensorsByName&)>;
+using AcceptCall =
+    FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                              TensorMapArgument&, TensorMapArgument&)>;
 void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                 SupportedOpsCall call);
 void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
@@ -142,8 +143,8 @@ class PartitionerBuilder {
                 detail::ReviewByJson(
                     review, arguments,
                     [&f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
-                         detail::StringMapArgument& attrs, detail::TensorsByName& args,
-                         detail::TensorsByName& aux) {
+                         detail::StringMapArgument& attrs, detail::TensorMapArgument& args,
+                         detail::TensorMapArgument& aux) {
                       return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
                                                         attrs, args, aux);
                     });

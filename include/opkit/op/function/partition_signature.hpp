@@ -2,13 +2,11 @@
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "opkit/base/ref_counted.hpp"
-#include "opkit/op/abi/attr_map.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -16,33 +14,38 @@ namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
-// Passed where a function takes a map of strings, std::unordered_map say, by value or reference:
-// becomes the one that it takes, which this header need not include.
-class StringMapArgument {
+// Passed where a function takes a map from strings, std::unordered_map or std::map, by value or
+// reference: becomes the one that it takes, which this header need not include.
+template <class Value>
+class MapArgument {
  public:
-  explicit StringMapArgument(OptionStrings items) : items_(std::move(items)) {}
+  using Items = std::vector<std::pair<std::string, Value>>;
+
+  explicit MapArgument(Items items) : items_(std::move(items)) {}
   template <class Map>
-    requires StringMap<std::remove_const_t<Map>>
+    requires std::is_same_v<typename Map::key_type, std::string> &&
+             std::is_same_v<typename Map::mapped_type, Value>
   operator Map&() {  // NOLINT: implicit
     using Made = std::remove_const_t<Map>;
     auto* made = new Shared<Made>(Made());
-    for (const auto& [name, text] : items_) made->value.emplace(name, text);
+    for (const auto& [name, value] : items_) made->value.emplace(name, value);
     map_ = IntrusivePtr<RefCounted>(made);
     read_ = [](const RefCounted& map) {
       const Made& filled = static_cast<const Shared<Made>&>(map).value;
-      return OptionStrings(filled.begin(), filled.end());
+      return Items(filled.begin(), filled.end());
     };
     return made->value;
   }
   // What the map holds after the call.
-  OptionStrings Read() const { return map_ ? read_(*map_) : items_; }
+  Items Read() const { return map_ ? read_(*map_) : items_; }
 
  private:
-  OptionStrings items_;
+  Items items_;
   IntrusivePtr<RefCounted> map_;
-  OptionStrings (*read_)(const RefCounted&) = nullptr;
+  Items (*read_)(const RefCounted&) = nullptr;
 };
-using TensorsByName = std::map<std::string, OpTensor>;
+using StringMapArgument = MapArgument<std::string>;
+using TensorMapArgument = MapArgument<OpTensor>;
 
 // MXNet's signatures.
 template <class F>
@@ -56,8 +59,9 @@ template <class F>
 concept AcceptWithAttributes =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&>;
 template <class F>
-concept AcceptWithTensors = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&,
-                                                StringMapArgument&, TensorsByName&, TensorsByName&>;
+concept AcceptWithTensors =
+    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                        TensorMapArgument&, TensorMapArgument&>;
 
 // Calls f in the one of the forms that it has.
 template <class F>
@@ -72,7 +76,7 @@ MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
 template <class F>
 MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
                                  StringMapArgument& options, StringMapArgument& attrs,
-                                 TensorsByName& args, TensorsByName& aux) {
+                                 TensorMapArgument& args, TensorMapArgument& aux) {
   if constexpr (AcceptWithTensors<F>)
     return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
   else if constexpr (AcceptWithAttributes<F>)

@@ -16,10 +16,10 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted {
   LibraryPartitionerRecord(const char* its_name, const char* file, int line);
 
   std::string name, problem, subgraph_op = "Subgraph";
-  std::map<int, std::string> subgraph_ops;  // by kind, where it has its own
+  std::vector<std::pair<int, std::string>> subgraph_ops;  // of kinds that have their own
   UniqueFunction<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
   UniqueFunction<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                               TensorsByName&, TensorsByName&)>
+                               TensorMapArgument&, TensorMapArgument&)>
       review;
   opkit_partitioner abi{};
 };
@@ -57,7 +57,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
     return *this;
   }
   LibraryPartitionerBuilder& setSubgraphOp(std::string op, int kind) {
-    record_->subgraph_ops[kind] = std::move(op);
+    record_->subgraph_ops.emplace_back(kind, std::move(op));
     return *this;
   }
   // Looks at every legal subgraph: MXReturnValue f(std::string json, int subgraph_id, bool* accept,
@@ -73,8 +73,8 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
         "bool* accept, std::unordered_map<std::string, std::string>& options)");
     return Once(record_->review, "setAcceptSubgraph",
                 [f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
-                    detail::StringMapArgument& attrs, detail::TensorsByName& args,
-                    detail::TensorsByName& aux) mutable {
+                    detail::StringMapArgument& attrs, detail::TensorMapArgument& args,
+                    detail::TensorMapArgument& aux) mutable {
                   return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options, attrs,
                                                     args, aux);
                 });

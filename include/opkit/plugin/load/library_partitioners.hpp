@@ -131,7 +131,7 @@ class LibraryPartitionWork final : public PartitionWork {
       auto& json = self.json_;
       if (!json) {
         json.emplace();
-        const bool whole = self.body_ == nullptr;
+        const bool whole = !self.body_;
         static_cast<SymbolJson&>(*json) =
             whole ? WriteSymbolJson(self.view_.structure(), self.view_.types())
                   : WriteSymbolJson(*self.body_, *self.body_types_);

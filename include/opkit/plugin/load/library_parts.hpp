@@ -4,7 +4,7 @@
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
 #include "opkit/op/abi/op_conversion.hpp"
-#include "opkit/plugin/library.hpp"
+#include "opkit/plugin/load/loaded_library.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -84,13 +84,14 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   const GraphView view(review.body());
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
   StringMapArgument options(arguments), attributes({});
-  TensorsByName args, aux;
+  TensorMapArgument::Items constants;
   std::vector<IntrusivePtr<TensorSlot>> slots;  // hold the extents that the views show
   for (const GraphConstant& constant : review.body().constants()) {
     slots.push_back(MakeIntrusive<TensorSlot>());
     slots.back()->Bind(constant.value, OpReq::kWrite);
-    args.emplace(constant.name, slots.back()->view);
+    constants.emplace_back(constant.name, slots.back()->view);
   }
+  TensorMapArgument args(std::move(constants)), aux({});
   bool accept = true;
   CallReturning("setAcceptSubgraph's function", [&] {
     return call(WriteSymbolJson(view, types).text, review.id(), &accept, options, attributes, args,

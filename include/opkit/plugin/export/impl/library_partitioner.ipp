@@ -2,6 +2,8 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 
+#include <algorithm>
+
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/plugin/export/library_partitioner.hpp"
 
@@ -11,8 +13,9 @@ namespace detail {
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
   static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
     const LibraryPartitionerRecord& record = RecordOf(self->author);
-    const auto own = record.subgraph_ops.find(kind);
-    return (own == record.subgraph_ops.end() ? record.subgraph_op : own->second).c_str();
+    for (const auto& [own, op] : record.subgraph_ops)
+      if (own == kind) return op.c_str();
+    return record.subgraph_op.c_str();
   }
   static opkit_status Mark(void* author, const opkit_partition* partition) {
     return GuardedCall([&] {
@@ -44,10 +47,11 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
       const int64_t* nodes = nullptr;
       Accept(partition->json(partition, &text, &count, &nodes));
       StringMapArgument options(Options(*partition)), attributes({});
-      TensorsByName args, aux;
+      TensorMapArgument::Items constants;
       const opkit_graph& body = *partition->subgraph;
       for (uint64_t i = 0; i < body.num_constants; ++i)
-        args.emplace(body.constant_names[i], OpTensor(*body.constants[i]));
+        constants.emplace_back(body.constant_names[i], OpTensor(*body.constants[i]));
+      TensorMapArgument args(std::move(constants)), aux({});
       bool accept = true;
       if (record.review(text, static_cast<int>(partition->id), &accept, options, attributes, args,
                         aux) != SUCCESS)
@@ -56,9 +60,9 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
         Accept(partition->reject(partition, ""));
         return OpStatus();
       }
-      const OptionStrings given = attributes.Read();
-      const std::map<std::string, std::string> sorted(given.begin(), given.end());
-      for (const auto& [name, value] : sorted) {
+      OptionStrings given = attributes.Read();
+      std::sort(given.begin(), given.end());  // whatever the order of the map is
+      for (const auto& [name, value] : given) {
         const AbiAttributes attribute(Arguments{{name, value}});
         Accept(partition->set_attr(partition, *attribute.data()));
       }
