@@ -72,6 +72,30 @@ std::vector<Tensor> RunOf(Executor& exec, const Graph& graph, const std::vector<
 }
 const PassList kNoPasses;
 
+Executor* g_cancelled = nullptr;
+int g_counted = 0;
+class CancelRunOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    OutputTensorCopyFrom(0, Input(0));
+    if (g_cancelled) g_cancelled->Cancel();
+    return true;
+  }
+};
+class CountRunOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    OutputTensorCopyFrom(0, Input(0));
+    return ++g_counted != 3;
+  }
+};
+OPERATOR_SCHEMA(CancelRun).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(CountRun).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(CancelRun, CancelRunOp);
+REGISTER_CPU_OPERATOR(CountRun, CountRunOp);
+
 // x -> Relu chain of `nodes` in a body -> y, with a node before and one after.
 Graph Chain(int nodes, bool in_body) {
   Graph g;
@@ -266,6 +290,28 @@ TEST_CASE("a body whose shapes are open until a run is planned with that run") {
     const Tensor x = Tensor::From<float>({n}, std::vector<float>(static_cast<size_t>(n), 1));
     CHECK(exec.Run({{"x", x}})[0].ToVector<float>() ==
           std::vector<float>(static_cast<size_t>(n), 16));
+  }
+}
+
+TEST_CASE("a run ends inside a body when it is cancelled, or when a node there fails") {
+  Graph g;
+  g.AddInput("x", DType::kFloat32, {2});
+  g.AddNode(OperatorDef("CancelRun", {"x"}, {"a"}));
+  g.AddNode(OperatorDef("CountRun", {"a"}, {"y"}));
+  g.AddOutput("y");
+  for (const int threads : {1, 2}) {
+    g_counted = 0;
+    Executor exec(Compile(WithBody(g, 0, 2), {.threads = threads, .passes = &kNoPasses}));
+    const Tensor x = Tensor::From<float>({2}, {1, 2});
+    g_cancelled = &exec;
+    CHECK(ErrorOf([&] { exec.Run({{"x", x}}); }).code() == ErrorCode::kCancelled);
+    g_cancelled = nullptr;
+    CHECK(g_counted == 0);
+    for (int run = 0; run < 2; ++run)
+      CHECK(exec.Run({{"x", x}})[0].ToVector<float>() == std::vector<float>{1, 2});
+    const std::string failed = ErrorOf([&] { exec.Run({{"x", x}}); }).what();
+    for (const char* part : {"CountRun", "in body", "Subgraph 's'"}) CHECK(Contains(failed, part));
+    CHECK(exec.Run({{"x", x}})[0].ToVector<float>() == std::vector<float>{1, 2});
   }
 }
 

@@ -3,9 +3,8 @@
 #ifndef OPKIT_OPS_SUBGRAPH_HPP_
 #define OPKIT_OPS_SUBGRAPH_HPP_
 
-#include <numeric>
-
-#include "opkit/graph/body_inference.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/support/body_operator.hpp"
 
@@ -32,8 +31,7 @@ class SubgraphGradient final : public GradientMakerBase {
     for (size_t o = 0; o < Def().outputs().size(); ++o)
       g_output.push_back(GradOut(static_cast<int>(o)));
     GradientOpsMeta meta;
-    static_cast<void>(SubgraphBodyOf(Def()));
-    if (!Def().FindSubgraph(kSubgraphBody)->MakeGradient(Def(), g_output, Names(), meta))
+    if (!MakeBodyGradient(SubgraphBodyOf(Def()), Def(), g_output, Names(), meta))
       Throw(ErrorCode::kInvalidArgument,
             "the node and its graph differ in their inputs or outputs");
     return meta;
@@ -51,8 +49,8 @@ class SubgraphOp final : public BodyOperator {
  private:
   static NodeBody BodyOf(const OperatorDef& def) {
     NodeBody body{detail::kSubgraphBody, &detail::SubgraphBodyOf(def), {}};
-    body.inputs.resize(body.graph->inputs().size());
-    std::iota(body.inputs.begin(), body.inputs.end(), 0);
+    for (size_t i = 0; i < body.graph->inputs().size(); ++i)
+      body.inputs.push_back(static_cast<int>(i));
     return body;
   }
 };

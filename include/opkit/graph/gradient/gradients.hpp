@@ -45,9 +45,23 @@ using GradientMap = std::map<std::string, GradientValue>;
 GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
                          const GradientOptions& options = {});
 
+namespace detail {
+
+// The gradient of a node that runs a graph, from that graph. Fills in `meta` for `def`, whose
+// inputs and outputs are those of `body`, by position: one node Subgraph that carries the body's
+// backward graph, or none where no gradient flows. What the backward graph reads of the forward one
+// it computes anew, since the node hands out nothing but its outputs. False where the counts
+// differ. Errors: as AddGradients of the body; kUnsupported for a sparse gradient; kNotFound where
+// the program has no operator Subgraph.
+bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
+                      const std::vector<GradientValue>& g_output, GradientNames& names,
+                      GradientOpsMeta& meta);
+
+}  // namespace detail
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/gradient/impl/body_gradient.ipp"
 #include "opkit/graph/gradient/impl/gradients.ipp"
 #endif
 

@@ -3,9 +3,8 @@
 #ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
-#include <numeric>
-
-#include "opkit/graph/body_inference.hpp"
+#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -105,8 +104,8 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
           " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
           body.inputs().size(), " and ", body.outputs().size(),
           "; both are bound by position, so that they must be as many");
-  std::vector<int> inputs(body.inputs().size());
-  std::iota(inputs.begin(), inputs.end(), 0);
+  std::vector<int> inputs;
+  for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
   const InferredBody inferred = InferBody(c, body, inputs, name);
   for (const int i : inputs)
     if (c.HasInput(i))
@@ -117,6 +116,17 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
     if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
   }
 }
+
+[[maybe_unused]] static const bool kInfersCarriedGraphs = [] {
+  auto& infer = g_carried_graph_rules.infer;
+  if (!infer)
+    infer = [](const Graph& body, InferenceContext& context) {
+      if (Index(context.num_inputs()) == body.inputs().size() &&
+          Index(context.num_outputs()) == body.outputs().size())
+        InferAsBody(context, body, "the graph");
+    };
+  return true;
+}();
 
 }  // namespace detail
 }  // namespace opkit

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "opkit/graph/body_inference.hpp"
-#include "opkit/graph/gradient/body_gradient.hpp"
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/subgraph.hpp"
 
@@ -25,16 +23,12 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (Index(context.num_inputs()) == graph.inputs().size() &&
-        Index(context.num_outputs()) == graph.outputs().size())
-      InferAsBody(context, graph, "the graph");
+    if (g_carried_graph_rules.infer) g_carried_graph_rules.infer(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    Graph backward;
-    if (!MakeBodyGradient(graph, def, g_output, names, meta, backward)) return false;
-    if (!meta.ops.empty()) meta.ops[0].Subgraph("body", MakeSubgraph(std::move(backward)));
-    return true;
+    return g_carried_graph_rules.make_gradient &&
+           g_carried_graph_rules.make_gradient(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
     std::vector<int> mutated;

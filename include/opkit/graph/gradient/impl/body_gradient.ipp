@@ -2,10 +2,10 @@
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
-#include "opkit/graph/gradient/body_gradient.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/graph/passes/dead_nodes.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -36,11 +36,9 @@ class BodyGradient final : public GradientMakerBase {
         GiveGradient(static_cast<int>(i), found->second, node);
     if (node.outputs().empty()) return {};
     RequireSubgraph();
-    backward_ = WithoutUnreadInputs(RemoveDeadNodes(backward_), node);
-    return {std::move(node)};
+    Graph pruned = WithoutUnreadInputs(RemoveDeadNodes(backward_), node);
+    return {node.Subgraph("body", MakeSubgraph(std::move(pruned)))};
   }
-
-  Graph TakeBackward() { return std::move(backward_); }
 
  private:
   // An input of the backward graph for each output gradient that there is.
@@ -114,14 +112,19 @@ class BodyGradient final : public GradientMakerBase {
 
 OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
                                    const std::vector<GradientValue>& g_output, GradientNames& names,
-                                   GradientOpsMeta& meta, Graph& backward) {
+                                   GradientOpsMeta& meta) {
   if (def.inputs().size() != body.inputs().size() || def.outputs().size() != body.outputs().size())
     return false;
   BodyGradient maker(body, def, g_output);
   meta = RunGradientMaker(maker, def, names);
-  backward = maker.TakeBackward();
   return true;
 }
+
+[[maybe_unused]] static const bool kDifferentiatesCarriedGraphs = [] {
+  auto& make_gradient = g_carried_graph_rules.make_gradient;
+  if (!make_gradient) make_gradient = &MakeBodyGradient;
+  return true;
+}();
 
 }  // namespace detail
 }  // namespace opkit
