@@ -160,14 +160,13 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
       const Graph* const body = GraphOf(*item.graph);
       if (!body) continue;
       try {
-        Graph changed = ApplyPasses(*body, passes, unknown);
-        if (!SameGraph(changed, *body)) after.Subgraph(item.name, MakeSubgraph(std::move(changed)));
+        after.Subgraph(item.name, MakeSubgraph(ApplyPasses(*body, passes, unknown)));
       } catch (const Error&) {
         if (before.subgraphs().size() == 1)
           RethrowInContext(StrCat("in ", item.name, " of ", before));
       }
     }
-    if (after.subgraphs() != before.subgraphs()) out.ReplaceNode(node, std::move(after));
+    if (!before.subgraphs().empty()) out.ReplaceNode(node, std::move(after));
   }
   return out;
 }

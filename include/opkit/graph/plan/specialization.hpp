@@ -664,9 +664,10 @@ class Specialization final : public RefCounted {
   // Whether the one body of a node hands the value out as it came in.
   bool HandsOn(int node, int value) const {
     const Specialization& body = *BodiesOf(node)[0]->plan;
-    for (int inner = 0; inner < body.view().num_values(); ++inner)
-      if (body.OuterOf(inner) == value && body.view().IsInput(inner) && body.view().IsOutput(inner))
-        return true;
+    for (size_t i = 0; i < body.inputs_.size(); ++i) {  // inputs are the first values
+      const int inner = body.ValueOf(static_cast<int>(i));
+      if (body.OuterOf(inner) == value && body.view().IsOutput(inner)) return true;
+    }
     return false;
   }
   // Lists the values of an arena that may share bytes.
