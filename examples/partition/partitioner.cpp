@@ -30,7 +30,7 @@ class ChainOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(Chain).NumInputs(1).NumOutputs(1).NeedsSubgraph().IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(Chain, ChainOp);
 
-// Which nodes it takes: each with one reader is in a chain with that reader.
+// Which nodes it takes. Those that follow each other become one subgraph.
 void TakeChains(const PartitionView& view, PartitionAnswer& answer) {
   for (const PartitionNode& node : view.nodes())
     if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
