@@ -12,7 +12,8 @@ namespace opkit::inline OPKIT_ABI {
 // Asks them one after the other; what one took the next may not take. Operators that nobody
 // registered may stand in the graph. A partitioned node carries the subgraph under the name "body":
 // input i of the node is input i of the body, and the like for outputs. A graph of which nothing is
-// taken comes back as it was. `report`, if given, is filled in when all went well.
+// taken comes back as it was, and graphs inside nodes are not looked into. `report`, if given, is
+// filled in when all went well.
 //
 // Errors name the partitioner, and nothing has changed: kNotFound for one that is not registered
 // (with the nearest name) and for its subgraph operator; kInvalidArgument for a bad option;
