@@ -92,7 +92,7 @@ TEST_CASE("BatchNormalization and arithmetic by channel go into the convolution 
   // Of two convolutions by one weight each has its own.
   CheckFolds(
       {Conv("h"), Conv("g").Input("b"), Normalization("h", "m"), Binary("Add", "m", "g", "y")},
-      "Conv>g Conv>m Add>y");
+      "Conv>m Conv>g Add>y");
 }
 
 TEST_CASE("Without a convolution arithmetic goes into the BatchNormalization before it") {
