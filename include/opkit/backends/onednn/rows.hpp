@@ -22,8 +22,10 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     RequireOnednnTensors(query);
-    detail::RequireOnednnWork(
-        query, kFlops * static_cast<double>(query.inputs[0].shape.ToShape().numel()));
+    if (query.def.engine() != kOnednnBackend)
+      throw UnsupportedOperatorFeature(
+          "oneDNN's takes half as long again as Eigen's (bench/kernels); a node that asks for this "
+          "backend gets it");
     KernelConfig config;
     config.inplace = {{0, 0}};
     return {config};
@@ -154,7 +156,7 @@ class LayerNormalizationOnednnOp final : public LayerNormalizationOpBase {
   }
 
  private:
-  static constexpr double kFlops = 8;  // an element
+  static constexpr double kFlops = 40;  // that take as long as an element
 
   // Whether a tensor broadcast to X has a number for each of the last columns.
   static bool IsRow(const Shape& shape, const Shape& x, int64_t columns) {
