@@ -144,7 +144,8 @@ class OnednnEpilogue {
       if (step.is_binary()) {
         all.append_binary(AlgorithmOf(step.name).first, operands[operand++]);
       } else if (step.name == "Relu") {
-        // x * clip(x * huge, 0, 1), as oneDNN's own makes 0 of a NaN.
+        // x * clip(x * huge, 0, 1), as oneDNN's own makes 0 of a NaN. It makes a NaN of -infinity,
+        // which is an overflow before it.
         constexpr float kHuge = (std::numeric_limits<float>::max)();
         all.append_eltwise(dnnl::algorithm::eltwise_hardswish, kHuge, 0);
       } else {
