@@ -11546,6 +11546,31 @@ class GraphTypes {
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
+namespace detail {
+
+// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
+// that are known before a run stands beside them: a Tensor without dtype where there is none.
+struct InferredBody {
+  const Graph* graph = nullptr;
+  std::vector<TensorInfo> given;            // of the inputs, before
+  std::vector<Tensor> given_data;           // of the inputs
+  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
+  std::vector<Tensor> data;                 // of the outputs
+};
+
+// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
+// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
+// with `name` as context.
+InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
+                       std::string_view name);
+
+// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
+// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
+// differ.
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name);
+
+}  // namespace detail
+
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
@@ -11561,6 +11586,16 @@ namespace detail {
 
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
+
+// What a node is that runs the one graph that it carries: graph_inference.hpp and gradients.hpp
+// fill this in. Null in a program that neither infers nor differentiates graphs.
+struct CarriedGraphRules {
+  void (*infer)(const Graph& graph, InferenceContext& context) = nullptr;
+  bool (*make_gradient)(const Graph& graph, const OperatorDef& def,
+                        const std::vector<GradientValue>& g_output, GradientNames& names,
+                        GradientOpsMeta& meta) = nullptr;
+};
+inline constinit CarriedGraphRules g_carried_graph_rules;
 
 // A subgraph that is a Graph. MakeSubgraph makes one.
 class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
@@ -18685,6 +18720,139 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
+// ---- opkit/graph/impl/body_inference.ipp
+// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
+// set of types.
+#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The results so far; set while a node that is in no body is inferred. Inference passes over a
+// graph several times, and so over the graphs in its nodes; without these results each level of
+// nesting would multiply the passes.
+inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
+
+class InferredBodiesScope {
+ public:
+  InferredBodiesScope() {
+    if (!t_inferred_bodies) t_inferred_bodies = &own_;
+  }
+  InferredBodiesScope(const InferredBodiesScope&) = delete;
+  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
+  ~InferredBodiesScope() {
+    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
+  }
+
+ private:
+  std::vector<InferredBody> own_;
+};
+
+inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
+  if (known.graph != asked.graph) return false;
+  for (size_t i = 0; i < asked.given.size(); ++i)
+    if (known.given[i].dtype != asked.given[i].dtype ||
+        known.given[i].shape != asked.given[i].shape ||
+        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
+      return false;
+  return true;
+}
+
+// Inside a body a symbol of the node around it has this before its name.
+inline constexpr char kOuterSymbol = '^';
+template <class F>
+SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
+  if (!shape.has_rank()) return shape;
+  std::vector<Dim> dims;
+  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
+  return SymbolicShape(std::move(dims));
+}
+inline SymbolicShape IntoBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
+}
+inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) {
+    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
+  });
+}
+inline TensorInfo OutOfBody(const TensorInfo& info) {
+  TensorInfo out = info;
+  out.shape = OutOfBody(info.shape);
+  out.constant = nullptr;
+  return out;
+}
+
+OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
+                                    std::span<const int> inputs, std::string_view name) {
+  const InferredBodiesScope scope;
+  InferredBody result;
+  result.graph = &body;
+  for (const int input : inputs) {
+    result.given.push_back(c.input(input));
+    result.given.back().shape = IntoBody(c.input(input).shape);
+    result.given.back().constant = nullptr;
+    const Tensor* constant = c.input_constant(input);
+    result.given_data.push_back(constant ? *constant : Tensor());
+  }
+  for (const InferredBody& known : *t_inferred_bodies)
+    if (IsOf(known, result)) return known;
+  const auto infer = [&] {
+    std::vector<GraphInput> given;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      given.push_back({body.inputs()[i].name, result.given[i]});
+      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
+    }
+    const GraphView view(body);
+    const GraphTypes types = InferGraph(view, given);
+    for (const GraphInput& input : body.inputs())
+      result.inputs.push_back(OutOfBody(types.at(input.name)));
+    for (const int value : view.outputs()) {
+      result.outputs.push_back(OutOfBody(types[value]));
+      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
+    }
+  };
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  t_inferred_bodies->push_back(result);
+  return result;
+}
+
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
+  if (Index(c.num_inputs()) != body.inputs().size() ||
+      Index(c.num_outputs()) != body.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
+          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
+          body.inputs().size(), " and ", body.outputs().size(),
+          "; both are bound by position, so that they must be as many");
+  std::vector<int> inputs;
+  for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
+  const InferredBody inferred = InferBody(c, body, inputs, name);
+  for (const int i : inputs)
+    if (c.HasInput(i))
+      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
+  for (int o = 0; o < c.num_outputs(); ++o) {
+    const size_t at = Index(o);
+    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
+  }
+}
+
+[[maybe_unused]] static const bool kInfersCarriedGraphs = [] {
+  auto& infer = g_carried_graph_rules.infer;
+  if (!infer)
+    infer = [](const Graph& body, InferenceContext& context) {
+      if (Index(context.num_inputs()) == body.inputs().size() &&
+          Index(context.num_outputs()) == body.outputs().size())
+        InferAsBody(context, body, "the graph");
+    };
+  return true;
+}();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
 // ---- opkit/graph/passes/pass_rules.hpp
 // The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
 // constants and nodes that passes return. Only definitions include this header.
@@ -19120,65 +19288,6 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 
 #endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
-// ---- opkit/graph/body_inference.hpp
-// The types of a node that runs graphs, from those graphs: inference of a body for the types of the
-// node's inputs. If and Subgraph ask for it, and so does every operator that says that it carries a
-// subgraph and has no inference of its own.
-#ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
-#define OPKIT_GRAPH_BODY_INFERENCE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
-// that are known before a run stands beside them: a Tensor without dtype where there is none.
-struct InferredBody {
-  const Graph* graph = nullptr;
-  std::vector<TensorInfo> given;            // of the inputs, before
-  std::vector<Tensor> given_data;           // of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
-  std::vector<Tensor> data;                 // of the outputs
-};
-
-// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
-// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
-// with `name` as context.
-InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
-                       std::string_view name);
-
-// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
-// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
-// differ.
-void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
-
-// ---- opkit/graph/gradient/body_gradient.hpp
-// The gradient of a node that runs a graph, from that graph: a node Subgraph that carries the
-// graph's backward graph. What the backward graph reads of the forward one is computed there anew,
-// since the node hands out nothing but its outputs.
-#ifndef OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
-#define OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Fills in `meta` for `def`, whose inputs and outputs are those of `body`, by position: one node
-// Subgraph, which is to carry `backward`, or none where no gradient flows. False where the counts
-// differ. Errors: as AddGradients of the body; kUnsupported for a sparse output gradient; kNotFound
-// where the program has no operator Subgraph.
-bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
-                      const std::vector<GradientValue>& g_output, GradientNames& names,
-                      GradientOpsMeta& meta, Graph& backward);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
-
 // ---- opkit/graph/impl/subgraph.ipp
 // The box in which a node carries a graph, and what a node is that runs it.
 #ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
@@ -19200,16 +19309,12 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (Index(context.num_inputs()) == graph.inputs().size() &&
-        Index(context.num_outputs()) == graph.outputs().size())
-      InferAsBody(context, graph, "the graph");
+    if (g_carried_graph_rules.infer) g_carried_graph_rules.infer(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    Graph backward;
-    if (!MakeBodyGradient(graph, def, g_output, names, meta, backward)) return false;
-    if (!meta.ops.empty()) meta.ops[0].Subgraph("body", MakeSubgraph(std::move(backward)));
-    return true;
+    return g_carried_graph_rules.make_gradient &&
+           g_carried_graph_rules.make_gradient(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
     std::vector<int> mutated;
@@ -21045,771 +21150,6 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
-
-// ---- opkit/graph/impl/body_inference.ipp
-// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
-// set of types.
-#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The results so far; set while a node that is in no body is inferred. Inference passes over a
-// graph several times, and so over the graphs in its nodes; without these results each level of
-// nesting would multiply the passes.
-inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
-
-class InferredBodiesScope {
- public:
-  InferredBodiesScope() {
-    if (!t_inferred_bodies) t_inferred_bodies = &own_;
-  }
-  InferredBodiesScope(const InferredBodiesScope&) = delete;
-  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
-  ~InferredBodiesScope() {
-    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
-  }
-
- private:
-  std::vector<InferredBody> own_;
-};
-
-inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
-  if (known.graph != asked.graph) return false;
-  for (size_t i = 0; i < asked.given.size(); ++i)
-    if (known.given[i].dtype != asked.given[i].dtype ||
-        known.given[i].shape != asked.given[i].shape ||
-        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
-      return false;
-  return true;
-}
-
-// Inside a body a symbol of the node around it has this before its name.
-inline constexpr char kOuterSymbol = '^';
-template <class F>
-SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
-  if (!shape.has_rank()) return shape;
-  std::vector<Dim> dims;
-  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
-  return SymbolicShape(std::move(dims));
-}
-inline SymbolicShape IntoBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
-}
-inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) {
-    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
-  });
-}
-inline TensorInfo OutOfBody(const TensorInfo& info) {
-  TensorInfo out = info;
-  out.shape = OutOfBody(info.shape);
-  out.constant = nullptr;
-  return out;
-}
-
-OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
-                                    std::span<const int> inputs, std::string_view name) {
-  const InferredBodiesScope scope;
-  InferredBody result;
-  result.graph = &body;
-  for (const int input : inputs) {
-    result.given.push_back(c.input(input));
-    result.given.back().shape = IntoBody(c.input(input).shape);
-    result.given.back().constant = nullptr;
-    const Tensor* constant = c.input_constant(input);
-    result.given_data.push_back(constant ? *constant : Tensor());
-  }
-  for (const InferredBody& known : *t_inferred_bodies)
-    if (IsOf(known, result)) return known;
-  const auto infer = [&] {
-    std::vector<GraphInput> given;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      given.push_back({body.inputs()[i].name, result.given[i]});
-      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
-    }
-    const GraphView view(body);
-    const GraphTypes types = InferGraph(view, given);
-    for (const GraphInput& input : body.inputs())
-      result.inputs.push_back(OutOfBody(types.at(input.name)));
-    for (const int value : view.outputs()) {
-      result.outputs.push_back(OutOfBody(types[value]));
-      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
-    }
-  };
-  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
-  t_inferred_bodies->push_back(result);
-  return result;
-}
-
-OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
-  if (Index(c.num_inputs()) != body.inputs().size() ||
-      Index(c.num_outputs()) != body.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
-          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
-          body.inputs().size(), " and ", body.outputs().size(),
-          "; both are bound by position, so that they must be as many");
-  std::vector<int> inputs(body.inputs().size());
-  std::iota(inputs.begin(), inputs.end(), 0);
-  const InferredBody inferred = InferBody(c, body, inputs, name);
-  for (const int i : inputs)
-    if (c.HasInput(i))
-      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
-  for (int o = 0; o < c.num_outputs(); ++o) {
-    const size_t at = Index(o);
-    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
-    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
-  }
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-
-// ---- opkit/graph/gradient/gradients.hpp
-// AddGradients: the backward graph of a loss, from the registered gradient makers: nodes in reverse
-// order, a sum where a value is used more than once, and only what the wanted gradients need.
-#ifndef OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
-#define OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-struct GradientOptions {
-  std::string seed = {};  // the value that holds the gradient of the loss; "": a constant of ones
-  // More values whose gradients flow back with that of the loss, each with the value that holds it:
-  // the gradients are those of a function with several outputs, times these.
-  std::vector<std::pair<std::string, std::string>> more_seeds = {};
-  // The operator that adds up the gradients of a value that is used more than once: all at once
-  // where its schema takes so many inputs, else two at a time.
-  std::string sum_operator = "Sum";
-  // A value that no gradient flows to gets an empty GradientValue; otherwise it is an Error.
-  bool allow_none = false;
-};
-
-// The gradient of each value, by the name of the value.
-using GradientMap = std::map<std::string, GradientValue>;
-
-// Adds the nodes that compute the gradients of `loss` by the values `wrt` (inputs, constants or
-// outputs of nodes) and returns the names of these gradients. Gradients do not become outputs of
-// the graph by themselves; two values may share one gradient (those of an addition do), so ask
-// IsOutput before AddOutput. Where the added operators have gradients themselves, a second call
-// differentiates again.
-//
-//   GradientMap d = AddGradients(g, "loss", {"W", "b"});
-//   g.AddOutput(d.at("W").dense);
-//
-// Errors leave the graph as it was: kNotFound for a name that the graph has not, or an operator
-// whose gradient is not registered; kTypeMismatch for a loss or a value that is no floating-point
-// number; kFailedPrecondition where the loss has no shape yet and no seed is given; kUnsupported
-// for operators that must not or cannot be differentiated, for values that are rewritten on the
-// way, and for sparse gradients that would have to be added up; kInvalidArgument when no gradient
-// flows to a value, and where a gradient has another dtype or shape than its value, as far as both
-// are known; and those of gradient makers, with the node and a path from a value to the
-// loss.
-GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
-                         const GradientOptions& options = {});
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
-
-// ---- opkit/graph/gradient/impl/body_gradient.ipp
-// The backward graph of a body, and the node that carries it.
-#ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
-#define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class BodyGradient final : public GradientMakerBase {
- public:
-  BodyGradient(const Graph& body, const OperatorDef& def,
-               const std::vector<GradientValue>& g_output)
-      : GradientMakerBase(def, g_output), body_(body), backward_(body) {}
-  bool CopyEngine() const override { return false; }
-  bool CopyArguments() const override { return false; }
-  std::vector<OperatorDef> GetGradientDefs() override {
-    AddSeeds();
-    std::vector<std::string> wanted;
-    for (const GraphInput& input : body_.inputs())
-      if (input.info.dtype != DType::kBool && !IsInteger(input.info.dtype))
-        wanted.push_back(input.name);
-    if (seeds_.empty() || wanted.empty()) return {};
-    GradientOptions options;
-    options.seed = seeds_.front().second;
-    options.more_seeds.assign(seeds_.begin() + 1, seeds_.end());
-    options.allow_none = true;
-    const GradientMap gradients = AddGradients(backward_, seeds_.front().first, wanted, options);
-    for (const std::string& output : body_.outputs()) backward_.RemoveOutput(output);
-    OperatorDef node("Subgraph");
-    for (size_t i = 0; i < body_.inputs().size(); ++i)
-      if (const auto found = gradients.find(body_.inputs()[i].name); found != gradients.end())
-        GiveGradient(static_cast<int>(i), found->second, node);
-    if (node.outputs().empty()) return {};
-    RequireSubgraph();
-    backward_ = WithoutUnreadInputs(RemoveDeadNodes(backward_), node);
-    return {std::move(node)};
-  }
-
-  Graph TakeBackward() { return std::move(backward_); }
-
- private:
-  // An input of the backward graph for each output gradient that there is.
-  void AddSeeds() {
-    const GraphView view(body_);
-    const GraphTypes types = InferGraph(view);
-    outer_.reserve(body_.inputs().size() + body_.outputs().size());
-    for (const std::string& name : Def().inputs()) outer_.push_back(name);
-    for (size_t o = 0; o < body_.outputs().size(); ++o) {
-      const GradientValue& given = GradOut(static_cast<int>(o));
-      if (given.IsEmpty()) continue;
-      const std::string& output = body_.outputs()[o];
-      if (given.IsSparse())
-        Throw(ErrorCode::kUnsupported, "the gradient of output '", Def().outputs()[o], "' is ",
-              ToString(given), ", which is sparse; a graph's gradients are dense");
-      const std::string seed = backward_.FreshName(output + "_grad_given");
-      const TensorInfo& info = types.at(output);
-      backward_.AddInput(seed, info.dtype, info.shape, info.device);
-      outer_.push_back(given.dense);
-      seeds_.emplace_back(output, seed);
-    }
-  }
-  // Makes what the backward graph has as a gradient an output of the node. A gradient that is an
-  // input of that graph is known outside.
-  void GiveGradient(int input, const GradientValue& gradient, OperatorDef& node) {
-    if (gradient.IsEmpty()) return;
-    if (gradient.IsSparse())
-      Throw(ErrorCode::kUnsupported, "the gradient of the graph's input '",
-            body_.inputs()[Index(input)].name, "' is ", ToString(gradient),
-            ", which is sparse; a graph's gradients are dense");
-    for (size_t i = 0; i < backward_.inputs().size(); ++i)
-      if (backward_.inputs()[i].name == gradient.dense) return SetDense(input, outer_[i]);
-    if (backward_.IsOutput(gradient.dense)) {
-      const auto& outputs = backward_.outputs();
-      const auto at = std::ranges::find(outputs, gradient.dense) - outputs.begin();
-      return SetDense(input, node.outputs()[Index(at)]);
-    }
-    backward_.AddOutput(gradient.dense);
-    node.Output(GI(input));
-  }
-  // The graph with those inputs alone that its nodes read, which become those of the node.
-  Graph WithoutUnreadInputs(const Graph& graph, OperatorDef& node) const {
-    NameIndex read;
-    for (const OperatorDef& def : graph.nodes())
-      for (const std::string& input : def.inputs()) read.Add(input);
-    Graph out;
-    for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      const GraphInput& input = graph.inputs()[i];
-      if (read.Find(input.name) < 0) continue;
-      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-      node.Input(outer_[i]);
-    }
-    for (const GraphConstant& constant : graph.constants())
-      out.AddConstant(constant.name, constant.value);
-    for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
-    for (const std::string& output : graph.outputs()) out.AddOutput(output);
-    return out;
-  }
-  static void RequireSubgraph() {
-    if (!OpRegistry::Global().FindSchema("Subgraph"))
-      Throw(ErrorCode::kNotFound,
-            "the gradient of a node that runs a graph is a node of operator Subgraph, which is not "
-            "in this program: include opkit/ops/subgraph.hpp, or link opkit::ops");
-  }
-
-  const Graph& body_;
-  Graph backward_;
-  std::vector<std::string> outer_;  // by input of backward_: the value outside
-  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs and their gradients
-};
-
-OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
-                                   const std::vector<GradientValue>& g_output, GradientNames& names,
-                                   GradientOpsMeta& meta, Graph& backward) {
-  if (def.inputs().size() != body.inputs().size() || def.outputs().size() != body.outputs().size())
-    return false;
-  BodyGradient maker(body, def, g_output);
-  meta = RunGradientMaker(maker, def, names);
-  backward = maker.TakeBackward();
-  return true;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
-
-// ---- opkit/graph/gradient/gradient_nodes.hpp
-// GradientNodes: the graph that AddGradients returns. It adds gradient nodes behind the graph's own
-// nodes, names and sums gradients, and removes the nodes that nothing needs. Only definitions
-// include this header.
-#ifndef OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
-#define OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class GradientNodes {
- public:
-  explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
-    for (const GraphInput& input : graph.inputs()) names_.Reserve(input.name);
-    for (const GraphConstant& constant : graph.constants()) names_.Reserve(constant.name);
-    for (const OperatorDef& def : graph.nodes())
-      for (const std::string& name : def.outputs())
-        if (!name.empty()) names_.Reserve(name);
-  }
-
-  GradientNames& names() { return names_; }
-  const Graph& graph() const { return graph_; }
-  Graph TakeGraph() { return std::move(graph_); }
-  // For each added node: the node whose gradient it computes; num_before() for sums.
-  const std::vector<int>& origins() const { return origins_; }
-  int num_before() const { return num_before_; }
-
-  // A constant of ones, as the gradient of the value `name`.
-  GradientValue AddOnes(const std::string& name, Shape shape, DType dtype) {
-    Tensor ones(std::move(shape), dtype);
-    DispatchDType<float16, bfloat16, float, double>(dtype, [&]<class T>() {
-      T* data = ones.mutable_data<T>();
-      for (int64_t i = 0; i < ones.numel(); ++i) data[i] = static_cast<T>(1.f);
-    });
-    ones_ = names_.Of(name);
-    graph_.AddConstant(ones_, std::move(ones));
-    return ones_;
-  }
-
-  // Adds the operators of a maker for the gradient of `node`. Makers give all gradients of a value
-  // one name, so an output whose name the graph has already is renamed here. A gradient that a
-  // maker computes in place, which other nodes may share, thereby gets an output of its own.
-  void Add(int node, GradientOpsMeta& meta) {
-    NameIndex made;
-    std::map<std::string, std::string> renamed;
-    auto rename = [&](std::string& name) {
-      if (const auto found = renamed.find(name); found != renamed.end()) name = found->second;
-    };
-    for (OperatorDef& op : meta.ops) {
-      for (std::string& input : op.mutable_inputs()) rename(input);
-      for (std::string& output : op.mutable_outputs()) {
-        if (output.empty()) continue;
-        rename(output);
-        if (made.Find(output) >= 0) continue;
-        if (graph_.HasValue(output)) {
-          const std::string* value = names_.ValueOf(output);
-          std::string fresh = names_.Fresh(value ? std::string(*value) : output);
-          renamed[output] = fresh;
-          output = std::move(fresh);
-        }
-        made.Add(output);
-      }
-      const OpSchema& schema = OpRegistry::Global().GetSchema(op.type());
-      if (std::string why = schema.Verify(op); !why.empty())
-        Throw(ErrorCode::kInvalidArgument, why, "; in gradient node ", ToString(op));
-      ForEachRewritten(op, [&](const std::string& input) {
-        if (made.Find(input) < 0)
-          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " writes to '", input,
-                "', which others may read");
-      });
-      AddNode(std::move(op), node);
-    }
-    for (GradientValue& value : meta.g_input)
-      for (std::string* part : {&value.dense, &value.indices, &value.values}) rename(*part);
-  }
-
-  // Adds up the gradients of the value `name`: all at once where operator `type` takes so many
-  // inputs, else two at a time.
-  GradientValue Sum(const std::string& name, const std::vector<GradientValue>& list,
-                    const std::string& type) {
-    OperatorDef sum(type);
-    for (const GradientValue& gradient : list) {
-      if (gradient.IsSparse())
-        Throw(ErrorCode::kUnsupported, "value '", name, "' has ", list.size(),
-              " gradients, of which ", ToString(gradient),
-              " is sparse: only dense ones can be added up; let one node alone read the value, or "
-              "make that gradient dense");
-      sum.Input(gradient.dense);
-    }
-    const OpSchema* schema = OpRegistry::Global().FindSchema(sum.type());
-    if (!schema)
-      Throw(
-          ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
-          " times, and its gradients are added up by operator '", sum.type(),
-          "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
-          "in GradientOptions::sum_operator");
-    const int first = graph_.Producer(list.front().dense);
-    if (first >= 0) sum.Device(graph_.node(first).device());
-    sum.IsGradientOp(true);
-    const bool takes_all = schema->Verify(OperatorDef(sum).Output("all")).empty();
-    const std::vector<std::string> parts = sum.inputs();
-    std::string total = parts[0];
-    for (size_t i = 1; i < parts.size(); ++i) {
-      if (!takes_all) sum.mutable_inputs() = {total, parts[i]};
-      total = names_.Fresh(name, "_grad_sum");
-      sum.mutable_outputs() = {total};
-      if (std::string why = schema->Verify(sum); !why.empty())
-        Throw(ErrorCode::kInvalidArgument, "operator '", sum.type(),
-              "' cannot add up the gradients of '", name, "': ", why);
-      AddNode(sum, num_before_);
-      if (takes_all) break;
-    }
-    return total;
-  }
-
-  // Removes gradient nodes on which no value in `needed` depends: gradients that nobody asked for.
-  void Prune(NameIndex needed) {
-    std::vector<char> removed(Index(graph_.num_nodes()), 0);
-    for (int i = graph_.num_nodes(); i-- > num_before_;) {
-      bool keep = HasEffect(graph_.node(i));
-      for (const std::string& output : graph_.node(i).outputs())
-        keep |= !output.empty() && needed.Find(output) >= 0;
-      ForEachRewritten(graph_.node(i),
-                       [&](const std::string& input) { keep |= needed.Find(input) >= 0; });
-      removed[Index(i)] = !keep;
-      if (keep)
-        for (const std::string& input : graph_.node(i).inputs()) needed.Add(input);
-    }
-    std::vector<int> origins;
-    for (size_t i = 0; i < origins_.size(); ++i)
-      if (!removed[i + Index(num_before_)]) origins.push_back(origins_[i]);
-    origins_ = std::move(origins);
-    graph_.RemoveNodes(removed);
-    if (!ones_.empty() && needed.Find(ones_) < 0) graph_.RemoveConstant(ones_);
-  }
-
- private:
-  void AddNode(OperatorDef def, int node) {
-    graph_.AddNode(std::move(def));
-    origins_.push_back(node);
-  }
-
-  Graph graph_;
-  const int num_before_;
-  GradientNames names_;
-  std::string ones_;
-  std::vector<int> origins_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
-
-// ---- opkit/graph/gradient/impl/gradients.ipp
-// AddGradients' definition: walks the nodes backwards from the loss and asks the makers for their
-// gradients.
-#ifndef OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
-#define OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class GradientBuilder {
- public:
-  GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
-                  const GradientOptions& options)
-      : graph_(graph),
-        view_(graph),
-        options_(options),
-        types_(InferGraph(view_)),
-        nodes_(graph),
-        loss_(Find(loss, "the loss")),
-        carries_(Index(view_.num_nodes()), 0),
-        reached_(Index(view_.num_values()), 0),
-        giver_(Index(view_.num_values()), -1),
-        gradients_(Index(view_.num_values())) {
-    if (wrt.empty())
-      Throw(ErrorCode::kInvalidArgument, "AddGradients of '", loss,
-            "' needs the name of at least one value to differentiate by");
-    for (const std::string& name : wrt) {
-      wrt_.push_back(Find(name, "to differentiate by"));
-      if (!Differentiable(wrt_.back()))
-        Throw(ErrorCode::kTypeMismatch, "cannot differentiate by '", name, "', which is ",
-              ToString(types_[wrt_.back()]), "; expected a floating-point value");
-    }
-  }
-
-  GradientMap Build() {
-    AddSeed();
-    MarkReached();
-    for (size_t i = view_.order().size(); i-- > 0;) Differentiate(view_.order()[i]);
-    GradientMap found;
-    NameIndex needed;
-    for (int wanted : wrt_) {
-      const GradientValue& total = found[view_.name(wanted)] = Total(wanted);
-      if (total.IsEmpty() && !options_.allow_none) ThrowUnreached(wanted);
-      for (const std::string* part : {&total.dense, &total.indices, &total.values})
-        needed.Add(*part);
-    }
-    nodes_.Prune(std::move(needed));
-    CheckRewritten();
-    CheckTypes();
-    return found;
-  }
-  Graph TakeGraph() { return nodes_.TakeGraph(); }
-
- private:
-  // The value of that name. Error (kNotFound) with the nearest name.
-  int Find(const std::string& name, const char* what) const {
-    const int value = view_.FindValue(name);
-    if (value >= 0) return value;
-    Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
-          SuggestName(name, view_.names()));
-  }
-  bool HasGradient(int value) const { return !gradients_[Index(value)].empty(); }
-  bool Differentiable(int value) const {
-    const DType dtype = types_[value].dtype;
-    return dtype != DType::kBool && !IsInteger(dtype);
-  }
-  static GradientKind KindOf(const OperatorDef& def) {
-    const auto* registration = GradientRegistry::Global().Find(def.type());
-    return registration ? registration->kind : GradientKind::kMaker;
-  }
-
-  void AddSeed() {
-    const TensorInfo& loss = types_[loss_];
-    const std::string& name = view_.name(loss_);
-    if (loss.dtype != DType::kUndefined && !IsFloatingPoint(loss.dtype))
-      Throw(ErrorCode::kTypeMismatch, "the loss '", name, "' is ", ToString(loss),
-            "; expected a floating-point value");
-    if (options_.seed.empty()) {
-      if (loss.dtype == DType::kUndefined || !loss.shape.is_known())
-        Throw(ErrorCode::kFailedPrecondition, "the loss '", name, "' is ", ToString(loss),
-              ", so the ones that its gradient starts from have no ",
-              loss.dtype == DType::kUndefined ? "dtype" : "shape",
-              " yet; name a value that holds them in GradientOptions::seed");
-      gradients_[Index(loss_)].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
-    } else {
-      AddSeedOf(loss_, options_.seed, "GradientOptions::seed");
-    }
-    for (const auto& [value, seed_name] : options_.more_seeds)
-      AddSeedOf(Find(value, "GradientOptions::more_seeds"), seed_name,
-                "GradientOptions::more_seeds");
-  }
-  void AddSeedOf(int value, const std::string& seed_name, const char* option) {
-    const TensorInfo& loss = types_[value];
-    const int given = Find(seed_name, option);
-    const TensorInfo& seed = types_[given];
-    if (view_.IsRewritten(given))
-      Throw(ErrorCode::kUnsupported, "the seed '", seed_name,
-            "' is rewritten by a node of the graph; name a value that stays as it is");
-    const bool dtypes_differ = seed.dtype != DType::kUndefined && loss.dtype != DType::kUndefined &&
-                               seed.dtype != loss.dtype;
-    if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
-      Throw(ErrorCode::kInvalidArgument, "the seed '", seed_name, "' is ", ToString(seed),
-            ", but the loss '", view_.name(value), "' is ", ToString(loss), "; they must be alike");
-    gradients_[Index(value)].push_back(seed_name);
-  }
-
-  // Marks the values that depend on the wanted ones through nodes that carry gradients.
-  void MarkReached() {
-    for (int value : wrt_) reached_[Index(value)] = 1;
-    for (int node : view_.order()) {
-      bool reached = false;
-      for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[Index(value)];
-      if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
-      carries_[Index(node)] = 1;
-      const auto mark = [&](int value) {
-        if (value >= 0 && Differentiable(value)) reached_[Index(value)] = 1;
-      };
-      for (int value : view_.outputs(node)) mark(value);
-      for (const auto& rewrite : RewritesOf(node)) mark(rewrite.value);
-    }
-  }
-  std::span<const GraphView::Rewrite> RewritesOf(int node) const {
-    const auto [first, end] = std::equal_range(
-        view_.rewrites().begin(), view_.rewrites().end(), GraphView::Rewrite{-1, node},
-        [](const auto& a, const auto& b) { return a.node < b.node; });
-    return {first, end};
-  }
-
-  void Differentiate(int node) {
-    const OperatorDef& def = graph_.node(node);
-    for (const auto& rewrite : RewritesOf(node))
-      if (HasGradient(rewrite.value))
-        Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
-              view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
-              "' flows, and a gradient is that of one value; let the node write another one");
-    if (!carries_[Index(node)]) return;
-    std::vector<GradientValue> g_output;
-    bool flows = false;
-    try {
-      for (int value : view_.outputs(node)) {
-        g_output.push_back(value < 0 ? GradientValue() : Total(value));
-        flows |= !g_output.back().IsEmpty();
-      }
-      if (!flows) return;
-      GradientOpsMeta meta = GetGradientForOp(def, g_output, nodes_.names());
-      nodes_.Add(node, meta);
-      const auto inputs = view_.inputs(node);
-      for (size_t i = 0; i < inputs.size(); ++i)
-        if (inputs[i] >= 0 && reached_[Index(inputs[i])])
-          AddGradient(inputs[i], node, meta.g_input[i]);
-    } catch (...) {
-      RethrowInContext(
-          StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
-    }
-  }
-  void AddGradient(int value, int node, const GradientValue& gradient) {
-    if (gradient.IsEmpty()) return;
-    for (const std::string* part : {&gradient.dense, &gradient.indices, &gradient.values}) {
-      if (part->empty()) continue;
-      if (!nodes_.graph().HasValue(*part))
-        Throw(ErrorCode::kInvalidArgument, "its gradient maker names '", *part,
-              "' as the gradient of '", view_.name(value), "', but makes no such value");
-      if (const int shared = view_.FindValue(*part); shared >= 0 && view_.IsRewritten(shared))
-        Throw(ErrorCode::kUnsupported, "the gradient of '", view_.name(value), "' is '", *part,
-              "' itself, which a node of the graph rewrites; let that node write another value");
-    }
-    auto& list = gradients_[Index(value)];
-    if (list.empty()) giver_[Index(value)] = node;
-    list.push_back(gradient);
-    if (gradient.IsDense()) made_.push_back({value, node, gradient.dense});
-  }
-
-  // The gradient of a value; adds a sum to the graph when it has several.
-  GradientValue Total(int value) {
-    auto& list = gradients_[Index(value)];
-    if (list.empty()) return {};
-    if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
-    return list.front();
-  }
-  // Throws where the result is not well-formed, and where a gradient has another type than its
-  // value, as far as both are known.
-  void CheckTypes() const {
-    const GraphView view(nodes_.graph());
-    const GraphTypes types = InferGraph(view);
-    for (const Made& made : made_) {
-      const int gradient = view.FindValue(made.gradient);
-      const std::string& name = view_.name(made.value);
-      const int value = view.FindValue(name);
-      if (gradient < 0 || value < 0) continue;  // pruned
-      const TensorInfo &expected = types[value], &found = types[gradient];
-      const bool dtypes_differ = expected.dtype != DType::kUndefined &&
-                                 found.dtype != DType::kUndefined && expected.dtype != found.dtype;
-      if (dtypes_differ || !SymbolicShape::Merge(expected.shape, found.shape))
-        Throw(ErrorCode::kInvalidArgument, "the gradient of '", name, "' is '", made.gradient,
-              "', which is ", ToString(found), ", but '", name, "' is ", ToString(expected),
-              "; they must be alike: see the gradient maker of ", graph_.node(made.node).type(),
-              ", for node ", ToString(graph_.node(made.node)));
-    }
-  }
-  // Gradient nodes run behind all others, so they must not read values that a node rewrites after
-  // the node whose gradient they compute.
-  void CheckRewritten() const {
-    std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
-    for (const auto& rewrite : view_.rewrites()) last[Index(rewrite.value)] = rewrite.node;
-    for (size_t i = 0; i < nodes_.origins().size(); ++i) {
-      const int origin = nodes_.origins()[i];
-      const OperatorDef& op = nodes_.graph().node(nodes_.num_before() + static_cast<int>(i));
-      for (const std::string& input : op.inputs()) {
-        const int value = view_.FindValue(input);
-        const int node = value < 0 ? -1 : last[Index(value)];
-        if (node > origin)
-          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
-                "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
-                ToString(graph_.node(node)), " rewrites it later; let that node write another ",
-                "value");
-      }
-    }
-  }
-
-  // "'x' -> 'a' -> 'loss'": values from a wanted one to the loss.
-  OPKIT_COLD std::string PathThrough(int node) const {
-    std::vector<int> path;
-    const auto first = [](std::span<const int> values, auto&& fits) {
-      for (int value : values)
-        if (value >= 0 && fits(value)) return value;
-      return -1;
-    };
-    for (int at = node; at >= 0;) {
-      const int next = first(view_.inputs(at), [&](int value) { return reached_[Index(value)]; });
-      if (next < 0) break;
-      path.insert(path.begin(), next);
-      const bool wanted = std::find(wrt_.begin(), wrt_.end(), next) != wrt_.end();
-      at = wanted ? -1 : view_.producer(next);
-    }
-    for (int at = node; at >= 0;) {
-      const int next = first(view_.outputs(at), [&](int value) { return HasGradient(value); });
-      if (next < 0) break;
-      path.push_back(next);
-      at = next == loss_ ? -1 : giver_[Index(next)];
-    }
-    constexpr size_t kShown = 5;  // at either end
-    std::string text;
-    for (size_t i = 0; i < path.size(); ++i) {
-      if (path.size() > 2 * kShown && i == kShown) {
-        text += " -> ...";
-        i = path.size() - kShown;
-      }
-      text += StrCat(i ? " -> '" : "'", view_.name(path[i]), "'");
-    }
-    return text;
-  }
-
-  [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
-    std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
-    after[Index(value)] = before[Index(loss_)] = 1;
-    auto any = [](const std::vector<char>& marks, std::span<const int> values) {
-      return std::any_of(values.begin(), values.end(),
-                         [&](int v) { return v >= 0 && marks[Index(v)]; });
-    };
-    auto mark = [](std::vector<char>& marks, std::span<const int> values) {
-      for (int v : values)
-        if (v >= 0) marks[Index(v)] = 1;
-    };
-    for (int node : view_.order())
-      if (any(after, view_.inputs(node))) mark(after, view_.outputs(node));
-    for (size_t i = view_.order().size(); i-- > 0;)
-      if (const int node = view_.order()[i]; any(before, view_.outputs(node)))
-        mark(before, view_.inputs(node));
-    std::string why = after[Index(loss_)] ? "the operators on the way give it none"
-                                          : "no path of nodes leads from it to the loss";
-    for (int node : view_.order()) {
-      if (!any(after, view_.inputs(node)) || !any(before, view_.outputs(node))) continue;
-      const OperatorDef& def = graph_.node(node);
-      if (KindOf(def) != GradientKind::kNone) continue;
-      why = StrCat("NO_GRADIENT(", def.type(), ") stops it at node ", ToString(def));
-      break;
-    }
-    Throw(ErrorCode::kInvalidArgument, "no gradient of '", view_.name(loss_), "' flows to '",
-          view_.name(value), "': ", why,
-          "; leave it out, or set GradientOptions::allow_none to get an empty gradient");
-  }
-
-  const Graph& graph_;
-  const GraphView view_;
-  const GradientOptions& options_;
-  const GraphTypes types_;
-  GradientNodes nodes_;
-  const int loss_;
-  std::vector<int> wrt_;
-  struct Made {
-    int value, node;
-    std::string gradient;
-  };
-  std::vector<Made> made_;                             // dense gradients, as the makers name them
-  std::vector<char> carries_;                          // by node: gradients flow through it
-  std::vector<char> reached_;                          // by value: depends on a wanted value
-  std::vector<int> giver_;                             // by value: node of its first gradient
-  std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
-};
-
-}  // namespace detail
-
-OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
-                                      const std::vector<std::string>& wrt,
-                                      const GradientOptions& options) {
-  const detail::RegistryUse use;
-  detail::GradientBuilder builder(graph, loss, wrt, options);
-  GradientMap found = builder.Build();
-  graph = builder.TakeGraph();
-  return found;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -12647,6 +12647,31 @@ class GraphTypes {
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
+namespace detail {
+
+// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
+// that are known before a run stands beside them: a Tensor without dtype where there is none.
+struct InferredBody {
+  const Graph* graph = nullptr;
+  std::vector<TensorInfo> given;            // of the inputs, before
+  std::vector<Tensor> given_data;           // of the inputs
+  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
+  std::vector<Tensor> data;                 // of the outputs
+};
+
+// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
+// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
+// with `name` as context.
+InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
+                       std::string_view name);
+
+// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
+// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
+// differ.
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name);
+
+}  // namespace detail
+
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
@@ -12662,6 +12687,16 @@ namespace detail {
 
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
+
+// What a node is that runs the one graph that it carries: graph_inference.hpp and gradients.hpp
+// fill this in. Null in a program that neither infers nor differentiates graphs.
+struct CarriedGraphRules {
+  void (*infer)(const Graph& graph, InferenceContext& context) = nullptr;
+  bool (*make_gradient)(const Graph& graph, const OperatorDef& def,
+                        const std::vector<GradientValue>& g_output, GradientNames& names,
+                        GradientOpsMeta& meta) = nullptr;
+};
+inline constinit CarriedGraphRules g_carried_graph_rules;
 
 // A subgraph that is a Graph. MakeSubgraph makes one.
 class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
@@ -13483,6 +13518,19 @@ using GradientMap = std::map<std::string, GradientValue>;
 GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
                          const GradientOptions& options = {});
 
+namespace detail {
+
+// The gradient of a node that runs a graph, from that graph. Fills in `meta` for `def`, whose
+// inputs and outputs are those of `body`, by position: one node Subgraph that carries the body's
+// backward graph, or none where no gradient flows. What the backward graph reads of the forward one
+// it computes anew, since the node hands out nothing but its outputs. False where the counts
+// differ. Errors: as AddGradients of the body; kUnsupported for a sparse gradient; kNotFound where
+// the program has no operator Subgraph.
+bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
+                      const std::vector<GradientValue>& g_output, GradientNames& names,
+                      GradientOpsMeta& meta);
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
@@ -13753,7 +13801,8 @@ namespace opkit::inline OPKIT_ABI {
 // Asks them one after the other; what one took the next may not take. Operators that nobody
 // registered may stand in the graph. A partitioned node carries the subgraph under the name "body":
 // input i of the node is input i of the body, and the like for outputs. A graph of which nothing is
-// taken comes back as it was. `report`, if given, is filled in when all went well.
+// taken comes back as it was, and graphs inside nodes are not looked into. `report`, if given, is
+// filled in when all went well.
 //
 // Errors name the partitioner, and nothing has changed: kNotFound for one that is not registered
 // (with the nearest name) and for its subgraph operator; kInvalidArgument for a bad option;
@@ -26807,6 +26856,139 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
+// ---- opkit/graph/impl/body_inference.ipp
+// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
+// set of types.
+#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The results so far; set while a node that is in no body is inferred. Inference passes over a
+// graph several times, and so over the graphs in its nodes; without these results each level of
+// nesting would multiply the passes.
+inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
+
+class InferredBodiesScope {
+ public:
+  InferredBodiesScope() {
+    if (!t_inferred_bodies) t_inferred_bodies = &own_;
+  }
+  InferredBodiesScope(const InferredBodiesScope&) = delete;
+  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
+  ~InferredBodiesScope() {
+    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
+  }
+
+ private:
+  std::vector<InferredBody> own_;
+};
+
+inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
+  if (known.graph != asked.graph) return false;
+  for (size_t i = 0; i < asked.given.size(); ++i)
+    if (known.given[i].dtype != asked.given[i].dtype ||
+        known.given[i].shape != asked.given[i].shape ||
+        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
+      return false;
+  return true;
+}
+
+// Inside a body a symbol of the node around it has this before its name.
+inline constexpr char kOuterSymbol = '^';
+template <class F>
+SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
+  if (!shape.has_rank()) return shape;
+  std::vector<Dim> dims;
+  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
+  return SymbolicShape(std::move(dims));
+}
+inline SymbolicShape IntoBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
+}
+inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) {
+    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
+  });
+}
+inline TensorInfo OutOfBody(const TensorInfo& info) {
+  TensorInfo out = info;
+  out.shape = OutOfBody(info.shape);
+  out.constant = nullptr;
+  return out;
+}
+
+OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
+                                    std::span<const int> inputs, std::string_view name) {
+  const InferredBodiesScope scope;
+  InferredBody result;
+  result.graph = &body;
+  for (const int input : inputs) {
+    result.given.push_back(c.input(input));
+    result.given.back().shape = IntoBody(c.input(input).shape);
+    result.given.back().constant = nullptr;
+    const Tensor* constant = c.input_constant(input);
+    result.given_data.push_back(constant ? *constant : Tensor());
+  }
+  for (const InferredBody& known : *t_inferred_bodies)
+    if (IsOf(known, result)) return known;
+  const auto infer = [&] {
+    std::vector<GraphInput> given;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      given.push_back({body.inputs()[i].name, result.given[i]});
+      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
+    }
+    const GraphView view(body);
+    const GraphTypes types = InferGraph(view, given);
+    for (const GraphInput& input : body.inputs())
+      result.inputs.push_back(OutOfBody(types.at(input.name)));
+    for (const int value : view.outputs()) {
+      result.outputs.push_back(OutOfBody(types[value]));
+      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
+    }
+  };
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  t_inferred_bodies->push_back(result);
+  return result;
+}
+
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
+  if (Index(c.num_inputs()) != body.inputs().size() ||
+      Index(c.num_outputs()) != body.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
+          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
+          body.inputs().size(), " and ", body.outputs().size(),
+          "; both are bound by position, so that they must be as many");
+  std::vector<int> inputs;
+  for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
+  const InferredBody inferred = InferBody(c, body, inputs, name);
+  for (const int i : inputs)
+    if (c.HasInput(i))
+      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
+  for (int o = 0; o < c.num_outputs(); ++o) {
+    const size_t at = Index(o);
+    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
+  }
+}
+
+[[maybe_unused]] static const bool kInfersCarriedGraphs = [] {
+  auto& infer = g_carried_graph_rules.infer;
+  if (!infer)
+    infer = [](const Graph& body, InferenceContext& context) {
+      if (Index(context.num_inputs()) == body.inputs().size() &&
+          Index(context.num_outputs()) == body.outputs().size())
+        InferAsBody(context, body, "the graph");
+    };
+  return true;
+}();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
 // ---- opkit/graph/passes/pass_rules.hpp
 // The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
 // constants and nodes that passes return. Only definitions include this header.
@@ -27242,65 +27424,6 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 
 #endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
-// ---- opkit/graph/body_inference.hpp
-// The types of a node that runs graphs, from those graphs: inference of a body for the types of the
-// node's inputs. If and Subgraph ask for it, and so does every operator that says that it carries a
-// subgraph and has no inference of its own.
-#ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
-#define OPKIT_GRAPH_BODY_INFERENCE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
-// that are known before a run stands beside them: a Tensor without dtype where there is none.
-struct InferredBody {
-  const Graph* graph = nullptr;
-  std::vector<TensorInfo> given;            // of the inputs, before
-  std::vector<Tensor> given_data;           // of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
-  std::vector<Tensor> data;                 // of the outputs
-};
-
-// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
-// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
-// with `name` as context.
-InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
-                       std::string_view name);
-
-// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
-// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
-// differ.
-void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
-
-// ---- opkit/graph/gradient/body_gradient.hpp
-// The gradient of a node that runs a graph, from that graph: a node Subgraph that carries the
-// graph's backward graph. What the backward graph reads of the forward one is computed there anew,
-// since the node hands out nothing but its outputs.
-#ifndef OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
-#define OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Fills in `meta` for `def`, whose inputs and outputs are those of `body`, by position: one node
-// Subgraph, which is to carry `backward`, or none where no gradient flows. False where the counts
-// differ. Errors: as AddGradients of the body; kUnsupported for a sparse output gradient; kNotFound
-// where the program has no operator Subgraph.
-bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
-                      const std::vector<GradientValue>& g_output, GradientNames& names,
-                      GradientOpsMeta& meta, Graph& backward);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRADIENT_BODY_GRADIENT_HPP_
-
 // ---- opkit/graph/impl/subgraph.ipp
 // The box in which a node carries a graph, and what a node is that runs it.
 #ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
@@ -27322,16 +27445,12 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (Index(context.num_inputs()) == graph.inputs().size() &&
-        Index(context.num_outputs()) == graph.outputs().size())
-      InferAsBody(context, graph, "the graph");
+    if (g_carried_graph_rules.infer) g_carried_graph_rules.infer(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    Graph backward;
-    if (!MakeBodyGradient(graph, def, g_output, names, meta, backward)) return false;
-    if (!meta.ops.empty()) meta.ops[0].Subgraph("body", MakeSubgraph(std::move(backward)));
-    return true;
+    return g_carried_graph_rules.make_gradient &&
+           g_carried_graph_rules.make_gradient(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
     std::vector<int> mutated;
@@ -29569,9 +29688,10 @@ class Specialization final : public RefCounted {
   // Whether the one body of a node hands the value out as it came in.
   bool HandsOn(int node, int value) const {
     const Specialization& body = *BodiesOf(node)[0]->plan;
-    for (int inner = 0; inner < body.view().num_values(); ++inner)
-      if (body.OuterOf(inner) == value && body.view().IsInput(inner) && body.view().IsOutput(inner))
-        return true;
+    for (size_t i = 0; i < body.inputs_.size(); ++i) {  // inputs are the first values
+      const int inner = body.ValueOf(static_cast<int>(i));
+      if (body.OuterOf(inner) == value && body.view().IsOutput(inner)) return true;
+    }
     return false;
   }
   // Lists the values of an arena that may share bytes.
@@ -30007,14 +30127,13 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
       const Graph* const body = GraphOf(*item.graph);
       if (!body) continue;
       try {
-        Graph changed = ApplyPasses(*body, passes, unknown);
-        if (!SameGraph(changed, *body)) after.Subgraph(item.name, MakeSubgraph(std::move(changed)));
+        after.Subgraph(item.name, MakeSubgraph(ApplyPasses(*body, passes, unknown)));
       } catch (const Error&) {
         if (before.subgraphs().size() == 1)
           RethrowInContext(StrCat("in ", item.name, " of ", before));
       }
     }
-    if (after.subgraphs() != before.subgraphs()) out.ReplaceNode(node, std::move(after));
+    if (!before.subgraphs().empty()) out.ReplaceNode(node, std::move(after));
   }
   return out;
 }
@@ -31319,6 +31438,135 @@ OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMo
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
+
+// ---- opkit/graph/gradient/impl/body_gradient.ipp
+// The backward graph of a body, and the node that carries it.
+#ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+#define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class BodyGradient final : public GradientMakerBase {
+ public:
+  BodyGradient(const Graph& body, const OperatorDef& def,
+               const std::vector<GradientValue>& g_output)
+      : GradientMakerBase(def, g_output), body_(body), backward_(body) {}
+  bool CopyEngine() const override { return false; }
+  bool CopyArguments() const override { return false; }
+  std::vector<OperatorDef> GetGradientDefs() override {
+    AddSeeds();
+    std::vector<std::string> wanted;
+    for (const GraphInput& input : body_.inputs())
+      if (input.info.dtype != DType::kBool && !IsInteger(input.info.dtype))
+        wanted.push_back(input.name);
+    if (seeds_.empty() || wanted.empty()) return {};
+    GradientOptions options;
+    options.seed = seeds_.front().second;
+    options.more_seeds.assign(seeds_.begin() + 1, seeds_.end());
+    options.allow_none = true;
+    const GradientMap gradients = AddGradients(backward_, seeds_.front().first, wanted, options);
+    for (const std::string& output : body_.outputs()) backward_.RemoveOutput(output);
+    OperatorDef node("Subgraph");
+    for (size_t i = 0; i < body_.inputs().size(); ++i)
+      if (const auto found = gradients.find(body_.inputs()[i].name); found != gradients.end())
+        GiveGradient(static_cast<int>(i), found->second, node);
+    if (node.outputs().empty()) return {};
+    RequireSubgraph();
+    Graph pruned = WithoutUnreadInputs(RemoveDeadNodes(backward_), node);
+    return {node.Subgraph("body", MakeSubgraph(std::move(pruned)))};
+  }
+
+ private:
+  // An input of the backward graph for each output gradient that there is.
+  void AddSeeds() {
+    const GraphView view(body_);
+    const GraphTypes types = InferGraph(view);
+    outer_.reserve(body_.inputs().size() + body_.outputs().size());
+    for (const std::string& name : Def().inputs()) outer_.push_back(name);
+    for (size_t o = 0; o < body_.outputs().size(); ++o) {
+      const GradientValue& given = GradOut(static_cast<int>(o));
+      if (given.IsEmpty()) continue;
+      const std::string& output = body_.outputs()[o];
+      if (given.IsSparse())
+        Throw(ErrorCode::kUnsupported, "the gradient of output '", Def().outputs()[o], "' is ",
+              ToString(given), ", which is sparse; a graph's gradients are dense");
+      const std::string seed = backward_.FreshName(output + "_grad_given");
+      const TensorInfo& info = types.at(output);
+      backward_.AddInput(seed, info.dtype, info.shape, info.device);
+      outer_.push_back(given.dense);
+      seeds_.emplace_back(output, seed);
+    }
+  }
+  // Makes what the backward graph has as a gradient an output of the node. A gradient that is an
+  // input of that graph is known outside.
+  void GiveGradient(int input, const GradientValue& gradient, OperatorDef& node) {
+    if (gradient.IsEmpty()) return;
+    if (gradient.IsSparse())
+      Throw(ErrorCode::kUnsupported, "the gradient of the graph's input '",
+            body_.inputs()[Index(input)].name, "' is ", ToString(gradient),
+            ", which is sparse; a graph's gradients are dense");
+    for (size_t i = 0; i < backward_.inputs().size(); ++i)
+      if (backward_.inputs()[i].name == gradient.dense) return SetDense(input, outer_[i]);
+    if (backward_.IsOutput(gradient.dense)) {
+      const auto& outputs = backward_.outputs();
+      const auto at = std::ranges::find(outputs, gradient.dense) - outputs.begin();
+      return SetDense(input, node.outputs()[Index(at)]);
+    }
+    backward_.AddOutput(gradient.dense);
+    node.Output(GI(input));
+  }
+  // The graph with those inputs alone that its nodes read, which become those of the node.
+  Graph WithoutUnreadInputs(const Graph& graph, OperatorDef& node) const {
+    NameIndex read;
+    for (const OperatorDef& def : graph.nodes())
+      for (const std::string& input : def.inputs()) read.Add(input);
+    Graph out;
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      const GraphInput& input = graph.inputs()[i];
+      if (read.Find(input.name) < 0) continue;
+      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+      node.Input(outer_[i]);
+    }
+    for (const GraphConstant& constant : graph.constants())
+      out.AddConstant(constant.name, constant.value);
+    for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
+    for (const std::string& output : graph.outputs()) out.AddOutput(output);
+    return out;
+  }
+  static void RequireSubgraph() {
+    if (!OpRegistry::Global().FindSchema("Subgraph"))
+      Throw(ErrorCode::kNotFound,
+            "the gradient of a node that runs a graph is a node of operator Subgraph, which is not "
+            "in this program: include opkit/ops/subgraph.hpp, or link opkit::ops");
+  }
+
+  const Graph& body_;
+  Graph backward_;
+  std::vector<std::string> outer_;  // by input of backward_: the value outside
+  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs and their gradients
+};
+
+OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
+                                   const std::vector<GradientValue>& g_output, GradientNames& names,
+                                   GradientOpsMeta& meta) {
+  if (def.inputs().size() != body.inputs().size() || def.outputs().size() != body.outputs().size())
+    return false;
+  BodyGradient maker(body, def, g_output);
+  meta = RunGradientMaker(maker, def, names);
+  return true;
+}
+
+[[maybe_unused]] static const bool kDifferentiatesCarriedGraphs = [] {
+  auto& make_gradient = g_carried_graph_rules.make_gradient;
+  if (!make_gradient) make_gradient = &MakeBodyGradient;
+  return true;
+}();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
 // ---- opkit/graph/gradient/gradient_nodes.hpp
 // GradientNodes: the graph that AddGradients returns. It adds gradient nodes behind the graph's own
@@ -42149,254 +42397,6 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
-
-// ---- opkit/graph/impl/body_inference.ipp
-// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
-// set of types.
-#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The results so far; set while a node that is in no body is inferred. Inference passes over a
-// graph several times, and so over the graphs in its nodes; without these results each level of
-// nesting would multiply the passes.
-inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
-
-class InferredBodiesScope {
- public:
-  InferredBodiesScope() {
-    if (!t_inferred_bodies) t_inferred_bodies = &own_;
-  }
-  InferredBodiesScope(const InferredBodiesScope&) = delete;
-  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
-  ~InferredBodiesScope() {
-    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
-  }
-
- private:
-  std::vector<InferredBody> own_;
-};
-
-inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
-  if (known.graph != asked.graph) return false;
-  for (size_t i = 0; i < asked.given.size(); ++i)
-    if (known.given[i].dtype != asked.given[i].dtype ||
-        known.given[i].shape != asked.given[i].shape ||
-        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
-      return false;
-  return true;
-}
-
-// Inside a body a symbol of the node around it has this before its name.
-inline constexpr char kOuterSymbol = '^';
-template <class F>
-SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
-  if (!shape.has_rank()) return shape;
-  std::vector<Dim> dims;
-  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
-  return SymbolicShape(std::move(dims));
-}
-inline SymbolicShape IntoBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
-}
-inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) {
-    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
-  });
-}
-inline TensorInfo OutOfBody(const TensorInfo& info) {
-  TensorInfo out = info;
-  out.shape = OutOfBody(info.shape);
-  out.constant = nullptr;
-  return out;
-}
-
-OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
-                                    std::span<const int> inputs, std::string_view name) {
-  const InferredBodiesScope scope;
-  InferredBody result;
-  result.graph = &body;
-  for (const int input : inputs) {
-    result.given.push_back(c.input(input));
-    result.given.back().shape = IntoBody(c.input(input).shape);
-    result.given.back().constant = nullptr;
-    const Tensor* constant = c.input_constant(input);
-    result.given_data.push_back(constant ? *constant : Tensor());
-  }
-  for (const InferredBody& known : *t_inferred_bodies)
-    if (IsOf(known, result)) return known;
-  const auto infer = [&] {
-    std::vector<GraphInput> given;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      given.push_back({body.inputs()[i].name, result.given[i]});
-      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
-    }
-    const GraphView view(body);
-    const GraphTypes types = InferGraph(view, given);
-    for (const GraphInput& input : body.inputs())
-      result.inputs.push_back(OutOfBody(types.at(input.name)));
-    for (const int value : view.outputs()) {
-      result.outputs.push_back(OutOfBody(types[value]));
-      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
-    }
-  };
-  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
-  t_inferred_bodies->push_back(result);
-  return result;
-}
-
-OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
-  if (Index(c.num_inputs()) != body.inputs().size() ||
-      Index(c.num_outputs()) != body.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
-          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
-          body.inputs().size(), " and ", body.outputs().size(),
-          "; both are bound by position, so that they must be as many");
-  std::vector<int> inputs(body.inputs().size());
-  std::iota(inputs.begin(), inputs.end(), 0);
-  const InferredBody inferred = InferBody(c, body, inputs, name);
-  for (const int i : inputs)
-    if (c.HasInput(i))
-      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
-  for (int o = 0; o < c.num_outputs(); ++o) {
-    const size_t at = Index(o);
-    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
-    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
-  }
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-
-// ---- opkit/graph/gradient/impl/body_gradient.ipp
-// The backward graph of a body, and the node that carries it.
-#ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
-#define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class BodyGradient final : public GradientMakerBase {
- public:
-  BodyGradient(const Graph& body, const OperatorDef& def,
-               const std::vector<GradientValue>& g_output)
-      : GradientMakerBase(def, g_output), body_(body), backward_(body) {}
-  bool CopyEngine() const override { return false; }
-  bool CopyArguments() const override { return false; }
-  std::vector<OperatorDef> GetGradientDefs() override {
-    AddSeeds();
-    std::vector<std::string> wanted;
-    for (const GraphInput& input : body_.inputs())
-      if (input.info.dtype != DType::kBool && !IsInteger(input.info.dtype))
-        wanted.push_back(input.name);
-    if (seeds_.empty() || wanted.empty()) return {};
-    GradientOptions options;
-    options.seed = seeds_.front().second;
-    options.more_seeds.assign(seeds_.begin() + 1, seeds_.end());
-    options.allow_none = true;
-    const GradientMap gradients = AddGradients(backward_, seeds_.front().first, wanted, options);
-    for (const std::string& output : body_.outputs()) backward_.RemoveOutput(output);
-    OperatorDef node("Subgraph");
-    for (size_t i = 0; i < body_.inputs().size(); ++i)
-      if (const auto found = gradients.find(body_.inputs()[i].name); found != gradients.end())
-        GiveGradient(static_cast<int>(i), found->second, node);
-    if (node.outputs().empty()) return {};
-    RequireSubgraph();
-    backward_ = WithoutUnreadInputs(RemoveDeadNodes(backward_), node);
-    return {std::move(node)};
-  }
-
-  Graph TakeBackward() { return std::move(backward_); }
-
- private:
-  // An input of the backward graph for each output gradient that there is.
-  void AddSeeds() {
-    const GraphView view(body_);
-    const GraphTypes types = InferGraph(view);
-    outer_.reserve(body_.inputs().size() + body_.outputs().size());
-    for (const std::string& name : Def().inputs()) outer_.push_back(name);
-    for (size_t o = 0; o < body_.outputs().size(); ++o) {
-      const GradientValue& given = GradOut(static_cast<int>(o));
-      if (given.IsEmpty()) continue;
-      const std::string& output = body_.outputs()[o];
-      if (given.IsSparse())
-        Throw(ErrorCode::kUnsupported, "the gradient of output '", Def().outputs()[o], "' is ",
-              ToString(given), ", which is sparse; a graph's gradients are dense");
-      const std::string seed = backward_.FreshName(output + "_grad_given");
-      const TensorInfo& info = types.at(output);
-      backward_.AddInput(seed, info.dtype, info.shape, info.device);
-      outer_.push_back(given.dense);
-      seeds_.emplace_back(output, seed);
-    }
-  }
-  // Makes what the backward graph has as a gradient an output of the node. A gradient that is an
-  // input of that graph is known outside.
-  void GiveGradient(int input, const GradientValue& gradient, OperatorDef& node) {
-    if (gradient.IsEmpty()) return;
-    if (gradient.IsSparse())
-      Throw(ErrorCode::kUnsupported, "the gradient of the graph's input '",
-            body_.inputs()[Index(input)].name, "' is ", ToString(gradient),
-            ", which is sparse; a graph's gradients are dense");
-    for (size_t i = 0; i < backward_.inputs().size(); ++i)
-      if (backward_.inputs()[i].name == gradient.dense) return SetDense(input, outer_[i]);
-    if (backward_.IsOutput(gradient.dense)) {
-      const auto& outputs = backward_.outputs();
-      const auto at = std::ranges::find(outputs, gradient.dense) - outputs.begin();
-      return SetDense(input, node.outputs()[Index(at)]);
-    }
-    backward_.AddOutput(gradient.dense);
-    node.Output(GI(input));
-  }
-  // The graph with those inputs alone that its nodes read, which become those of the node.
-  Graph WithoutUnreadInputs(const Graph& graph, OperatorDef& node) const {
-    NameIndex read;
-    for (const OperatorDef& def : graph.nodes())
-      for (const std::string& input : def.inputs()) read.Add(input);
-    Graph out;
-    for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      const GraphInput& input = graph.inputs()[i];
-      if (read.Find(input.name) < 0) continue;
-      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-      node.Input(outer_[i]);
-    }
-    for (const GraphConstant& constant : graph.constants())
-      out.AddConstant(constant.name, constant.value);
-    for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
-    for (const std::string& output : graph.outputs()) out.AddOutput(output);
-    return out;
-  }
-  static void RequireSubgraph() {
-    if (!OpRegistry::Global().FindSchema("Subgraph"))
-      Throw(ErrorCode::kNotFound,
-            "the gradient of a node that runs a graph is a node of operator Subgraph, which is not "
-            "in this program: include opkit/ops/subgraph.hpp, or link opkit::ops");
-  }
-
-  const Graph& body_;
-  Graph backward_;
-  std::vector<std::string> outer_;  // by input of backward_: the value outside
-  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs and their gradients
-};
-
-OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
-                                   const std::vector<GradientValue>& g_output, GradientNames& names,
-                                   GradientOpsMeta& meta, Graph& backward) {
-  if (def.inputs().size() != body.inputs().size() || def.outputs().size() != body.outputs().size())
-    return false;
-  BodyGradient maker(body, def, g_output);
-  meta = RunGradientMaker(maker, def, names);
-  backward = maker.TakeBackward();
-  return true;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
 // ---- opkit/graph/memory/impl/node_order.ipp
 // List scheduling by the bytes that a node adds to what is live.
