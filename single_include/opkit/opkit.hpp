@@ -14281,6 +14281,7 @@ class MapArgument {
  public:
   using Items = std::vector<std::pair<std::string, Value>>;
 
+  MapArgument() = default;
   explicit MapArgument(Items items) : items_(std::move(items)) {}
   template <class Map>
     requires std::is_same_v<typename Map::key_type, std::string> &&
@@ -35650,7 +35651,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
                                AcceptCall call) {
   const GraphView view(review.body());
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
-  StringMapArgument options(arguments), attributes({});
+  StringMapArgument options(arguments), attributes;
   TensorMapArgument::Items constants;
   std::vector<IntrusivePtr<TensorSlot>> slots;  // hold the extents that the views show
   for (const GraphConstant& constant : review.body().constants()) {
@@ -35658,7 +35659,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
     slots.back()->Bind(constant.value, OpReq::kWrite);
     constants.emplace_back(constant.name, slots.back()->view);
   }
-  TensorMapArgument args(std::move(constants)), aux({});
+  TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
   CallReturning("setAcceptSubgraph's function", [&] {
     return call(WriteSymbolJson(view, types).text, review.id(), &accept, options, attributes, args,

@@ -32,7 +32,7 @@ int Accepts(std::string, int id, bool* accept, Unordered&, Unordered& attrs, Ten
 }  // namespace
 
 TEST_CASE("an argument becomes the map that a function takes, and what it holds after is read") {
-  detail::StringMapArgument options({{"a", "1"}, {"b", "2"}});
+  detail::StringMapArgument options(Items{{"a", "1"}, {"b", "2"}});
   CHECK(options.Read() == Items{{"a", "1"}, {"b", "2"}});
   std::map<std::string, std::string>& map = options;
   CHECK(map.at("b") == "2");
@@ -42,15 +42,15 @@ TEST_CASE("an argument becomes the map that a function takes, and what it holds 
 
 TEST_CASE("MXNet's signatures are called as they stand") {
   std::vector<int> ids(3, -2);
-  detail::StringMapArgument options({{"a", "1"}});
+  detail::StringMapArgument options(Items{{"a", "1"}});
   CHECK(detail::CallSupportedOps(ByPointer, "{}", ids, options) == MX_SUCCESS);
   CHECK(ids == std::vector<int>{-2, -2, 1});
   CHECK(detail::CallSupportedOps(ByVector, "{}", ids, options) == MX_FAIL);
   CHECK(ids == std::vector<int>{1});
 
   bool accept = false;
-  detail::StringMapArgument attrs({});
-  detail::TensorMapArgument args({{"w", MXTensor()}}), aux({});
+  detail::StringMapArgument attrs;
+  detail::TensorMapArgument args(detail::TensorMapArgument::Items{{"w", MXTensor()}}), aux;
   CHECK(detail::CallAcceptSubgraph(Accepts, "{}", 7, &accept, options, attrs, args, aux) ==
         MX_SUCCESS);
   CHECK(accept);

@@ -3,6 +3,7 @@
 #include <opkit/op.hpp>
 
 #include <cmath>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <unordered_map>

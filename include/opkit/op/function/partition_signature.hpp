@@ -21,6 +21,7 @@ class MapArgument {
  public:
   using Items = std::vector<std::pair<std::string, Value>>;
 
+  MapArgument() = default;
   explicit MapArgument(Items items) : items_(std::move(items)) {}
   template <class Map>
     requires std::is_same_v<typename Map::key_type, std::string> &&

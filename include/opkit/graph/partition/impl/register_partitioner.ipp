@@ -83,7 +83,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
                                AcceptCall call) {
   const GraphView view(review.body());
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
-  StringMapArgument options(arguments), attributes({});
+  StringMapArgument options(arguments), attributes;
   TensorMapArgument::Items constants;
   std::vector<IntrusivePtr<TensorSlot>> slots;  // hold the extents that the views show
   for (const GraphConstant& constant : review.body().constants()) {
@@ -91,7 +91,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
     slots.back()->Bind(constant.value, OpReq::kWrite);
     constants.emplace_back(constant.name, slots.back()->view);
   }
-  TensorMapArgument args(std::move(constants)), aux({});
+  TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
   CallReturning("setAcceptSubgraph's function", [&] {
     return call(WriteSymbolJson(view, types).text, review.id(), &accept, options, attributes, args,

@@ -46,12 +46,12 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
       uint64_t count = 0;
       const int64_t* nodes = nullptr;
       Accept(partition->json(partition, &text, &count, &nodes));
-      StringMapArgument options(Options(*partition)), attributes({});
+      StringMapArgument options(Options(*partition)), attributes;
       TensorMapArgument::Items constants;
       const opkit_graph& body = *partition->subgraph;
       for (uint64_t i = 0; i < body.num_constants; ++i)
         constants.emplace_back(body.constant_names[i], OpTensor(*body.constants[i]));
-      TensorMapArgument args(std::move(constants)), aux({});
+      TensorMapArgument args(std::move(constants)), aux;
       bool accept = true;
       if (record.review(text, static_cast<int>(partition->id), &accept, options, attributes, args,
                         aux) != SUCCESS)
