@@ -34160,7 +34160,7 @@ class NodeReplacer {
         constants.push_back(constant);
     }
     Graph result = WithContents(graph, std::move(constants), std::move(nodes));
-    const GraphView check(result);
+    const GraphView checked(result);
     return result;
   }
 
