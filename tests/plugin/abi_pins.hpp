@@ -117,6 +117,7 @@ OPKIT_PIN(opkit_cost, bytes_written, 32); OPKIT_PIN(opkit_cost, params_bytes, 40
 OPKIT_PIN(opkit_host, invoke_async, 160); OPKIT_PIN(opkit_host, wait, 168);
 #endif
 #if OPKIT_ABI_MINOR >= 3
+OPKIT_PIN(opkit_host, run_graph, 176);
 OPKIT_PIN(opkit_call, input_layouts, 184); OPKIT_PIN(opkit_call, output_layouts, 192);
 OPKIT_PIN(opkit_value, layout, 296);
 OPKIT_PIN(opkit_kernel, propose, 80); OPKIT_PIN(opkit_kernel, create_for, 88);

@@ -324,6 +324,14 @@ struct opkit_host {
   /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
    * host waits for, and its failure is the function's. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
+
+  /* Since 1.3. Runs a graph of the call's node, or a part of one, in the host: for what an operator
+   * has taken and cannot do itself. Inputs and outputs by position, results into the tensors given,
+   * which are dense; on the CPU, and at its place in a stream of the CPU's. The graph, which lasts
+   * as long as the operator, is made ready once. One thread of a call at a time. */
+  opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
+                            const opkit_tensor* inputs, uint64_t num_outputs,
+                            const opkit_tensor* outputs);
 };
 
 /* Since 1.3. One way in which a kernel can run a node. */

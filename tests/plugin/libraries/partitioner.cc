@@ -34,6 +34,7 @@ MXReturnValue acceptSubgraph(std::string json, int id, bool* accept, Options& op
   *accept = !options.count("reject");
   attrs["text_has_log"] = json.find("LibLog") != std::string::npos ? "yes" : "no";
   attrs["id"] = std::to_string(id);
+  attrs["in_host"] = options.count("in_host") ? "yes" : "no";
   attrs["constants"] = std::to_string(args.size() + aux.size());
   return MX_SUCCESS;
 }
@@ -45,10 +46,12 @@ REGISTER_PARTITIONER(LibChains)
 // Runs the body that its node carries, whose nodes each read the value before.
 class Chain final : public StatefulOp {
  public:
-  explicit Chain(const opkit_graph* body) {
+  // `in_host`: has the host run the body.
+  Chain(const opkit_graph* body, bool in_host) : body_(body), in_host_(in_host) {
     for (uint64_t i = 0; i < body->num_nodes; ++i) ops_.push_back(body->nodes[i]->op);
   }
-  Status Forward(std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) override {
+  Status Forward(std::span<const OpTensor> in, std::span<OpTensor> out, OpResource& res) override {
+    if (in_host_) return res.run_graph(*body_, in, out), SUCCESS;
     for (int64_t i = 0; i < in[0].size(); ++i) {
       float value = in[0].data<float>()[i];
       for (const std::string& op : ops_) value = op == "LibExp" ? std::exp(value) : std::log(value);
@@ -58,11 +61,13 @@ class Chain final : public StatefulOp {
   }
 
  private:
+  const opkit_graph* const body_;
+  const bool in_host_;
   std::vector<std::string> ops_;
 };
-int MakeChain(const AttrMap&, OpContext context, std::unique_ptr<StatefulOp>* state) {
+int MakeChain(const AttrMap& attrs, OpContext context, std::unique_ptr<StatefulOp>* state) {
   if (context.node->num_graphs != 1) return 0;
-  *state = std::make_unique<Chain>(context.node->graphs[0]);
+  *state = std::make_unique<Chain>(context.node->graphs[0], attrs.get("in_host", "no") == "yes");
   return 1;
 }
 Status SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {

@@ -63,6 +63,17 @@ TEST_CASE("a library's partitioner in MXNet's spelling takes chains, which its o
   CHECK(run(parted) == run(graph));
 }
 
+TEST_CASE("an operator of a library has its host run the graph that it has taken") {
+  Scoped library("partitioner");
+  const Graph graph = ChainOf({"LibExp", "LibLog", "PartNeg", "LibExp"});
+  const Graph parted = Partition(graph, "LibChains", {{"in_host", ""}});
+  CHECK(parted.node(0).args().Get<std::string>("in_host") == "yes");
+  Executor executor(Compile(parted)), flat(Compile(graph));
+  for (const Floats& x : {Floats{1, 2}, Floats{3}, Floats{0.5f, 2}})  // other shapes, and back
+    CHECK(executor.Run({{"X", Vector(x)}})["Y"].ToVector<float>() ==
+          flat.Run({{"X", Vector(x)}})["Y"].ToVector<float>());
+}
+
 TEST_CASE("what the functions of a library's partitioner answer is told with its name") {
   Scoped library("partitioner");
   const Graph graph = ChainOf({"LibExp", "PartNeg"});

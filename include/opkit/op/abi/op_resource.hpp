@@ -434,6 +434,20 @@ class OpResource {
                         std::span(outputs.begin(), outputs.size()), args);
   }
 
+  // Runs a graph that the operator's node carries (OpContext::node), or a part of one, in the
+  // program: for what an operator has taken and cannot do itself. Inputs and outputs by position;
+  // the results are written to the tensors given. Made ready once; at its place in a CPU stream.
+  // Errors: of the graph's operators, in its first run of Compile; kInvalidArgument where tensors
+  // do not fit; kUnsupported in a program of an older ABI and off the CPU.
+  void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
+                 std::span<const OpTensor> outputs) const {
+    if (!OPKIT_ABI_HAS(host(), run_graph))
+      Throw(ErrorCode::kUnsupported, "run_graph needs ABI 1.3; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    Check(host()->run_graph(call_, &graph, inputs.size(), Views(inputs), outputs.size(),
+                            Views(outputs)));
+  }
+
  private:
   template <class F>
   void LoopOnHost(int64_t n, F f, int64_t grain) const {

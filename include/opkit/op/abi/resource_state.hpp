@@ -108,6 +108,19 @@ class OutputMaker {
   ~OutputMaker() = default;
 };
 
+// A graph that an operator of a library has the host run, made ready. `key` is its address in the
+// library.
+class HostedGraph : public RefCounted {
+ public:
+  explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
+  virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
+  const opkit_graph* const key;
+};
+// Makes one ready. Set where a library is loaded: operators are below graphs. Relaxed: a function,
+// which needs nothing that was written before.
+using MakeHostedGraph = IntrusivePtr<HostedGraph> (*)(const opkit_graph* graph);
+inline constinit std::atomic<MakeHostedGraph> g_make_hosted_graph{nullptr};
+
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
 // its completion was signalled.
@@ -145,6 +158,7 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // until launched work has run: a library's code
   OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "opkit/plugin/library.hpp"
+#include "opkit/plugin/load/hosted_graph.hpp"
 #include "opkit/plugin/load/library_layouts.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_partitioners.hpp"
@@ -142,6 +143,7 @@ class LibraryLoader {
   LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
                         const std::string& name, const std::string& path,
                         const LoadOptions& options) {
+    ServeHostedGraphs();
     auto loaded = MakeIntrusive<LoadedLibrary>();
     loaded->path = path;
     loaded->image = MakeIntrusive<LibraryImage>();

@@ -2,6 +2,7 @@
 #ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
+#include <algorithm>
 #include <cstdio>
 
 #include "opkit/device/copy.hpp"
@@ -325,6 +326,27 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     });
   }
 
+  static opkit_status RunGraph(const opkit_call* call, const opkit_graph* graph,
+                               uint64_t num_inputs, const opkit_tensor* inputs,
+                               uint64_t num_outputs, const opkit_tensor* outputs) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      const auto make = g_make_hosted_graph.load(std::memory_order_relaxed);
+      if (!graph || !make)
+        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
+              graph ? " of no library" : " of null");
+      if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
+      const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
+      const IntrusivePtr<HostedGraph> ready = known == state.graphs.end() ? make(graph) : *known;
+      if (known == state.graphs.end()) state.graphs.push_back(ready);
+      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+      if (!call->asynchronous) return ready->Run(ins, outs);
+      state.launch(state.context, [ready, ins = std::move(ins), outs = std::move(outs)] {
+        ready->Run(ins, outs);
+      });
+    });
+  }
+
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
     WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
@@ -402,7 +424,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &Complete,
                                      &AllocateOutput,
                                      &InvokeAsync,
-                                     &Wait};
+                                     &Wait,
+                                     &RunGraph};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
