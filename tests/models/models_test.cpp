@@ -1,8 +1,12 @@
 // The real models against ONNX Runtime, on inputs made by rule.
 #include <doctest/doctest.h>
 
+#include <filesystem>
+
 #include "expected.hpp"
+#include "opkit/graph/carried_graph.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "opkit/interop/onnx_writer.hpp"
 #include "support/backends.hpp"
 #include "support/sanitizers.hpp"
 
@@ -126,4 +130,21 @@ TEST_CASE("silero tells speech in frames of several voices") {
                    {"silero_vad_half_3", Voices(3, 16000, false)}});
   CheckEverywhere(LoadOnnx(folder + "silero_vad_openvino_16k.onnx"),
                   {{"silero_vad_openvino_16k", Voices(1, 16000, false)}});
+}
+
+TEST_CASE("every model is the same graph after it was saved and loaded") {
+  std::vector<std::string> paths;
+  for (const std::string wheel : {"magika-1.0.3", "rapidocr_onnxruntime-1.4.4", "silero_vad-6.2.3"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(PathOf(wheel)))
+      if (entry.path().extension() == ".onnx") paths.push_back(entry.path());
+  CHECK(paths.size() == 10);
+  OnnxOptions options;
+  options.allow_unknown_operators = true;  // some models have operators that opkit lacks
+  for (const std::string& path : paths) {
+    CAPTURE(path);
+    const Graph graph = LoadOnnx(path, options);
+    const std::string saved = ToOnnx(graph);
+    CHECK(SameGraph(ParseOnnxModel(saved, options).graph, graph));
+    CHECK(ToOnnx(graph) == saved);
+  }
 }

@@ -77,7 +77,7 @@ class OnnxRules {
     DType dtype = scope.InfoOf(Input(def, 0)).dtype;
     if (dtype == DType::kUndefined) dtype = scope.Known(outputs[1]).dtype;
     const std::string kept = scope.FreshName(def, "kept");
-    OperatorDef cast("Cast", {kept}, {outputs[1]}, {{"to", OnnxNumberOf(dtype)}});
+    OperatorDef cast("Cast", {kept}, {outputs[1]}, {{"to", KnownNumberOf(dtype)}});
     outputs[1] = kept;
     scope.AddNode(std::exchange(def, std::move(cast)));
   }
@@ -170,11 +170,8 @@ class OnnxRules {
     if (def.inputs().size() <= i) def.mutable_inputs().resize(i + 1);
     def.mutable_inputs()[i] = std::move(name);
   }
-  // The number of a dtype in TensorProto.DataType.
-  static int64_t OnnxNumberOf(DType dtype) {
-    constexpr int64_t kLast = 16;
-    for (int64_t number = 1; dtype != DType::kUndefined && number <= kLast; ++number)
-      if (OnnxDType(number) == dtype) return number;
+  static int64_t KnownNumberOf(DType dtype) {
+    if (const int64_t number = OnnxNumberOf(dtype)) return number;
     Throw(ErrorCode::kUnsupported,
           "the type of its data must be known, and neither the file nor an operator says it");
   }

@@ -20,6 +20,13 @@ inline DType OnnxDType(int64_t type) {
   return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
                                                                      : DType::kUndefined;
 }
+// The number of a DType; 0 for kUndefined.
+inline int64_t OnnxNumberOf(DType dtype) {
+  constexpr int64_t kLast = 16;
+  for (int64_t number = 1; dtype != DType::kUndefined && number <= kLast; ++number)
+    if (OnnxDType(number) == dtype) return number;
+  return 0;
+}
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 

@@ -1,0 +1,407 @@
+// The definitions of interop/onnx_writer.hpp. The numbers of fields are those of onnx.proto of ONNX
+// 1.22 (https://onnx.ai/onnx/api).
+#ifndef OPKIT_INTEROP_IMPL_ONNX_WRITER_IPP_
+#define OPKIT_INTEROP_IMPL_ONNX_WRITER_IPP_
+
+#include <algorithm>
+#include <cmath>
+#include <protozero/pbf_writer.hpp>
+
+#include "opkit/base/name_index.hpp"
+#include "opkit/base/output_file.hpp"
+#include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/subgraph.hpp"
+#include "opkit/interop/onnx/opset.hpp"
+#include "opkit/interop/onnx_writer.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The IR version of opset 21's release, which later opsets may be in too.
+inline constexpr int64_t kOnnxIrVersion = 10;
+// Protocol buffers end at 2 GiB; a little is left for what is not data of tensors.
+inline constexpr int64_t kMaxOnnxBytes = (int64_t{1} << 31) - 1;
+
+// An argument of a standard operator that opkit adds to ONNX's, and its harmless value.
+struct OnnxExtension {
+  const char* type;
+  const char* argument;
+  bool (*is_harmless)(const Attribute& value);
+  bool is_dropped;  // ONNX does not know the argument, even with a harmless value
+};
+inline constexpr OnnxExtension kOnnxExtensions[] = {
+    {"BatchNormalization", "spatial",
+     [](const Attribute& value) { return value == Attribute(int64_t{1}); }, true},
+    {"Resize", "nearest_mode", [](const Attribute& value) { return value != Attribute("simple"); },
+     false},
+};
+
+// What the graphs of a model share.
+struct OnnxWriteContext {
+  const OnnxWriteOptions& options;
+  NameIndex names;  // of every value in the model
+  std::vector<std::string> domains;
+  int64_t num_fresh = 0;
+
+  void CollectNames(const Graph& graph) {
+    for (const GraphInput& input : graph.inputs()) names.Add(input.name);
+    for (const GraphConstant& constant : graph.constants()) names.Add(constant.name);
+    for (const OperatorDef& def : graph.nodes()) {
+      for (const std::string& name : def.outputs()) names.Add(name);
+      for (const NamedSubgraph& subgraph : def.subgraphs())
+        if (const Graph* inner = GraphOf(*subgraph.graph)) CollectNames(*inner);
+    }
+  }
+  std::string FreshName(const std::string& hint) {
+    std::string name;
+    do name = StrCat(hint, "_", ++num_fresh);
+    while (names.Find(name) >= 0);
+    names.Add(name);
+    return name;
+  }
+  void UseDomain(const std::string& domain) {
+    if (std::find(domains.begin(), domains.end(), domain) == domains.end())
+      domains.push_back(domain);
+  }
+};
+
+// An input of a body that is a value of the graph around it, and its name there.
+struct OnnxCapture {
+  std::string name;
+  std::string written;
+  int outer;  // the value's number there
+};
+
+class OnnxGraphWriter {
+ public:
+  OnnxGraphWriter(OnnxWriteContext& context, const Graph& graph,
+                  const OnnxGraphWriter* around = nullptr,
+                  const std::vector<OnnxCapture>& captures = {})
+      : context_(context), graph_(graph), view_(graph), around_(around) {
+    written_.resize(Index(view_.num_values()));
+    is_outer_.resize(written_.size());
+    for (int value = 0; value < view_.num_values(); ++value) NameValue(value, captures);
+  }
+
+  void Write(protozero::pbf_writer to, const std::string& name) {
+    for (const int node : view_.order())
+      AtOnnxPlace([&] { return StrCat("node ", graph_.node(node)); },
+                  [&] { Node(protozero::pbf_writer(to, 1), graph_.node(node)); });
+    std::vector<std::string> outputs;
+    for (const int value : view_.outputs()) outputs.push_back(Output(to, value));
+    to.add_string(2, name);
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (const Tensor* constant = view_.constant(value); constant && !is_outer_[Index(value)])
+        AtOnnxPlace(
+            [&] { return StrCat("constant '", view_.name(value), "'"); },
+            [&] { Write(protozero::pbf_writer(to, 5), *constant, written_[Index(value)]); });
+    for (int value = 0; view_.IsInput(value); ++value)
+      if (!is_outer_[Index(value)])
+        Write(protozero::pbf_writer(to, 11), written_[Index(value)],
+              graph_.inputs()[Index(value)].info);
+    const GraphTypes types = Infer();
+    for (size_t i = 0; i < outputs.size(); ++i)
+      Write(protozero::pbf_writer(to, 12), outputs[i], types[view_.outputs()[i]]);
+    for (const auto& [value, dtype] : captured_) {
+      const SymbolicShape& shape = types[value].shape;
+      if (around_ || shape.has_rank())  // ONNX wants at least the rank, except in bodies
+        Write(protozero::pbf_writer(to, 13), Written(value), TensorInfo(dtype, shape));
+    }
+  }
+
+  static void Write(protozero::pbf_writer to, const Tensor& tensor, const std::string& name = "") {
+    if (tensor.dtype() == DType::kUndefined)
+      Throw(ErrorCode::kUninitialized, "tensor ", tensor.Describe(), " has no data to write");
+    if (!IsHostAccessible(tensor.device().type))
+      Throw(ErrorCode::kUnsupported, "tensor ", tensor.Describe(),
+            " is not reachable from the host; copy it to the cpu first");
+    const Tensor dense = tensor.is_dense() && tensor.initialized() && tensor.layout().is_standard()
+                             ? tensor
+                             : tensor.Contiguous();  // or says why it cannot be
+    for (const int64_t extent : dense.shape()) to.add_int64(1, extent);
+    to.add_int32(2, static_cast<int32_t>(OnnxNumberOf(dense.dtype())));
+    if (!name.empty()) to.add_string(8, name);
+    const auto bytes = static_cast<size_t>(dense.nbytes());
+    to.add_bytes(9, bytes ? static_cast<const char*>(dense.raw_data()) : "", bytes);
+  }
+
+ private:
+  // Whether the graph, or one around it, has a value of that name in the file.
+  bool Has(const std::string& written) const {
+    return all_written_.Find(written) >= 0 || (around_ && around_->Has(written));
+  }
+  const Tensor* OuterConstant(const std::string& name) const {
+    for (const OnnxGraphWriter* outer = around_; outer; outer = outer->around_)
+      if (const Tensor* constant = outer->graph_.FindConstant(name))
+        return constant;
+      else if (outer->graph_.HasValue(name))
+        return nullptr;
+    return nullptr;
+  }
+  void NameValue(int value, const std::vector<OnnxCapture>& captures) {
+    const std::string& name = view_.name(value);
+    std::string& written = written_[Index(value)];
+    written = name;
+    if (view_.IsInput(value))
+      for (const OnnxCapture& capture : captures)
+        if (capture.name == name) {
+          written = capture.written;
+          is_outer_[Index(value)] = 1;
+        }
+    if (const Tensor* constant = view_.constant(value))
+      if (const Tensor* outer = OuterConstant(name); outer && Attribute(*outer) == *constant)
+        is_outer_[Index(value)] = 1;
+    if (is_outer_[Index(value)]) return;
+    if (around_ && around_->Has(name)) written = context_.FreshName(name);
+    all_written_.Add(written);
+  }
+  std::string Written(int value) const {
+    return value < 0 ? std::string() : written_[Index(value)];
+  }
+
+  void Node(protozero::pbf_writer to, const OperatorDef& def) {
+    if (!def.control_inputs().empty())
+      Throw(ErrorCode::kUnsupported, "it must run after '", def.control_inputs()[0],
+            "', a control input, which ONNX has none of");
+    ForEachRewritten(def, [&](const std::string& name) {
+      Throw(ErrorCode::kUnsupported, "it rewrites '", name,
+            "', but in ONNX every value is made once; give the result a name of its own");
+    });
+    const std::vector<std::string> captures = CapturesOf(def);
+    const size_t num_inputs = def.inputs().size() - captures.size();
+    for (size_t i = 0; i < num_inputs; ++i)
+      to.add_string(1, Written(view_.FindValue(def.inputs()[i])));
+    for (const std::string& name : def.outputs()) to.add_string(2, Written(view_.FindValue(name)));
+    if (!def.name().empty()) to.add_string(3, def.name());
+    std::string type = def.type();
+    const std::string domain = SplitDomain(type);
+    context_.UseDomain(domain);
+    to.add_string(4, type);
+    for (const NamedAttribute& arg : def.args())
+      AtOnnxPlace([&] { return StrCat("attribute '", arg.name, "'"); },
+                  [&] {
+                    if (arg.name == "captures" && !def.subgraphs().empty()) return;
+                    if (IsWritten(def, arg)) Write(protozero::pbf_writer(to, 5), arg);
+                  });
+    std::vector<OnnxCapture> outer;
+    for (size_t i = 0; i < captures.size(); ++i) {
+      const int value = view_.FindValue(def.inputs()[num_inputs + i]);
+      outer.push_back({captures[i], Written(value), value});
+    }
+    for (const NamedSubgraph& subgraph : def.subgraphs())
+      AtOnnxPlace([&] { return StrCat("subgraph '", subgraph.name, "'"); },
+                  [&] { Write(protozero::pbf_writer(to, 5), def, subgraph, outer); });
+    if (!domain.empty()) to.add_string(7, domain);
+  }
+  static std::vector<std::string> CapturesOf(const OperatorDef& def) {
+    const Attribute* found = def.subgraphs().empty() ? nullptr : def.args().Find("captures");
+    if (!found) return {};
+    auto captures = def.args().Get<std::vector<std::string>>("captures");
+    if (captures.size() > def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "its attribute 'captures' names ", captures.size(),
+            " values, but it reads ", def.inputs().size());
+    return captures;
+  }
+  // Leaves the type in that domain in `type`.
+  std::string SplitDomain(std::string& type) const {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(type);
+    if (schema && schema->is_standard()) return "";
+    const size_t dot = type.rfind('.');
+    if (dot != std::string::npos && dot > 0 && dot + 1 < type.size() &&
+        type.compare(0, dot, "ai.onnx") != 0) {
+      std::string domain = type.substr(0, dot);
+      type.erase(0, dot + 1);
+      return domain;
+    }
+    const bool known = schema || !OpRegistry::Global().KernelsOf(type).empty();
+    return known ? context_.options.domain : "";
+  }
+
+  // Error where ONNX's operator lacks what the argument asks for.
+  static bool IsWritten(const OperatorDef& def, const NamedAttribute& arg) {
+    for (const OnnxExtension& extension : kOnnxExtensions) {
+      if (def.type() != extension.type || arg.name != extension.argument) continue;
+      if (!extension.is_harmless(arg.value))
+        Throw(ErrorCode::kUnsupported, "ONNX's ", def.type(), " has no ", arg.name, " = ",
+              arg.value);
+      return !extension.is_dropped;
+    }
+    return true;
+  }
+  static void Begin(protozero::pbf_writer& to, const std::string& name, OnnxAttributeType type) {
+    if (name.empty()) Throw(ErrorCode::kInvalidArgument, "it has no name");
+    to.add_string(1, name);
+    to.add_int32(20, static_cast<int32_t>(type));
+  }
+  static float Float(double value) {
+    const auto nearest = static_cast<float>(value);
+    if (std::isinf(nearest) && !std::isinf(value))
+      Throw(ErrorCode::kUnsupported, "its value ", value,
+            " is beyond float32, the only floating-point type of ONNX's attributes");
+    return nearest;
+  }
+  static void Write(protozero::pbf_writer to, const NamedAttribute& arg) {
+    using Type = OnnxAttributeType;
+    const Attribute::Values& values = arg.value.values();
+    std::vector<float> floats;
+    for (const double value : values.floats) floats.push_back(Float(value));
+    const auto begin = [&](Type type) { Begin(to, arg.name, type); };
+    switch (arg.value.type()) {
+      case AttributeType::kFloat:
+        return begin(Type::kFloat), to.add_float(2, floats[0]);
+      case AttributeType::kInt:
+      case AttributeType::kBool:
+        return begin(Type::kInt), to.add_int64(3, values.ints[0]);
+      case AttributeType::kString:
+        return begin(Type::kString), to.add_bytes(4, values.strings[0]);
+      case AttributeType::kTensor:
+        return begin(Type::kTensor), Write(protozero::pbf_writer(to, 5), values.tensors[0]);
+      case AttributeType::kFloats:
+        begin(Type::kFloats);
+        return to.add_packed_float(7, floats.begin(), floats.end());
+      case AttributeType::kInts:
+      case AttributeType::kBools:
+        begin(Type::kInts);
+        return to.add_packed_int64(8, values.ints.begin(), values.ints.end());
+      case AttributeType::kStrings:
+        begin(Type::kStrings);
+        for (const std::string& value : values.strings) to.add_bytes(9, value);
+        return;
+      case AttributeType::kTensors:
+        begin(Type::kTensors);
+        for (const Tensor& value : values.tensors) Write(protozero::pbf_writer(to, 10), value);
+        return;
+    }
+  }
+  void Write(protozero::pbf_writer to, const OperatorDef& def, const NamedSubgraph& subgraph,
+             const std::vector<OnnxCapture>& captures) {
+    const Graph* inner = GraphOf(*subgraph.graph);
+    if (!inner) Throw(ErrorCode::kUnsupported, "it is no Graph, but ", subgraph.graph->Describe());
+    if (def.args().Has(subgraph.name))
+      Throw(ErrorCode::kInvalidArgument,
+            "an attribute has that name too, and in ONNX subgraphs are attributes");
+    for (const OnnxCapture& capture : captures)
+      if (const GraphInput* input = inner->FindInput(capture.name))
+        Know(capture.outer, input->info.dtype);
+    Begin(to, subgraph.name, OnnxAttributeType::kGraph);
+    OnnxGraphWriter(context_, *inner, this, captures)
+        .Write(protozero::pbf_writer(to, 6), subgraph.name);
+  }
+  // The type that a body expects of a value that a node makes is written, as readers may not know
+  // the node.
+  void Know(int value, DType dtype) {
+    if (value < 0 || view_.producer(value) < 0 || dtype == DType::kUndefined) return;
+    for (const auto& known : captured_)
+      if (known.first == value) return;
+    captured_.emplace_back(value, dtype);
+  }
+
+  // A body may only return what is made in it.
+  std::string Output(protozero::pbf_writer& to, int value) {
+    if (!is_outer_[Index(value)]) return Written(value);
+    std::string copy = context_.FreshName(view_.name(value));
+    protozero::pbf_writer node(to, 1);
+    node.add_string(1, Written(value));
+    node.add_string(2, copy);
+    node.add_string(4, "Identity");
+    context_.UseDomain("");
+    return copy;
+  }
+  // Types as far as they are known; those of a body follow from what is around it.
+  GraphTypes Infer() const {
+    if (around_) return GraphTypes(view_);
+    try {
+      return InferGraph(view_, {}, UnknownOperators::kAllowed);
+    } catch (const Error&) {
+      return GraphTypes(view_);  // compiling the graph says what is wrong
+    }
+  }
+  static void Write(protozero::pbf_writer to, const std::string& name, const TensorInfo& info) {
+    to.add_string(1, name);
+    if (info.dtype == DType::kUndefined && !info.shape.has_rank()) return;
+    protozero::pbf_writer type(to, 2);
+    std::string tensor;  // a message in a string is written although it is empty
+    protozero::pbf_writer fields(tensor);
+    if (info.dtype != DType::kUndefined)
+      fields.add_int32(1, static_cast<int32_t>(OnnxNumberOf(info.dtype)));
+    if (info.shape.has_rank()) {
+      std::string shape;
+      for (const Dim& dim : info.shape.dims()) {
+        std::string extent;
+        if (dim.is_known()) protozero::pbf_writer(extent).add_int64(1, dim.value());
+        if (dim.is_symbol()) protozero::pbf_writer(extent).add_string(2, dim.symbol());
+        protozero::pbf_writer(shape).add_message(1, extent);
+      }
+      fields.add_message(2, shape);
+    }
+    type.add_message(1, tensor);
+  }
+
+  OnnxWriteContext& context_;
+  const Graph& graph_;
+  const GraphView view_;
+  const OnnxGraphWriter* around_;
+  std::vector<std::string> written_;  // by value: its name in the file
+  std::vector<char> is_outer_;        // by value: a graph around this one makes it in the file
+  NameIndex all_written_;             // of the values that this graph makes in the file
+  std::vector<std::pair<int, DType>> captured_;  // values of nodes that bodies read
+};
+
+// The bytes of all tensors of a graph, which are most of its model.
+inline int64_t OnnxTensorBytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const GraphConstant& constant : graph.constants()) bytes += constant.value.nbytes();
+  for (const OperatorDef& def : graph.nodes()) {
+    for (const NamedAttribute& arg : def.args())
+      for (const Tensor& tensor : arg.value.values().tensors) bytes += tensor.nbytes();
+    for (const NamedSubgraph& subgraph : def.subgraphs())
+      if (const Graph* inner = GraphOf(*subgraph.graph)) bytes += OnnxTensorBytes(*inner);
+  }
+  return bytes;
+}
+inline void CheckOnnxSize(int64_t bytes) {
+  if (bytes > kMaxOnnxBytes)
+    Throw(ErrorCode::kUnsupported, "the model would have ", bytes,
+          " bytes, and protocol buffers end at 2 GiB; save it with SaveGraphJson, or in parts");
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToOnnx(const Graph& graph, const OnnxWriteOptions& options) {
+  constexpr int64_t kOperators = 21;  // opkit's
+  if (options.opset < kOperators || options.opset > kMaxOnnxOpset)
+    Throw(ErrorCode::kInvalidArgument, "OnnxWriteOptions::opset is ", options.opset,
+          "; models are written with ", kOperators, " to ", kMaxOnnxOpset);
+  if (options.domain.empty() || options.domain == "ai.onnx" || options.name.empty())
+    Throw(ErrorCode::kInvalidArgument, options.name.empty()
+                                           ? "OnnxWriteOptions::name is empty"
+                                           : "OnnxWriteOptions::domain must not be ONNX's own");
+  detail::CheckOnnxSize(detail::OnnxTensorBytes(graph));
+  detail::OnnxWriteContext context{options, {}, {""}};
+  context.CollectNames(graph);
+  std::string out;
+  protozero::pbf_writer model(out);
+  model.add_int64(1, detail::kOnnxIrVersion);
+  model.add_string(2, "opkit");
+  detail::OnnxGraphWriter(context, graph).Write(protozero::pbf_writer(model, 7), options.name);
+  for (const std::string& domain : context.domains) {
+    protozero::pbf_writer opset(model, 8);
+    opset.add_string(1, domain);
+    opset.add_int64(2, domain.empty() ? options.opset : 1);
+  }
+  detail::CheckOnnxSize(static_cast<int64_t>(out.size()));
+  return out;
+}
+
+OPKIT_INLINE void SaveOnnx(const Graph& graph, const std::string& path,
+                           const OnnxWriteOptions& options) {
+  const std::string bytes =
+      detail::AtOnnxPlace([&] { return path; }, [&] { return ToOnnx(graph, options); });
+  detail::OutputFile file(path);
+  file.Write(bytes);
+  file.Commit();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_IMPL_ONNX_WRITER_IPP_

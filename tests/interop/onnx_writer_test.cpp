@@ -1,0 +1,298 @@
+// Graphs saved as ONNX models are read back as the same graphs; what ONNX cannot hold is an Error.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "any_operator.hpp"
+#include "graph/random_graph.hpp"
+#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/subgraph.hpp"
+#include "opkit/interop/onnx_writer.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace onnx_writer_test {
+using namespace opkit;
+
+namespace {
+
+OnnxModel Back(const Graph& graph, const OnnxWriteOptions& options = {}) {
+  return ParseOnnxModel(ToOnnx(graph, options), AnyOperator());
+}
+// A graph of one node, which reads "x" and makes "y".
+Graph OneNode(OperatorDef def) {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2});
+  graph.AddNode(std::move(def.Input("x").Output("y")));
+  graph.AddOutput("y");
+  return graph;
+}
+Graph WithArgument(Attribute value) {
+  return OneNode(OperatorDef("Op").Arg("value", std::move(value)));
+}
+std::string WhatOf(const Graph& graph) {
+  return ErrorOf([&] { ToOnnx(graph); }).what();
+}
+
+// y = Op(x, h, w), where h and w are values of the graph around.
+Graph Branch(const std::string& made) {
+  Graph branch;
+  branch.AddInput("x", DType::kFloat32, {Sym("N")});
+  branch.AddInput("h", DType::kFloat32, {});
+  branch.AddNode(OperatorDef("Op", {"x", "h", ""}, {made}));
+  branch.AddOutput(made);
+  return branch;
+}
+
+// An operator of the program, of which inference knows the type.
+OPERATOR_SCHEMA(OnnxWriterOwn).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+
+Tensor Ones() { return Tensor::From<float>({2}, {1, 1}); }
+
+}  // namespace
+
+TEST_CASE("Inputs keep their types, and symbols, unknown extents and unknown ranks") {
+  Graph graph;
+  graph.AddInput("all", DType::kFloat32, {Sym("N"), 3, Dim()});
+  graph.AddInput("scalar", DType::kInt64, SymbolicShape(Shape{}));
+  graph.AddInput("unknown", DType::kInt64, {Dim(), Dim()});
+  graph.AddInput("rank", DType::kBool, SymbolicShape());
+  graph.AddInput("untyped", DType::kUndefined, SymbolicShape());
+  graph.AddInput("shape alone", DType::kUndefined, {Sym("N")});
+  graph.AddNode(OperatorDef("Op", {"all", "", "scalar"}, {"", "y"}).Name("first"));
+  graph.AddOutput("y");
+  graph.AddOutput("scalar");
+  const OnnxModel model = Back(graph);
+  CHECK(SameGraph(model.graph, graph));
+  CHECK(model.opset() == 21);
+  CHECK(model.ir_version == 10);
+  CHECK(model.producer == "opkit");
+  CHECK(model.name == "opkit");
+}
+
+TEST_CASE("Constants of every type are written with their bytes") {
+  Graph graph;
+  for (int i = 1; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    graph.AddConstant(ToString(dtype), RandomTensor(Shape{2, 3}, dtype, 7));
+    graph.AddConstant(StrCat(dtype, " scalar"), RandomTensor(Shape{}, dtype, 8));
+    graph.AddConstant(StrCat(dtype, " empty"), Tensor(Shape{0, 4}, dtype));
+  }
+  graph.AddOutput("float32");
+  CHECK(SameGraph(Back(graph).graph, graph));
+}
+
+TEST_CASE("Attributes of every type are written") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::string bytes("\0\xff\n", 3);
+  for (const Attribute& value : std::vector<Attribute>{
+           Attribute(int64_t{-5}),
+           Attribute((std::numeric_limits<int64_t>::min)()),
+           Attribute(2.5f),
+           Attribute(-infinity),
+           Attribute("text"),
+           Attribute(bytes),
+           Attribute(""),
+           Attribute(Ones()),
+           Attribute(Ints{1, -2, 3}),
+           Attribute(Ints{}),
+           Attribute(Floats{0.25f, -0.f, infinity}),
+           Attribute(Floats{}),
+           Attribute(Strings{"a", "", bytes}),
+           Attribute(Strings{}),
+           Attribute(std::vector<Tensor>{Ones(), Tensor::Scalar<int64_t>(3)}),
+           Attribute(std::vector<Tensor>{}),
+       }) {
+    CAPTURE(ToString(value));
+    const Graph graph = WithArgument(value);
+    CHECK(SameGraph(Back(graph).graph, graph));
+  }
+  const Graph nan = Back(WithArgument(std::numeric_limits<double>::quiet_NaN())).graph;
+  CHECK(std::isnan(nan.node(0).args().Get<float>("value")));
+}
+
+TEST_CASE("ONNX has integers for bools, and float32 for what is longer") {
+  const auto back = [](Attribute value) {
+    return *Back(WithArgument(std::move(value))).graph.node(0).args().Find("value");
+  };
+  CHECK(back(true) == Attribute(1));
+  CHECK(back(std::vector<bool>{true, false}) == Attribute(Ints{1, 0}));
+  CHECK(back(0.1) == Attribute(0.1f));
+  CHECK(back(std::vector<double>{0.1, 2}) == Attribute(Floats{0.1f, 2.f}));
+}
+
+TEST_CASE("What ONNX cannot hold is an Error that names the node and why") {
+  const std::string beyond = WhatOf(WithArgument(1e39));
+  CHECK(Contains(beyond, "node Op (x) -> (y): attribute 'value': its value 1e+39 is beyond"));
+  CHECK(Contains(WhatOf(WithArgument(std::vector<double>{0, -1e39})), "-1e+39"));
+  CHECK(ErrorOf([&] { ToOnnx(WithArgument(Tensor())); }).code() == ErrorCode::kUninitialized);
+
+  Graph controlled = OneNode(OperatorDef("Op").Name("a"));
+  controlled.AddNode(OperatorDef("Op", {"x"}, {"z"}).Name("b").ControlInput("a"));
+  CHECK(Contains(WhatOf(controlled), "node Op 'b' (x) -> (z): it must run after 'a'"));
+
+  Graph rewritten = OneNode(OperatorDef("Op"));
+  rewritten.AddNode(OperatorDef("Accumulate", {"y", "x"}, {"y"}));
+  CHECK(Contains(WhatOf(rewritten), "node Accumulate (y, x) -> (y): it rewrites 'y'"));
+
+  Graph unfinished;
+  unfinished.AddNode(OperatorDef("Op", {"nothing"}, {"y"}));
+  CHECK(ErrorOf([&] { ToOnnx(unfinished); }).code() == ErrorCode::kNotFound);
+
+  const Graph simple = OneNode(OperatorDef("Resize").Arg("nearest_mode", "simple"));
+  CHECK(Contains(WhatOf(simple), "ONNX's Resize has no nearest_mode = "));
+  const auto normalization = [](int64_t spatial) {
+    return OneNode(OperatorDef("BatchNormalization").Arg("spatial", spatial));
+  };
+  CHECK(Contains(WhatOf(normalization(0)), "ONNX's BatchNormalization has no spatial = 0"));
+  CHECK(!Back(normalization(1)).graph.node(0).args().Has("spatial"));
+}
+
+TEST_CASE("Wrong options are Errors") {
+  const Graph graph = OneNode(OperatorDef("Op"));
+  for (const OnnxWriteOptions& options :
+       {OnnxWriteOptions{.opset = 20}, OnnxWriteOptions{.opset = 28},
+        OnnxWriteOptions{.domain = ""}, OnnxWriteOptions{.domain = "ai.onnx"},
+        OnnxWriteOptions{.name = ""}})
+    CHECK(ErrorOf([&] { ToOnnx(graph, options); }).code() == ErrorCode::kInvalidArgument);
+  CHECK(Back(graph, {.opset = 27, .name = "mine"}).opset() == 27);
+  CHECK(Back(graph, {.opset = 27, .name = "mine"}).name == "mine");
+}
+
+TEST_CASE("A type with a domain is written in it") {
+  const Graph graph = OneNode(OperatorDef("com.microsoft.Gelu"));
+  const OnnxModel model = Back(graph);
+  CHECK(SameGraph(model.graph, graph));
+  CHECK(model.opset("com.microsoft") == 1);
+  CHECK(model.opset() == 21);
+  CHECK(model.opset("opkit") == 0);
+}
+
+TEST_CASE("An operator of the program is written in the domain of the options") {
+  const Graph graph = OneNode(OperatorDef("OnnxWriterOwn"));
+  CHECK(SameGraph(Back(graph).graph, graph));
+  CHECK(Back(graph).opset("opkit") == 1);
+  CHECK(SameGraph(Back(graph, {.domain = "org.mine"}).graph, graph));
+  CHECK(Back(graph, {.domain = "org.mine"}).opset("org.mine") == 1);
+}
+
+TEST_CASE("Random graphs come back as they were") {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    const Graph graph = RandomGraph(seed);
+    CHECK(SameGraph(Back(graph).graph, graph));
+    const Graph shuffled = RandomGraph(seed, {.shuffled = true});
+    const Graph back = Back(shuffled).graph;
+    CHECK(SameGraph(Back(back).graph, back));
+    REQUIRE(back.num_nodes() == shuffled.num_nodes());
+    const GraphView view(shuffled);
+    for (int i = 0; i < back.num_nodes(); ++i)
+      CHECK(back.node(i) == shuffled.node(view.order()[static_cast<size_t>(i)]));
+  }
+}
+
+TEST_CASE("Random graphs with what ONNX lacks are Errors") {
+  int refused = 0;
+  for (uint64_t seed = 0; seed < 50; ++seed)
+    for (const bool rewrites : {true, false}) {
+      const Graph graph = RandomGraph(seed, {.rewrites = rewrites, .controls = !rewrites});
+      bool holds = true;
+      for (const OperatorDef& def : graph.nodes())
+        holds &= def.control_inputs().empty() && def.type() != "Accumulate";
+      if (holds)
+        CHECK(SameGraph(Back(graph).graph, graph));
+      else
+        CHECK(ErrorOf([&] { ToOnnx(graph); }).code() == ErrorCode::kUnsupported);
+      refused += !holds;
+    }
+  CHECK(refused > 50);
+}
+
+TEST_CASE("Branches read what is around them by its name there") {
+  Graph graph;
+  graph.AddInput("c", DType::kBool, {});
+  graph.AddInput("x", DType::kFloat32, {Sym("N")});
+  graph.AddNode(OperatorDef("OnnxWriterOwn", {"x"}, {"h"}));
+  Graph first = Branch("made"), second = Branch("other");
+  graph.AddNode(OperatorDef("If", {"c", "x", "h"}, {"y"})
+                    .Arg("flag", 1)
+                    .Arg("captures", Strings{"x", "h"})
+                    .Subgraph("then_branch", MakeSubgraph(first))
+                    .Subgraph("else_branch", MakeSubgraph(second)));
+  graph.AddOutput("y");
+  const Graph back = Back(graph).graph;
+  CHECK(back.node(1).inputs() == Strings{"c", "x", "h"});
+  CHECK(back.node(1).args() == graph.node(1).args());
+  const Graph& branch = *SubgraphOf(back.node(1), "then_branch");
+  CHECK(branch.FindInput("x")->info.shape == SymbolicShape{Sym("N")});
+  CHECK(branch.FindInput("h")->info.dtype == DType::kFloat32);
+  CHECK(branch.node(0) == first.node(0));
+  CHECK(branch.outputs() == Strings{"made"});
+  CHECK(SameGraph(Back(back).graph, back));
+
+  // A pass has given the values other names.
+  Graph renamed = graph;
+  renamed.ReplaceNode(0, OperatorDef("OnnxWriterOwn", {"x"}, {"h2"}));
+  renamed.ReplaceUses("h", "h2");
+  const Graph again = Back(renamed).graph;
+  CHECK(again.node(1).inputs() == Strings{"c", "x", "h2"});
+  CHECK(SubgraphOf(again.node(1), "then_branch")->node(0).inputs() == Strings{"x", "h2", ""});
+}
+
+TEST_CASE("Bodies share constants with the graph around, and make no name twice") {
+  Graph body;
+  body.AddInput("i", DType::kInt64, {});
+  body.AddInput("x", DType::kFloat32, {2});  // the name of a value around, but an input of its own
+  body.AddConstant("w", Ones());             // the same as around
+  body.AddConstant("k", Tensor::Scalar<float>(2));
+  body.AddNode(OperatorDef("Op", {"i", "x", "w", "k"}, {"y"}));
+  body.AddOutput("y");
+  body.AddOutput("w");
+  Graph graph = OneNode(OperatorDef("Op").Subgraph("body", MakeSubgraph(body)));
+  graph.AddConstant("w", Ones());
+  graph.AddConstant("k", Tensor::Scalar<float>(3));
+  const std::string bytes = ToOnnx(graph);
+  const Graph back = ParseOnnxModel(bytes, AnyOperator()).graph;
+  const Graph& inner = *SubgraphOf(back.node(0), "body");
+  REQUIRE(inner.inputs().size() == 2);
+  CHECK(inner.inputs()[0].name == "i");
+  CHECK(inner.inputs()[1].name != "x");
+  CHECK(inner.inputs()[1].info.shape == SymbolicShape{2});
+  REQUIRE(inner.constants().size() == 2);
+  CHECK(inner.FindConstant("w")->storage() == back.FindConstant("w")->storage());
+  CHECK(!inner.FindConstant("k"));
+  REQUIRE(inner.num_nodes() == 2);
+  CHECK(inner.node(0).inputs()[2] == "w");
+  CHECK(inner.FindConstant(inner.node(0).inputs()[3])->data<float>()[0] == 2);
+  CHECK(inner.node(1).type() == "Identity");
+  CHECK(inner.node(1).inputs() == Strings{"w"});
+  CHECK(inner.outputs() == Strings{inner.node(0).outputs()[0], inner.node(1).outputs()[0]});
+  CHECK(inner.outputs()[0] != "y");
+  CHECK(SameGraph(Back(back).graph, back));
+}
+
+TEST_CASE("Bodies that do not fit their node are Errors") {
+  Graph body = Branch("made");
+  const auto node = [&](const Strings& captures) {
+    return OneNode(OperatorDef("Op").Arg("captures", captures).Subgraph("b", MakeSubgraph(body)));
+  };
+  CHECK(Contains(WhatOf(node({"x", "h"})), "'captures' names 2 values, but it reads 1"));
+  const Graph twice = OneNode(OperatorDef("Op").Arg("b", 1).Subgraph("b", MakeSubgraph(body)));
+  CHECK(Contains(WhatOf(twice), "subgraph 'b': an attribute has that name too"));
+}
+
+TEST_CASE("A model is saved as a file, which stays as it was where that fails") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.onnx";
+  const Graph graph = RandomGraph(1);
+  SaveOnnx(graph, path);
+  CHECK(SameGraph(LoadOnnx(path, AnyOperator()), graph));
+  CHECK(Contains(ErrorOf([&] { SaveOnnx(WithArgument(1e39), path); }).what(), path + ": node Op"));
+  CHECK(SameGraph(LoadOnnx(path, AnyOperator()), graph));
+  const Error error = ErrorOf([&] { SaveOnnx(graph, folder / "none/model.onnx"); });
+  CHECK(error.code() == ErrorCode::kFailedPrecondition);
+}
+
+}  // namespace onnx_writer_test
