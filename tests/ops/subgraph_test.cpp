@@ -73,6 +73,30 @@ TEST_CASE("types and shapes come from the body, for every operator that carries 
   }
 }
 
+TEST_CASE("a body for another runtime may have operators that nobody registered") {
+  Graph body;
+  body.AddInput("a", DType::kFloat32, {Sym("N")});
+  body.AddNode(OperatorDef("OnlyTheirs", {"a"}, {"s"}));
+  body.AddNode(OperatorDef("Neg", {"a"}, {"d"}));
+  body.AddOutput("s").AddOutput("d");
+  const auto around = [&](const char* type) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {2});
+    graph.AddNode(OperatorDef(type, {"x"}, {"p", "n"}).Subgraph("body", MakeSubgraph(body)));
+    return graph.AddOutput("p").AddOutput("n");
+  };
+  for (const char* type : {"carries_body", "CarriesBody"}) {
+    const Graph graph = around(type);
+    const GraphView view(graph);
+    const GraphTypes types = InferGraph(view);
+    CHECK(types.at("p").dtype == DType::kUndefined);
+    CHECK(ToString(types.at("n")) == "float32[2]");
+  }
+  const Graph here = around("Subgraph");  // the program runs that one
+  const GraphView view(here);
+  CHECK(ErrorOf([&] { InferGraph(view); }).code() == ErrorCode::kNotFound);
+}
+
 TEST_CASE("a symbol of the body is not one of the graph around it") {
   Graph body;
   body.AddInput("a", DType::kFloat32, {Sym("N")});

@@ -62,12 +62,14 @@ struct InferredBody {
 // are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
 // with `name` as context.
 InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
-                       std::string_view name);
+                       std::string_view name,
+                       UnknownOperators unknown = UnknownOperators::kRefused);
 
 // Sets the node's outputs to those of the body, by position, and adds what the body knows of the
 // node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
 // differ.
-void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name);
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                 UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace detail
 

@@ -77,6 +77,15 @@ REGISTER_PARTITIONER(two_operators)
     .setSubgraphOp("RunRelus", 1);
 OPERATOR_SCHEMA(RunRelus).NumInputs(1).NumOutputs(1).NeedsSubgraph();
 
+void reviewByOptions(SubgraphReview& review, const PartitionArguments& options) {
+  for (const auto& [name, value] : options) review.SetAttribute(name, value);
+  if (options.empty()) review.Reject("no option says what to do");
+}
+REGISTER_PARTITIONER(reads_options)
+    .setSupportedOps(takeAll)
+    .setSubgraphOp("RunBody")
+    .setAcceptSubgraph(reviewByOptions);
+
 REGISTER_PARTITIONER(no_function).setSubgraphOp("RunBody");
 REGISTER_PARTITIONER(two_functions).setSupportedOps(takeAll).setSupportedOps(takeAll);
 REGISTER_PARTITIONER(registered_twice).setSupportedOps(takeAll);
@@ -144,6 +153,17 @@ TEST_CASE("FAIL, ids that mean nothing and another number of ids are Errors with
   CHECK(Contains(error("myProp", {{"mode", "lie"}}), "for the kind -3"));
   CHECK(Contains(error("wrong_count", {}), "answered 8 ids for 7 nodes"));
   CHECK(SameGraph(Partition(graph, "accepts_none"), graph));
+}
+
+TEST_CASE("a typed review reads the options where it wants them") {
+  Graph graph = WithInputs({"X"});
+  graph.AddNode(Relu("X", "A"));
+  graph.AddOutput("A");
+  const Graph after = Partition(graph, "reads_options", {{"note", "here"}});
+  CHECK(after.node(0).args().Get<std::string>("note") == "here");
+  PartitionReport report;
+  CHECK(SameGraph(Partition(graph, "reads_options", {}, &report), graph));
+  CHECK(Contains(report.ToText(), "no option says what to do"));
 }
 
 TEST_CASE("kinds have operators of their own") {

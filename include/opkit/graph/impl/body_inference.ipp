@@ -64,7 +64,8 @@ inline TensorInfo OutOfBody(const TensorInfo& info) {
 }
 
 OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
-                                    std::span<const int> inputs, std::string_view name) {
+                                    std::span<const int> inputs, std::string_view name,
+                                    UnknownOperators unknown) {
   const InferredBodiesScope scope;
   InferredBody result;
   result.graph = &body;
@@ -84,7 +85,7 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
       if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
     }
     const GraphView view(body);
-    const GraphTypes types = InferGraph(view, given);
+    const GraphTypes types = InferGraph(view, given, unknown);
     for (const GraphInput& input : body.inputs())
       result.inputs.push_back(OutOfBody(types.at(input.name)));
     for (const int value : view.outputs()) {
@@ -97,7 +98,8 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
   return result;
 }
 
-OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                              UnknownOperators unknown) {
   if (Index(c.num_inputs()) != body.inputs().size() ||
       Index(c.num_outputs()) != body.outputs().size())
     Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
@@ -106,7 +108,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
           "; both are bound by position, so that they must be as many");
   std::vector<int> inputs;
   for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
-  const InferredBody inferred = InferBody(c, body, inputs, name);
+  const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
   for (const int i : inputs)
     if (c.HasInput(i))
       c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
@@ -123,7 +125,8 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
     infer = [](const Graph& body, InferenceContext& context) {
       if (Index(context.num_inputs()) == body.inputs().size() &&
           Index(context.num_outputs()) == body.outputs().size())
-        InferAsBody(context, body, "the graph");
+        // Its operator runs the graph itself, and may have operators that nobody else has.
+        InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
     };
   return true;
 }();

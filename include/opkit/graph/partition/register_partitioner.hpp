@@ -19,6 +19,9 @@ concept TypedSupportedOpsWithOptions =
     std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&, const PartitionArguments&>;
 template <class F>
 concept TypedReview = std::is_invocable_v<F&, SubgraphReview&>;
+template <class F>
+concept TypedReviewWithOptions =
+    std::is_invocable_v<F&, SubgraphReview&, const PartitionArguments&>;
 
 // What REGISTER_PARTITIONER's setters fill in.
 struct PartitionerRecord {
@@ -115,7 +118,8 @@ class PartitionerBuilder {
     record().subgraph_ops[kind] = std::move(op);
     return *this;
   }
-  // Looks at every legal subgraph: void f(SubgraphReview&), or MXNet's
+  // Looks at every legal subgraph: void f(SubgraphReview&), with the options as a second argument
+  // where it wants them, or MXNet's
   //   MXReturnValue f(std::string json, int subgraph_id, bool* accept,
   //                   std::unordered_map<std::string, std::string>& options,
   //                   std::unordered_map<std::string, std::string>& attrs,
@@ -125,12 +129,15 @@ class PartitionerBuilder {
   template <class F>
   PartitionerBuilder& setAcceptSubgraph(F f) {
     static_assert(
-        detail::TypedReview<F> || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
-            detail::AcceptWithTensors<F>,
+        detail::TypedReview<F> || detail::TypedReviewWithOptions<F> || detail::AcceptOfJson<F> ||
+            detail::AcceptWithAttributes<F> || detail::AcceptWithTensors<F>,
         "setAcceptSubgraph(f): write void f(SubgraphReview& review), or MXReturnValue "
         "f(std::string json, int subgraph_id, bool* accept, std::unordered_map<std::string, "
         "std::string>& options)");
-    if constexpr (detail::TypedReview<F>)
+    if constexpr (detail::TypedReviewWithOptions<F>)
+      return Once(record().review, "setAcceptSubgraph",
+                  detail::PartitionerRecord::Review(std::move(f)));
+    else if constexpr (detail::TypedReview<F>)
       return Once(
           record().review, "setAcceptSubgraph",
           detail::PartitionerRecord::Review(
