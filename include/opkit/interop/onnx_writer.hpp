@@ -5,6 +5,7 @@
 #define OPKIT_INTEROP_ONNX_WRITER_HPP_
 
 #include "opkit/graph/graph.hpp"
+#include "opkit/ops/support/convert.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -8,7 +8,6 @@
 #include "opkit/core/dtype.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
 // The DType of a number of ONNX's TensorProto.DataType; kUndefined where there is none.
 inline DType OnnxDType(int64_t type) {
@@ -27,6 +26,9 @@ inline int64_t OnnxNumberOf(DType dtype) {
     if (OnnxDType(number) == dtype) return number;
   return 0;
 }
+
+namespace detail {
+
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
