@@ -944,6 +944,14 @@ struct opkit_host {
   /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
    * host waits for, and its failure is the function's. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
+
+  /* Since 1.3. Runs a graph of the call's node, or a part of one, in the host: for what an operator
+   * has taken and cannot do itself. Inputs and outputs by position, results into the tensors given,
+   * which are dense; on the CPU, and at its place in a stream of the CPU's. The graph, which lasts
+   * as long as the operator, is made ready once. One thread of a call at a time. */
+  opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
+                            const opkit_tensor* inputs, uint64_t num_outputs,
+                            const opkit_tensor* outputs);
 };
 
 /* Since 1.3. One way in which a kernel can run a node. */
@@ -3967,6 +3975,20 @@ class OpResource {
                          const Arguments& args = {}) const {
     return invoke_async(op, std::span(inputs.begin(), inputs.size()),
                         std::span(outputs.begin(), outputs.size()), args);
+  }
+
+  // Runs a graph that the operator's node carries (OpContext::node), or a part of one, in the
+  // program: for what an operator has taken and cannot do itself. Inputs and outputs by position;
+  // the results are written to the tensors given. Made ready once; at its place in a CPU stream.
+  // Errors: of the graph's operators, in its first run of Compile; kInvalidArgument where tensors
+  // do not fit; kUnsupported in a program of an older ABI and off the CPU.
+  void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
+                 std::span<const OpTensor> outputs) const {
+    if (!OPKIT_ABI_HAS(host(), run_graph))
+      Throw(ErrorCode::kUnsupported, "run_graph needs ABI 1.3; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    Check(host()->run_graph(call_, &graph, inputs.size(), Views(inputs), outputs.size(),
+                            Views(outputs)));
   }
 
  private:
@@ -11563,12 +11585,14 @@ struct InferredBody {
 // are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
 // with `name` as context.
 InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
-                       std::string_view name);
+                       std::string_view name,
+                       UnknownOperators unknown = UnknownOperators::kRefused);
 
 // Sets the node's outputs to those of the body, by position, and adds what the body knows of the
 // node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
 // differ.
-void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name);
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                 UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace detail
 
@@ -15014,6 +15038,19 @@ class OutputMaker {
   ~OutputMaker() = default;
 };
 
+// A graph that an operator of a library has the host run, made ready. `key` is its address in the
+// library.
+class HostedGraph : public RefCounted {
+ public:
+  explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
+  virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
+  const opkit_graph* const key;
+};
+// Makes one ready. Set where a library is loaded: operators are below graphs. Relaxed: a function,
+// which needs nothing that was written before.
+using MakeHostedGraph = IntrusivePtr<HostedGraph> (*)(const opkit_graph* graph);
+inline constinit std::atomic<MakeHostedGraph> g_make_hosted_graph{nullptr};
+
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
 // its completion was signalled.
@@ -15051,6 +15088,7 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // until launched work has run: a library's code
   OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
@@ -15437,6 +15475,27 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     });
   }
 
+  static opkit_status RunGraph(const opkit_call* call, const opkit_graph* graph,
+                               uint64_t num_inputs, const opkit_tensor* inputs,
+                               uint64_t num_outputs, const opkit_tensor* outputs) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      const auto make = g_make_hosted_graph.load(std::memory_order_relaxed);
+      if (!graph || !make)
+        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
+              graph ? " of no library" : " of null");
+      if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
+      const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
+      const IntrusivePtr<HostedGraph> ready = known == state.graphs.end() ? make(graph) : *known;
+      if (known == state.graphs.end()) state.graphs.push_back(ready);
+      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+      if (!call->asynchronous) return ready->Run(ins, outs);
+      state.launch(state.context, [ready, ins = std::move(ins), outs = std::move(outs)] {
+        ready->Run(ins, outs);
+      });
+    });
+  }
+
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
     WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
@@ -15514,7 +15573,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &Complete,
                                      &AllocateOutput,
                                      &InvokeAsync,
-                                     &Wait};
+                                     &Wait,
+                                     &RunGraph};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
@@ -18785,7 +18845,8 @@ inline TensorInfo OutOfBody(const TensorInfo& info) {
 }
 
 OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
-                                    std::span<const int> inputs, std::string_view name) {
+                                    std::span<const int> inputs, std::string_view name,
+                                    UnknownOperators unknown) {
   const InferredBodiesScope scope;
   InferredBody result;
   result.graph = &body;
@@ -18805,7 +18866,7 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
       if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
     }
     const GraphView view(body);
-    const GraphTypes types = InferGraph(view, given);
+    const GraphTypes types = InferGraph(view, given, unknown);
     for (const GraphInput& input : body.inputs())
       result.inputs.push_back(OutOfBody(types.at(input.name)));
     for (const int value : view.outputs()) {
@@ -18818,7 +18879,8 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
   return result;
 }
 
-OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                              UnknownOperators unknown) {
   if (Index(c.num_inputs()) != body.inputs().size() ||
       Index(c.num_outputs()) != body.outputs().size())
     Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
@@ -18827,7 +18889,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
           "; both are bound by position, so that they must be as many");
   std::vector<int> inputs;
   for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
-  const InferredBody inferred = InferBody(c, body, inputs, name);
+  const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
   for (const int i : inputs)
     if (c.HasInput(i))
       c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
@@ -18844,7 +18906,8 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
     infer = [](const Graph& body, InferenceContext& context) {
       if (Index(context.num_inputs()) == body.inputs().size() &&
           Index(context.num_outputs()) == body.outputs().size())
-        InferAsBody(context, body, "the graph");
+        // Its operator runs the graph itself, and may have operators that nobody else has.
+        InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
     };
   return true;
 }();

@@ -7866,6 +7866,14 @@ struct opkit_host {
   /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
    * host waits for, and its failure is the function's. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
+
+  /* Since 1.3. Runs a graph of the call's node, or a part of one, in the host: for what an operator
+   * has taken and cannot do itself. Inputs and outputs by position, results into the tensors given,
+   * which are dense; on the CPU, and at its place in a stream of the CPU's. The graph, which lasts
+   * as long as the operator, is made ready once. One thread of a call at a time. */
+  opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
+                            const opkit_tensor* inputs, uint64_t num_outputs,
+                            const opkit_tensor* outputs);
 };
 
 /* Since 1.3. One way in which a kernel can run a node. */
@@ -8998,6 +9006,20 @@ class OpResource {
                          const Arguments& args = {}) const {
     return invoke_async(op, std::span(inputs.begin(), inputs.size()),
                         std::span(outputs.begin(), outputs.size()), args);
+  }
+
+  // Runs a graph that the operator's node carries (OpContext::node), or a part of one, in the
+  // program: for what an operator has taken and cannot do itself. Inputs and outputs by position;
+  // the results are written to the tensors given. Made ready once; at its place in a CPU stream.
+  // Errors: of the graph's operators, in its first run of Compile; kInvalidArgument where tensors
+  // do not fit; kUnsupported in a program of an older ABI and off the CPU.
+  void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
+                 std::span<const OpTensor> outputs) const {
+    if (!OPKIT_ABI_HAS(host(), run_graph))
+      Throw(ErrorCode::kUnsupported, "run_graph needs ABI 1.3; this program has ",
+            host()->abi_major, ".", host()->abi_minor);
+    Check(host()->run_graph(call_, &graph, inputs.size(), Views(inputs), outputs.size(),
+                            Views(outputs)));
   }
 
  private:
@@ -12663,12 +12685,14 @@ struct InferredBody {
 // are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
 // with `name` as context.
 InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
-                       std::string_view name);
+                       std::string_view name,
+                       UnknownOperators unknown = UnknownOperators::kRefused);
 
 // Sets the node's outputs to those of the body, by position, and adds what the body knows of the
 // node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
 // differ.
-void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name);
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                 UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace detail
 
@@ -14368,6 +14392,9 @@ concept TypedSupportedOpsWithOptions =
     std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&, const PartitionArguments&>;
 template <class F>
 concept TypedReview = std::is_invocable_v<F&, SubgraphReview&>;
+template <class F>
+concept TypedReviewWithOptions =
+    std::is_invocable_v<F&, SubgraphReview&, const PartitionArguments&>;
 
 // What REGISTER_PARTITIONER's setters fill in.
 struct PartitionerRecord {
@@ -14464,7 +14491,8 @@ class PartitionerBuilder {
     record().subgraph_ops[kind] = std::move(op);
     return *this;
   }
-  // Looks at every legal subgraph: void f(SubgraphReview&), or MXNet's
+  // Looks at every legal subgraph: void f(SubgraphReview&), with the options as a second argument
+  // where it wants them, or MXNet's
   //   MXReturnValue f(std::string json, int subgraph_id, bool* accept,
   //                   std::unordered_map<std::string, std::string>& options,
   //                   std::unordered_map<std::string, std::string>& attrs,
@@ -14474,12 +14502,15 @@ class PartitionerBuilder {
   template <class F>
   PartitionerBuilder& setAcceptSubgraph(F f) {
     static_assert(
-        detail::TypedReview<F> || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
-            detail::AcceptWithTensors<F>,
+        detail::TypedReview<F> || detail::TypedReviewWithOptions<F> || detail::AcceptOfJson<F> ||
+            detail::AcceptWithAttributes<F> || detail::AcceptWithTensors<F>,
         "setAcceptSubgraph(f): write void f(SubgraphReview& review), or MXReturnValue "
         "f(std::string json, int subgraph_id, bool* accept, std::unordered_map<std::string, "
         "std::string>& options)");
-    if constexpr (detail::TypedReview<F>)
+    if constexpr (detail::TypedReviewWithOptions<F>)
+      return Once(record().review, "setAcceptSubgraph",
+                  detail::PartitionerRecord::Review(std::move(f)));
+    else if constexpr (detail::TypedReview<F>)
       return Once(
           record().review, "setAcceptSubgraph",
           detail::PartitionerRecord::Review(
@@ -23591,6 +23622,19 @@ class OutputMaker {
   ~OutputMaker() = default;
 };
 
+// A graph that an operator of a library has the host run, made ready. `key` is its address in the
+// library.
+class HostedGraph : public RefCounted {
+ public:
+  explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
+  virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
+  const opkit_graph* const key;
+};
+// Makes one ready. Set where a library is loaded: operators are below graphs. Relaxed: a function,
+// which needs nothing that was written before.
+using MakeHostedGraph = IntrusivePtr<HostedGraph> (*)(const opkit_graph* graph);
+inline constinit std::atomic<MakeHostedGraph> g_make_hosted_graph{nullptr};
+
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
 // its completion was signalled.
@@ -23628,6 +23672,7 @@ struct ResourceState {
   // A run whose function has returned, until it is completed: memory allocated then belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // until launched work has run: a library's code
   OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
@@ -24014,6 +24059,27 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     });
   }
 
+  static opkit_status RunGraph(const opkit_call* call, const opkit_graph* graph,
+                               uint64_t num_inputs, const opkit_tensor* inputs,
+                               uint64_t num_outputs, const opkit_tensor* outputs) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      const auto make = g_make_hosted_graph.load(std::memory_order_relaxed);
+      if (!graph || !make)
+        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
+              graph ? " of no library" : " of null");
+      if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
+      const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
+      const IntrusivePtr<HostedGraph> ready = known == state.graphs.end() ? make(graph) : *known;
+      if (known == state.graphs.end()) state.graphs.push_back(ready);
+      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+      if (!call->asynchronous) return ready->Run(ins, outs);
+      state.launch(state.context, [ready, ins = std::move(ins), outs = std::move(outs)] {
+        ready->Run(ins, outs);
+      });
+    });
+  }
+
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
     WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
@@ -24091,7 +24157,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &Complete,
                                      &AllocateOutput,
                                      &InvokeAsync,
-                                     &Wait};
+                                     &Wait,
+                                     &RunGraph};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
@@ -26921,7 +26988,8 @@ inline TensorInfo OutOfBody(const TensorInfo& info) {
 }
 
 OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
-                                    std::span<const int> inputs, std::string_view name) {
+                                    std::span<const int> inputs, std::string_view name,
+                                    UnknownOperators unknown) {
   const InferredBodiesScope scope;
   InferredBody result;
   result.graph = &body;
@@ -26941,7 +27009,7 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
       if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
     }
     const GraphView view(body);
-    const GraphTypes types = InferGraph(view, given);
+    const GraphTypes types = InferGraph(view, given, unknown);
     for (const GraphInput& input : body.inputs())
       result.inputs.push_back(OutOfBody(types.at(input.name)));
     for (const int value : view.outputs()) {
@@ -26954,7 +27022,8 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
   return result;
 }
 
-OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name) {
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                              UnknownOperators unknown) {
   if (Index(c.num_inputs()) != body.inputs().size() ||
       Index(c.num_outputs()) != body.outputs().size())
     Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
@@ -26963,7 +27032,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
           "; both are bound by position, so that they must be as many");
   std::vector<int> inputs;
   for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
-  const InferredBody inferred = InferBody(c, body, inputs, name);
+  const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
   for (const int i : inputs)
     if (c.HasInput(i))
       c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
@@ -26980,7 +27049,8 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
     infer = [](const Graph& body, InferenceContext& context) {
       if (Index(context.num_inputs()) == body.inputs().size() &&
           Index(context.num_outputs()) == body.outputs().size())
-        InferAsBody(context, body, "the graph");
+        // Its operator runs the graph itself, and may have operators that nobody else has.
+        InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
     };
   return true;
 }();
@@ -37089,43 +37159,6 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
-// ---- opkit/op/abi/abi_config.hpp
-// Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
-// which each image has numbers of its own.
-#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
-#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// An opkit_config with the arrays that it points to. Error (kUnsupported) for a layout with a
-// descriptor, which is known to its own image alone.
-class OPKIT_IMAGE_LOCAL AbiConfig {
- public:
-  AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
-  AbiConfig(const AbiConfig&) = delete;
-  const opkit_config& config() const { return config_; }
-
- private:
-  opkit_config config_{};
-  std::vector<const char*> inputs_, outputs_;
-  std::vector<int32_t> inplace_;
-};
-
-// Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
-// image does not know.
-OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
-                                           size_t num_outputs);
-// Null: the standard layout.
-OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
-// As TensorOfView, in a layout; null: the standard one.
-OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
-
 // ---- opkit/plugin/load/abi_node.hpp
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
 // the definitions of plugin/.
@@ -37442,6 +37475,103 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+
+// ---- opkit/plugin/load/hosted_graph.hpp
+// The graphs that operators of libraries have the host run. For the definitions of library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_HOSTED_GRAPH_HPP_
+#define OPKIT_PLUGIN_LOAD_HOSTED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Compiled when it is first run; the shapes of its inputs are those of a run.
+class PlannedHostedGraph final : public HostedGraph {
+ public:
+  explicit PlannedHostedGraph(const opkit_graph* graph)
+      : HostedGraph(graph), executor_(Compile(GraphOfAbi(*graph, &CopyConstant), Options())) {}
+
+  void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) override {
+    const Graph& graph = executor_.plan().graph();
+    if (inputs.size() != graph.inputs().size() || outputs.size() != graph.outputs().size())
+      Throw(ErrorCode::kInvalidArgument, "run_graph() is given ", inputs.size(), " inputs and ",
+            outputs.size(), " outputs for a graph that has ", graph.inputs().size(), " and ",
+            graph.outputs().size());
+    for (size_t i = 0; i < inputs.size(); ++i) executor_.Bind(graph.inputs()[i].name, inputs[i]);
+    for (size_t o = 0; o < outputs.size(); ++o) executor_.Bind(graph.outputs()[o], outputs[o]);
+    const auto unbind = [&] {  // the tensors are the operator's
+      for (const GraphInput& input : graph.inputs()) executor_.Bind(input.name, Tensor());
+      for (const std::string& output : graph.outputs()) executor_.Bind(output, Tensor());
+    };
+    try {
+      executor_.Run();
+    } catch (...) {
+      unbind();
+      throw;
+    }
+    unbind();
+  }
+
+ private:
+  // On the thread of the operator, and kernels on its pool.
+  static PlanOptions Options() {
+    PlanOptions options;
+    options.threads = ThreadPool::Current().threads();
+    options.mode = ReplayMode::kWalk;
+    return options;
+  }
+
+  Executor executor_;
+};
+
+inline void ServeHostedGraphs() {
+  g_make_hosted_graph.store(
+      [](const opkit_graph* graph) -> IntrusivePtr<HostedGraph> {
+        return MakeIntrusive<PlannedHostedGraph>(graph);
+      },
+      std::memory_order_relaxed);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_HOSTED_GRAPH_HPP_
+
+// ---- opkit/op/abi/abi_config.hpp
+// Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
+// which each image has numbers of its own.
+#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An opkit_config with the arrays that it points to. Error (kUnsupported) for a layout with a
+// descriptor, which is known to its own image alone.
+class OPKIT_IMAGE_LOCAL AbiConfig {
+ public:
+  AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
+  AbiConfig(const AbiConfig&) = delete;
+  const opkit_config& config() const { return config_; }
+
+ private:
+  opkit_config config_{};
+  std::vector<const char*> inputs_, outputs_;
+  std::vector<int32_t> inplace_;
+};
+
+// Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
+// image does not know.
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                           size_t num_outputs);
+// Null: the standard layout.
+OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
+// As TensorOfView, in a layout; null: the standard one.
+OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
 // ---- opkit/plugin/load/finalizers.hpp
 // The finalizers of loaded libraries: each is called once, when its library is unloaded or when the
@@ -38820,6 +38950,7 @@ class LibraryLoader {
   LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
                         const std::string& name, const std::string& path,
                         const LoadOptions& options) {
+    ServeHostedGraphs();
     auto loaded = MakeIntrusive<LoadedLibrary>();
     loaded->path = path;
     loaded->image = MakeIntrusive<LibraryImage>();
