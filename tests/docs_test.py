@@ -6,6 +6,7 @@ usage: docs_test.py ROOT. Each fence of C++ stands under a comment that says how
   <!-- compile: statements -->     it compiles in a function, after opkit.hpp, `using namespace opkit`
   <!-- compile: declarations -->   it compiles in a namespace, likewise
   <!-- compile: library -->        it compiles as a unit of a library, after op.hpp
+Its #include lines stand before all of the unit's code.
 A fence of another language under `<!-- run -->` must exit with 0, run in a copy of what it needs.
 Links to files must lead somewhere.
 """
@@ -25,6 +26,7 @@ INCLUDES = ["opkit/opkit.hpp", "opkit/op/check.hpp"]
 unit = [f"#include <{header}>" for header in INCLUDES] + ["using namespace opkit;"]
 library_unit = ["#include <opkit/op.hpp>", "#include <algorithm>", "#include <thread>",
                 "using namespace opkit;"]
+include = re.compile(r"^#include .*$", re.M)
 fence = re.compile(r"(?:<!-- (.+?) -->\n)?```(\w*)\n(.*?)```", re.S)
 pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
 for page in pages:
@@ -48,6 +50,8 @@ for page in pages:
             into = library_unit if what.endswith("library") else unit
             number = len(into)
             line = text[:text.index(code)].count("\n") + 1
+            into[1:1] = include.findall(code)
+            code = include.sub("", code)
             opens = f"void Snippet{number}() {{" if what.endswith("statements") else \
                 f"namespace snippet_{number} {{"
             into += [opens, f'#line {line} "{name}"', code, "}"]
