@@ -104,6 +104,9 @@ TEST_CASE("the typed form of a program is a library's as it stands") {
   REQUIRE(body->FindConstant("prepared"));
   CHECK(body->FindConstant("prepared")->ToVector<float>() == Floats{42});
   CHECK(Contains(report.ToText(), "it is no PartNeg"));
+  CHECK(Contains(report.ToText(), "its input is not float32"));  // nobody knows what Unknown makes
+  const Graph alone = ChainOf({"PartNeg", "Unknown"});
+  CHECK(SameGraph(Partition(alone, "LibTyped", {{"ops", "PartNeg"}}, &report), alone));
   CHECK(Contains(report.ToText(), "one node alone"));
 }
 
