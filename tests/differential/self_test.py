@@ -63,7 +63,9 @@ class Differential(unittest.TestCase):
 
     def test_makes_every_operator(self):
         reference = (HERE.parents[1] / "docs" / "operators.md").read_text()
-        self.assertEqual(set(re.findall(r"^## (\w+)$", reference, re.M)), set(operators.MAKERS))
+        own = {"Subgraph"}  # ONNX has no such operator, and so its runtime none to compare with
+        self.assertEqual(set(re.findall(r"^## (\w+)$", reference, re.M)) - own,
+                         set(operators.MAKERS))
 
     def test_a_seed_gives_the_same_cases(self):
         first, second = (self.run_with("wrong", "--seed", "5", "--cases", "40")[1] for _ in range(2))
