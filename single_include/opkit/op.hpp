@@ -1688,7 +1688,7 @@ class LayoutDescriptor : public detail::RefCounted {
 namespace detail {
 // The name of a registered layout, empty for others; null while none is registered. Relaxed: it
 // needs nothing that was written before.
-inline constinit std::atomic<std::string (*)(LayoutId)> g_layout_name{nullptr};
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<std::string (*)(LayoutId)> g_layout_name{nullptr};
 }  // namespace detail
 
 struct Layout {
@@ -6972,6 +6972,8 @@ OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
 // Forgets a layout with its converters, of which none may run: the number is never given again, the
 // name may be.
 OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
+// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
+OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
 }  // namespace detail
 
 // The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
@@ -12259,6 +12261,7 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
     if (g_export_threads.described) return;
     delete &GradientRegistry::Global();
     delete &OpRegistry::Global();
+    DeleteLayoutRegistry();
   }
 };
 
@@ -14034,6 +14037,7 @@ OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
   return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
 }
 OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
+OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
 // The function takes one step of a path.
 OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
   LayoutRegistry::Global()

@@ -30,7 +30,7 @@ class LayoutDescriptor : public detail::RefCounted {
 namespace detail {
 // The name of a registered layout, empty for others; null while none is registered. Relaxed: it
 // needs nothing that was written before.
-inline constinit std::atomic<std::string (*)(LayoutId)> g_layout_name{nullptr};
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<std::string (*)(LayoutId)> g_layout_name{nullptr};
 }  // namespace detail
 
 struct Layout {

@@ -78,6 +78,8 @@ OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
 // Forgets a layout with its converters, of which none may run: the number is never given again, the
 // name may be.
 OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
+// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
+OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
 }  // namespace detail
 
 // The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is

@@ -242,6 +242,7 @@ OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
   return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
 }
 OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
+OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
 // The function takes one step of a path.
 OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
   LayoutRegistry::Global()

@@ -293,6 +293,7 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
     if (g_export_threads.described) return;
     delete &GradientRegistry::Global();
     delete &OpRegistry::Global();
+    DeleteLayoutRegistry();
   }
 };
 
