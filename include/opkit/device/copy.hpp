@@ -22,14 +22,19 @@ using CopyFunction = void (*)(void* target, Device target_device, const void* so
 
 namespace detail {
 
+// An array, not a list: what a library allocates on the heap leaks when it is unloaded.
 struct CopyTable {
+  static constexpr int kMost = 128;
   struct Route {
     DeviceType from, to;
     CopyFunction copy;  // null: removed
-    Route* next;
   };
+  const Route* begin() const { return routes; }
+  const Route* end() const { return routes + count; }
+
   detail::Mutex mutex;
-  Route* routes = nullptr;  // in the order of their registration; kept for ever
+  Route routes[kMost] = {};  // in the order of their registration
+  int count = 0;
 };
 inline CopyTable& Copies() {
   static constinit CopyTable table;

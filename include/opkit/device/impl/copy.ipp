@@ -10,8 +10,8 @@ namespace detail {
 
 OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
-  for (const auto* route = Copies().routes; route; route = route->next)
-    if (route->from == from && route->to == to && route->copy) return route->copy;
+  for (const CopyTable::Route& route : Copies())
+    if (route.from == from && route.to == to && route.copy) return route.copy;
   return IsHostAccessible(from) && IsHostAccessible(to) ? &CopyHost : nullptr;
 }
 OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
@@ -20,8 +20,8 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   if (const CopyFunction found = FindCopy(from, to)) return found;
   detail::MutexLock lock(Copies().mutex);
   std::vector<std::string> known;
-  for (const auto* route = Copies().routes; route; route = route->next)
-    if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
+  for (const CopyTable::Route& route : Copies())
+    if (route.copy) known.push_back(StrCat(route.from, " to ", route.to));
   throw Error(
       ErrorCode::kUnsupported,
       StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
@@ -73,11 +73,15 @@ OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
 OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
   from = MemoryDevice({from, 0}).type;
   to = MemoryDevice({to, 0}).type;
-  detail::MutexLock lock(detail::Copies().mutex);
-  detail::CopyTable::Route** link = &detail::Copies().routes;
-  for (; *link; link = &(*link)->next)
-    if ((*link)->from == from && (*link)->to == to) return std::exchange((*link)->copy, copy);
-  *link = new detail::CopyTable::Route{from, to, copy, nullptr};
+  detail::CopyTable& table = detail::Copies();
+  detail::MutexLock lock(table.mutex);
+  for (int i = 0; i < table.count; ++i)
+    if (detail::CopyTable::Route& route = table.routes[i]; route.from == from && route.to == to)
+      return std::exchange(route.copy, copy);
+  if (table.count == table.kMost)
+    Throw(ErrorCode::kOutOfRange, "a copy from ", from, " to ", to, " is one more than the ",
+          int{table.kMost}, " that a program may have");
+  table.routes[table.count++] = {from, to, copy};
   return nullptr;
 }
 
