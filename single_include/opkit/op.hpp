@@ -13056,6 +13056,249 @@ class PartitionerRegistry {
 
 #endif  // OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 
+// ---- opkit/graph/partition/selector.hpp
+// SubgraphSelector: a stateful object that is asked node by node how a subgraph grows, the other
+// way to write a partitioner (MXNet's SubgraphSelector).
+#ifndef OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
+#define OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// One for each graph. Every node that no subgraph has yet is offered to Select, in an order in
+// which nodes can run. Where that answers true, the subgraph grows from it: neighbours are asked
+// for, breadth first, and Filter drops what is not wanted after all. A set that cannot run as one
+// node is then cut into as few as possible.
+//
+//   class Chains final : public SubgraphSelector {
+//     bool Select(const PartitionNode& node) override { return node.op() == "Exp"; }
+//     bool SelectOutput(const PartitionNode&, const PartitionNode& output) override {
+//       return output.op() == "Log";
+//     }
+//   };
+class SubgraphSelector {
+ public:
+  virtual ~SubgraphSelector() = default;
+  // Begins a subgraph with the node.
+  virtual bool Select(const PartitionNode& node) = 0;
+  // Takes the producer `input` of one of the node's inputs too.
+  virtual bool SelectInput(const PartitionNode&, const PartitionNode& /*input*/) { return false; }
+  // Takes the reader `output` of one of the node's outputs too.
+  virtual bool SelectOutput(const PartitionNode&, const PartitionNode& /*output*/) { return false; }
+  // Which of the nodes that were taken, in the order in which they were, stay. The others may go
+  // to later subgraphs. Error (kInvalidArgument) where it answers a node that was not among them.
+  virtual std::vector<PartitionNode> Filter(const std::vector<PartitionNode>& candidates) {
+    return candidates;
+  }
+  // Before the next subgraph.
+  virtual void Reset() {}
+  // The kind of the subgraph that was selected last.
+  virtual int Kind() const { return kAnySubgraph; }
+};
+
+// Fills in an answer by asking the selector: each of its subgraphs is a set of the answer.
+void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
+
+// ---- opkit/graph/partition/register_partitioner.hpp
+// REGISTER_PARTITIONER: partitioners made of functions, in the spelling that MXNet's loadable
+// partitioners have, or over the typed view.
+#ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+#define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The toolkit's.
+template <class F>
+concept TypedSupportedOps = std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&>;
+template <class F>
+concept TypedSupportedOpsWithOptions =
+    std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&, const PartitionArguments&>;
+template <class F>
+concept TypedReview = std::is_invocable_v<F&, SubgraphReview&>;
+template <class F>
+concept TypedReviewWithOptions =
+    std::is_invocable_v<F&, SubgraphReview&, const PartitionArguments&>;
+
+// What REGISTER_PARTITIONER's setters fill in.
+struct PartitionerRecord {
+  using Mark = UniqueFunction<void(PartitionAnswer&, const PartitionArguments&)>;
+  using MakeSelector = UniqueFunction<std::unique_ptr<SubgraphSelector>(const PartitionView&,
+                                                                        const PartitionArguments&)>;
+  using Review = UniqueFunction<void(SubgraphReview&, const PartitionArguments&)>;
+
+  std::string name, problem, subgraph_op = "Subgraph";
+  std::map<int, std::string> subgraph_ops;  // by kind, where it has its own
+  mutable Mark mark;                        // called from const members; keep no state
+  mutable MakeSelector make_selector;
+  mutable Review review;
+};
+
+class FunctionPartitioner final : public Partitioner {
+ public:
+  const std::string& name() const override { return record.name; }
+  OPKIT_INLINE std::string SubgraphOperator(int kind) const override;
+  OPKIT_INLINE std::unique_ptr<PartitionWork> Begin(
+      const PartitionView& view, const PartitionArguments& arguments) const override;
+  OPKIT_INLINE std::string problem() const override;
+
+  PartitionerRecord record;
+};
+
+// A function in MXNet's spelling has answered FAIL, and the host of its library has the reason.
+class OPKIT_EXPORT AnsweredFail : public Error {
+ public:
+  using Error::Error;
+};
+
+// The bridge from MXNet's signatures.
+using SupportedOpsCall =
+    FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
+using AcceptCall =
+    FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                              TensorMapArgument&, TensorMapArgument&)>;
+void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
+                SupportedOpsCall call);
+void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
+
+}  // namespace detail
+
+// Fills in a partitioner; made by REGISTER_PARTITIONER. A function may be a function, a function
+// pointer or a lambda; it may be called on several threads. MXNet's answers are MX_SUCCESS and
+// MX_FAIL (OPKIT_ERROR_MSG says why); the typed forms throw, or answer nothing.
+//
+//   void supported(const PartitionView& view, PartitionAnswer& answer) {
+//     for (const PartitionNode& node : view.nodes())
+//       if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
+//   }
+//   REGISTER_PARTITIONER(myProp).setSupportedOps(supported).setSubgraphOp("_custom_subgraph_op");
+class PartitionerBuilder {
+ public:
+  OPKIT_INLINE PartitionerBuilder(const char* name, const char* file, int line) noexcept;
+
+  // Says which nodes are taken. Over the typed view, as above, with the options as a third argument
+  // where it wants them; or MXNet's
+  //   MXReturnValue f(std::string json, const int num_ids, int* ids,
+  //                   std::unordered_map<std::string, std::string>& options)
+  // or the same with std::vector<int>& ids: one for each node of the JSON (symbol_json.hpp), -2 at
+  // first: left alone. -1 takes the node, a number from 0 on takes it for a kind of its own.
+  template <class F>
+  PartitionerBuilder& setSupportedOps(F f) {
+    static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F> ||
+                      detail::TypedSupportedOps<F> || detail::TypedSupportedOpsWithOptions<F>,
+                  "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
+                  "answer), or MXReturnValue f(std::string json, const int num_ids, int* ids, "
+                  "std::unordered_map<std::string, std::string>& options)");
+    if constexpr (detail::TypedSupportedOpsWithOptions<F>)
+      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+        f(answer.view(), answer, arguments);
+      });
+    else if constexpr (detail::TypedSupportedOps<F>)
+      return SetMark([f](PartitionAnswer& answer, const PartitionArguments&) mutable {
+        f(answer.view(), answer);
+      });
+    else
+      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+        detail::MarkByJson(
+            answer, arguments,
+            [&f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) {
+              return detail::CallSupportedOps(f, std::move(json), ids, options);
+            });
+      });
+  }
+  // Instead of setSupportedOps: makes the SubgraphSelector for a graph,
+  //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
+  PartitionerBuilder& setCreateSelector(detail::PartitionerRecord::MakeSelector make) {
+    return Once(record().make_selector, "setCreateSelector", std::move(make));
+  }
+  // The operator that takes a subgraph's place; "Subgraph", which runs it in the program, where it
+  // is not called. With a kind: for subgraphs of that kind alone.
+  PartitionerBuilder& setSubgraphOp(std::string op) {
+    record().subgraph_op = std::move(op);
+    return *this;
+  }
+  PartitionerBuilder& setSubgraphOp(std::string op, int kind) {
+    record().subgraph_ops[kind] = std::move(op);
+    return *this;
+  }
+  // Looks at every legal subgraph: void f(SubgraphReview&), with the options as a second argument
+  // where it wants them, or MXNet's
+  //   MXReturnValue f(std::string json, int subgraph_id, bool* accept,
+  //                   std::unordered_map<std::string, std::string>& options,
+  //                   std::unordered_map<std::string, std::string>& attrs,
+  //                   std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>& aux)
+  // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
+  // constants of the subgraph; `aux` is empty.
+  template <class F>
+  PartitionerBuilder& setAcceptSubgraph(F f) {
+    static_assert(
+        detail::TypedReview<F> || detail::TypedReviewWithOptions<F> || detail::AcceptOfJson<F> ||
+            detail::AcceptWithAttributes<F> || detail::AcceptWithTensors<F>,
+        "setAcceptSubgraph(f): write void f(SubgraphReview& review), or MXReturnValue "
+        "f(std::string json, int subgraph_id, bool* accept, std::unordered_map<std::string, "
+        "std::string>& options)");
+    if constexpr (detail::TypedReviewWithOptions<F>)
+      return Once(record().review, "setAcceptSubgraph",
+                  detail::PartitionerRecord::Review(std::move(f)));
+    else if constexpr (detail::TypedReview<F>)
+      return Once(
+          record().review, "setAcceptSubgraph",
+          detail::PartitionerRecord::Review(
+              [f](SubgraphReview& review, const PartitionArguments&) mutable { f(review); }));
+    else
+      return Once(
+          record().review, "setAcceptSubgraph",
+          detail::PartitionerRecord::Review(
+              [f](SubgraphReview& review, const PartitionArguments& arguments) mutable {
+                detail::ReviewByJson(
+                    review, arguments,
+                    [&f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
+                         detail::StringMapArgument& attrs, detail::TensorMapArgument& args,
+                         detail::TensorMapArgument& aux) {
+                      return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
+                                                        attrs, args, aux);
+                    });
+              }));
+  }
+  // The later name of setAcceptSubgraph.
+  template <class F>
+  PartitionerBuilder& setReviewSubgraph(F f) {
+    return setAcceptSubgraph(std::move(f));
+  }
+
+ private:
+  detail::PartitionerRecord& record() { return partitioner_->record; }
+  PartitionerBuilder& SetMark(detail::PartitionerRecord::Mark mark) {
+    return Once(record().mark, "setSupportedOps", std::move(mark));
+  }
+  template <class Function>
+  PartitionerBuilder& Once(Function& slot, const char* setter, Function f) {
+    if (slot)
+      record().problem = StrCat(setter, " is called twice");
+    else
+      slot = std::move(f);
+    return *this;
+  }
+
+  detail::IntrusivePtr<detail::FunctionPartitioner> partitioner_;
+};
+
+}  // namespace opkit
+
+// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in a program or in a
+// library that includes opkit/opkit.hpp. One that includes opkit/op.hpp alone has a smaller one,
+// without the typed forms.
+#undef OPKIT_REGISTER_PARTITIONER
+#define OPKIT_REGISTER_PARTITIONER(name)                                                       \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                              \
+  [[maybe_unused]] static const ::opkit::PartitionerBuilder OPKIT_UNIQUE(opkit_partitioner_) = \
+      ::opkit::PartitionerBuilder(#name, __FILE__, __LINE__)
+
+#endif  // OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+
 // ---- opkit/graph/passes/batch_normalization.hpp
 // FoldBatchNormalization: puts what scales and shifts the channels of a convolution into its
 // weights, so that it takes no time in a run.
@@ -13415,13 +13658,24 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     abi.subgraph_op = &SubgraphOp;
     abi.begin = &Begin;
     abi.mark = [](void* work, const opkit_partition* partition) {
-      return GuardedCall([&] { WorkOf(work).Mark(partition); });
+      return Answer([&] { WorkOf(work).Mark(partition); });
     };
     abi.review = [](void* work, const opkit_partition* partition) {
-      return GuardedCall([&] { WorkOf(work).Review(partition); });
+      return Answer([&] { WorkOf(work).Review(partition); });
     };
     abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
     abi.author = this;
+  }
+  template <class Call>
+  static opkit_status Answer(Call call) {
+    return GuardedCall([&] {
+      try {
+        call();
+      } catch (const AnsweredFail&) {
+        return OpStatus(FAIL);
+      }
+      return OpStatus();
+    });
   }
   static ExportedPartitionWork& WorkOf(void* work) {
     return *static_cast<ExportedPartitionWork*>(work);
@@ -19999,6 +20253,212 @@ OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 
+// ---- opkit/graph/partition/impl/selector.ipp
+// MarkBySelector's definition.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer) {
+  using detail::Index;
+  const PartitionView& view = answer.view();
+  enum : char { kFree, kGrowing, kTaken };
+  std::vector<char> state(Index(view.num_nodes()), kFree);
+  int set = 0;
+  for (const PartitionNode& seed : view.nodes_in_order()) {
+    if (state[Index(seed.index())] != kFree || seed.is_taken()) continue;
+    selector.Reset();
+    if (!selector.Select(seed)) continue;
+    std::vector<PartitionNode> found;
+    const auto take = [&](const PartitionNode& node) {
+      state[Index(node.index())] = kGrowing;
+      found.push_back(node);
+    };
+    const auto is_free = [&](const PartitionNode& node) {
+      return node.exists() && state[Index(node.index())] == kFree && !node.is_taken();
+    };
+    take(seed);
+    for (size_t next = 0; next < found.size(); ++next) {
+      const PartitionNode node = found[next];
+      for (const PartitionValue& value : node.inputs()) {
+        if (!value.exists()) continue;
+        const PartitionNode input = value.producer();
+        if (is_free(input) && selector.SelectInput(node, input)) take(input);
+      }
+      for (const PartitionValue& value : node.outputs()) {
+        if (!value.exists()) continue;
+        for (const PartitionNode& output : value.consumers())
+          if (is_free(output) && selector.SelectOutput(node, output)) take(output);
+      }
+    }
+    const int kind = selector.Kind();
+    if (kind < kAnySubgraph)
+      Throw(ErrorCode::kOutOfRange, "the selector gives a subgraph the kind ", kind,
+            "; it is -1 for any, or a number from 0 on");
+    for (const PartitionNode& node : selector.Filter(found)) {
+      if (node.index() < 0 || node.index() >= view.num_nodes() ||
+          state[Index(node.index())] != kGrowing)
+        Throw(ErrorCode::kInvalidArgument, "Filter answered node ", node.index(),
+              ", which was not among its candidates or came twice");
+      state[Index(node.index())] = kTaken;
+      answer.Take(node, kind, set);
+    }
+    ++set;
+    for (const PartitionNode& node : found)
+      if (state[Index(node.index())] == kGrowing) {
+        state[Index(node.index())] = kFree;
+        answer.Refuse(node, "dropped by Filter");
+      }
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
+
+// ---- opkit/graph/partition/symbol_json.hpp
+// Graphs as partitioners in MXNet's spelling read them: JSON text in the shape of its symbols, with
+// inferred types beside. Written without a JSON library. opkit's own format, which is also read
+// back, is interop/json.hpp.
+#ifndef OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
+#define OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The text, and the node of the graph that each of its nodes is: -1 for those that stand for inputs
+// and constants, whose op is "null".
+struct SymbolJson {
+  std::string text;
+  std::vector<int> nodes;
+};
+
+// {"nodes": [{"op": "null", "name": "X", "attrs": {"isArg": "True"}, "inputs": []}, {"op": "Exp",
+// "name": "a", "attrs": {"scale": "2"}, "inputs": [[0, 0, 0]], "dtypes": ["float32"], "shapes":
+// [[2, 3]]}], "arg_nodes": [0], "heads": [[1, 0, 0]]}. Nodes come after those that they read;
+// attributes are text; an extent that is not known is -1, a shape of unknown rank null. Constants
+// have isArg too, and "constant": "True". A node without a name gets one: its op and number. The
+// version of a value that rewriting nodes leave is that of the last before the reader.
+SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
+
+// ---- opkit/graph/partition/impl/register_partitioner.ipp
+// The definitions of partitioners made of functions.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class FunctionPartitionWork final : public PartitionWork {
+ public:
+  FunctionPartitionWork(IntrusivePtr<const FunctionPartitioner> partitioner,
+                        const PartitionView& view, PartitionArguments arguments)
+      : partitioner_(std::move(partitioner)), arguments_(std::move(arguments)) {
+    const PartitionerRecord& record = partitioner_->record;
+    if (!record.make_selector) return;
+    selector_ = record.make_selector(view, arguments_);
+    if (!selector_) Throw(ErrorCode::kInvalidArgument, "setCreateSelector(f): f made no selector");
+  }
+  void Mark(PartitionAnswer& answer) override {
+    if (selector_)
+      MarkBySelector(*selector_, answer);
+    else
+      partitioner_->record.mark(answer, arguments_);
+  }
+  void Review(SubgraphReview& review) override {
+    if (partitioner_->record.review) partitioner_->record.review(review, arguments_);
+  }
+
+ private:
+  const IntrusivePtr<const FunctionPartitioner> partitioner_;
+  const PartitionArguments arguments_;
+  std::unique_ptr<SubgraphSelector> selector_;
+};
+
+OPKIT_INLINE std::string FunctionPartitioner::SubgraphOperator(int kind) const {
+  const auto own = record.subgraph_ops.find(kind);
+  return own == record.subgraph_ops.end() ? record.subgraph_op : own->second;
+}
+OPKIT_INLINE std::unique_ptr<PartitionWork> FunctionPartitioner::Begin(
+    const PartitionView& view, const PartitionArguments& arguments) const {
+  return std::make_unique<FunctionPartitionWork>(IntrusivePtr<const FunctionPartitioner>(this),
+                                                 view, arguments);
+}
+OPKIT_INLINE std::string FunctionPartitioner::problem() const {
+  if (!record.problem.empty()) return record.problem;
+  if (!record.mark && !record.make_selector)
+    return "the partitioner does not say which nodes it takes: call setSupportedOps or "
+           "setCreateSelector";
+  if (record.mark && record.make_selector)
+    return "the partitioner has both setSupportedOps and setCreateSelector; keep one";
+  return {};
+}
+
+// Calls f, whose FAIL becomes an Error with the text that OPKIT_ERROR_MSG collected.
+template <class F>
+void CallReturning(const char* what, F&& f) {
+  static_cast<void>(ProgramHost());  // keeps the text
+  const HostErrorScope scope;
+  if (f() == SUCCESS) return;
+  if (!IsProgramHost(g_host))
+    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
+  const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
+  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
+}
+OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
+                             SupportedOpsCall call) {
+  SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
+  std::vector<int> ids(json.nodes.size(), kNotTaken);
+  StringMapArgument options(arguments);
+  CallReturning("setSupportedOps' function", [&] { return call(json.text, ids, options); });
+  if (ids.size() != json.nodes.size())
+    Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
+          " ids for ", json.nodes.size(), " nodes");
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (json.nodes[i] >= 0 && ids[i] != kNotTaken) answer.Take(json.nodes[i], ids[i]);
+}
+
+OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
+                               AcceptCall call) {
+  const GraphView view(review.body());
+  const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
+  StringMapArgument options(arguments), attributes;
+  TensorMapArgument::Items constants;
+  std::vector<IntrusivePtr<TensorSlot>> slots;  // hold the extents that the views show
+  for (const GraphConstant& constant : review.body().constants()) {
+    slots.push_back(MakeIntrusive<TensorSlot>());
+    slots.back()->Bind(constant.value, OpReq::kWrite);
+    constants.emplace_back(constant.name, slots.back()->view);
+  }
+  TensorMapArgument args(std::move(constants)), aux;
+  bool accept = true;
+  CallReturning("setAcceptSubgraph's function", [&] {
+    return call(WriteSymbolJson(view, types).text, review.id(), &accept, options, attributes, args,
+                aux);
+  });
+  if (!accept) return review.Reject("");
+  PartitionArguments given = attributes.Read();
+  std::sort(given.begin(), given.end());  // whatever the order of the map is
+  for (const auto& [name, value] : given) review.SetAttribute(name, value);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char* file,
+                                                    int line) noexcept
+    : partitioner_(detail::MakeIntrusive<detail::FunctionPartitioner>()) {
+  record().name = name;
+  PartitionerRegistry::Global().Register(partitioner_, file, line);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
+
 // ---- opkit/graph/passes/impl/batch_normalization.ipp
 // FoldBatchNormalization's definition: walks the nodes in the order they run, and keeps for each
 // convolution the factor and the addend of every channel that its readers come to.
@@ -21226,6 +21686,222 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
+
+// ---- opkit/profile/json_text.hpp
+// Pieces of JSON text, for what is written by the million lines.
+#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
+#define OPKIT_PROFILE_JSON_TEXT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The length of the UTF-8 sequence that `text` begins with (The Unicode Standard, table 3-7); 0
+// where it begins with none.
+inline size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    if (!continues(1) || !continues(2)) return 0;
+    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    if (!continues(1) || !continues(2) || !continues(3)) return 0;
+    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
+  }
+  return 0;
+}
+
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte that is none's.
+template <class F>
+void ForEachCharacter(std::string_view text, F f) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
+// In quotes, escaped as RFC 8259 asks; U+FFFD for each byte that is no UTF-8.
+inline void AppendJsonString(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  ForEachCharacter(text, [&](std::string_view character) {
+    const auto first = static_cast<unsigned char>(character[0]);
+    if (first == '"' || first == '\\') {
+      out += '\\';
+      out += character;
+    } else if (first < 0x20) {
+      out += "\\u00";
+      out += kHex[first >> 4];
+      out += kHex[first & 15];
+    } else {
+      out += character;
+    }
+  });
+  out += '"';
+}
+
+template <class Integer>
+void AppendInteger(std::string& out, Integer value) {
+  char digits[24];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+// ns as microseconds with three decimals.
+inline void AppendMicroseconds(std::string& out, int64_t ns) {
+  if (ns < 0) {
+    out += '-';
+    ns = -ns;
+  }
+  AppendInteger(out, ns / 1000);
+  const auto rest = static_cast<int>(ns % 1000);
+  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
+                           static_cast<char>('0' + rest / 10 % 10),
+                           static_cast<char>('0' + rest % 10)};
+  out.append(decimals, 4);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
+
+// ---- opkit/graph/partition/impl/symbol_json.ipp
+// WriteSymbolJson's definition.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class SymbolJsonWriter {
+ public:
+  SymbolJsonWriter(const GraphView& view, const GraphTypes& types)
+      : view_(view), types_(types), made_by_(Index(view.num_values()), {-1, -1}) {}
+
+  SymbolJson Write() && {
+    text_ = "{\n  \"nodes\": [";
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (view_.IsInput(value) || view_.IsConstant(value)) WriteVariable(value);
+    for (const int node : view_.order()) WriteNode(node);
+    text_ += "\n  ],\n  \"arg_nodes\": [";
+    bool first = true;
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      if (nodes_[i] < 0) {
+        if (!std::exchange(first, false)) text_ += ", ";
+        AppendInteger(text_, i);
+      }
+    text_ += "],\n  \"heads\": [";
+    first = true;
+    for (const int output : view_.outputs()) {
+      if (!std::exchange(first, false)) text_ += ", ";
+      AppendEntry(output);
+    }
+    text_ += "]\n}\n";
+    return {std::move(text_), std::move(nodes_)};
+  }
+
+ private:
+  void Begin(int node, const std::string& op, const std::string& name) {
+    text_ += nodes_.empty() ? "\n    {\"op\": " : ",\n    {\"op\": ";
+    AppendJsonString(text_, op);
+    text_ += ", \"name\": ";
+    AppendJsonString(text_, name.empty() ? StrCat(op, "_", nodes_.size()) : name);
+    nodes_.push_back(node);
+  }
+  void WriteVariable(int value) {
+    made_by_[Index(value)] = {static_cast<int>(nodes_.size()), 0};
+    Begin(-1, "null", view_.name(value));
+    text_ += ", \"attrs\": {\"isArg\": \"True\", \"isAux\": \"False\"";
+    if (view_.IsConstant(value)) text_ += ", \"constant\": \"True\"";
+    text_ += "}, \"inputs\": []";
+    AppendTypes({&value, 1});
+    text_ += '}';
+  }
+  void WriteNode(int node) {
+    const OperatorDef& def = view_.graph().node(node);
+    const auto number = static_cast<int>(nodes_.size());
+    Begin(node, def.type(), def.name());
+    text_ += ", \"attrs\": {";
+    bool first = true;
+    for (const NamedAttribute& arg : def.args()) {
+      if (!std::exchange(first, false)) text_ += ", ";
+      AppendJsonString(text_, arg.name);
+      text_ += ": ";
+      AppendJsonString(text_, ToString(arg.value));
+    }
+    text_ += "}, \"inputs\": [";
+    first = true;
+    for (const int value : view_.inputs(node)) {
+      if (value < 0) continue;
+      if (!std::exchange(first, false)) text_ += ", ";
+      AppendEntry(value);
+    }
+    text_ += ']';
+    if (!def.control_inputs().empty()) {
+      text_ += ", \"control_inputs\": [";
+      first = true;
+      for (const std::string& name : def.control_inputs()) {
+        if (!std::exchange(first, false)) text_ += ", ";
+        AppendJsonString(text_, name);
+      }
+      text_ += ']';
+    }
+    AppendTypes(view_.outputs(node));
+    text_ += '}';
+    const auto outs = view_.outputs(node);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) made_by_[Index(outs[o])] = {number, static_cast<int>(o)};
+  }
+  void AppendEntry(int value) {
+    const auto& [node, output] = made_by_[Index(value)];
+    text_ += StrCat("[", node, ", ", output, ", 0]");
+  }
+  void AppendTypes(std::span<const int> values) {
+    text_ += ", \"dtypes\": [";
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) text_ += ", ";
+      AppendJsonString(text_, values[i] < 0 ? "" : ToString(types_[values[i]].dtype));
+    }
+    text_ += "], \"shapes\": [";
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) text_ += ", ";
+      if (values[i] < 0 || !types_[values[i]].shape.has_rank()) {
+        text_ += "null";
+        continue;
+      }
+      text_ += '[';
+      bool first = true;
+      for (const Dim& dim : types_[values[i]].shape.dims()) {
+        if (!std::exchange(first, false)) text_ += ", ";
+        AppendInteger(text_, dim.is_known() ? dim.value() : int64_t{-1});
+      }
+      text_ += ']';
+    }
+    text_ += ']';
+  }
+
+  const GraphView& view_;
+  const GraphTypes& types_;
+  std::vector<std::pair<int, int>> made_by_;  // by value: node of the text, and its output
+  std::string text_;
+  std::vector<int> nodes_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types) {
+  return detail::SymbolJsonWriter(view, types).Write();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -14428,6 +14428,12 @@ class FunctionPartitioner final : public Partitioner {
   PartitionerRecord record;
 };
 
+// A function in MXNet's spelling has answered FAIL, and the host of its library has the reason.
+class OPKIT_EXPORT AnsweredFail : public Error {
+ public:
+  using Error::Error;
+};
+
 // The bridge from MXNet's signatures.
 using SupportedOpsCall =
     FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
@@ -35712,6 +35718,8 @@ void CallReturning(const char* what, F&& f) {
   static_cast<void>(ProgramHost());  // keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
+  if (!IsProgramHost(g_host))
+    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
   Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
 }
@@ -40211,13 +40219,24 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     abi.subgraph_op = &SubgraphOp;
     abi.begin = &Begin;
     abi.mark = [](void* work, const opkit_partition* partition) {
-      return GuardedCall([&] { WorkOf(work).Mark(partition); });
+      return Answer([&] { WorkOf(work).Mark(partition); });
     };
     abi.review = [](void* work, const opkit_partition* partition) {
-      return GuardedCall([&] { WorkOf(work).Review(partition); });
+      return Answer([&] { WorkOf(work).Review(partition); });
     };
     abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
     abi.author = this;
+  }
+  template <class Call>
+  static opkit_status Answer(Call call) {
+    return GuardedCall([&] {
+      try {
+        call();
+      } catch (const AnsweredFail&) {
+        return OpStatus(FAIL);
+      }
+      return OpStatus();
+    });
   }
   static ExportedPartitionWork& WorkOf(void* work) {
     return *static_cast<ExportedPartitionWork*>(work);

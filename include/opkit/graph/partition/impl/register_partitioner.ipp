@@ -63,6 +63,8 @@ void CallReturning(const char* what, F&& f) {
   static_cast<void>(ProgramHost());  // keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
+  if (!IsProgramHost(g_host))
+    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
   Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
 }

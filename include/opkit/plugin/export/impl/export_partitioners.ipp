@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "opkit/graph/partition/partitioner.hpp"
+#include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/op/abi/host_table.hpp"
 #include "opkit/plugin/export/export_operators.hpp"
@@ -103,13 +103,24 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     abi.subgraph_op = &SubgraphOp;
     abi.begin = &Begin;
     abi.mark = [](void* work, const opkit_partition* partition) {
-      return GuardedCall([&] { WorkOf(work).Mark(partition); });
+      return Answer([&] { WorkOf(work).Mark(partition); });
     };
     abi.review = [](void* work, const opkit_partition* partition) {
-      return GuardedCall([&] { WorkOf(work).Review(partition); });
+      return Answer([&] { WorkOf(work).Review(partition); });
     };
     abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
     abi.author = this;
+  }
+  template <class Call>
+  static opkit_status Answer(Call call) {
+    return GuardedCall([&] {
+      try {
+        call();
+      } catch (const AnsweredFail&) {
+        return OpStatus(FAIL);
+      }
+      return OpStatus();
+    });
   }
   static ExportedPartitionWork& WorkOf(void* work) {
     return *static_cast<ExportedPartitionWork*>(work);
