@@ -318,6 +318,32 @@ TEST_CASE("a ring keeps the newest records and counts the others") {
   }
 }
 
+TEST_CASE("a ring keeps the spans that are open, however old they are") {
+  const Session session({.max_bytes = 200'000, .ring = true});  // room for two chunks of 2048
+  int64_t begun = 2;
+  {
+    const ProfileScope outer("outer");
+    for (int i = 0; i < 3'000; ++i, ++begun) const ProfileScope scope("early");
+    const ProfileScope inner("inner");
+    for (int i = 0; i < 30'000; ++i, ++begun) const ProfileScope scope("late");
+    const Profile meanwhile = Profiler::Read();
+    REQUIRE(Named(meanwhile, "outer").size() == 1);
+    REQUIRE(Named(meanwhile, "inner").size() == 1);
+    CHECK(Named(meanwhile, "outer")[0].open);
+    CHECK(Named(meanwhile, "inner")[0].open);
+  }
+  const Profile profile = Profiler::Read();
+  CHECK(static_cast<int64_t>(profile.spans.size()) + profile.dropped == begun);
+  REQUIRE(Named(profile, "outer").size() == 1);
+  REQUIRE(Named(profile, "inner").size() == 1);
+  const ProfileSpan outer = Named(profile, "outer")[0], inner = Named(profile, "inner")[0];
+  CHECK(!outer.open);
+  CHECK(outer.begin <= inner.begin);
+  CHECK(inner.end <= outer.end);
+  CHECK(inner.parent == outer.id);
+  CHECK(Named(profile, "early").empty());
+}
+
 TEST_CASE("spans deeper than the recorder keeps are counted, and the others stay right") {
   const Session session;
   const auto nest = [](auto& self, int depth) -> void {

@@ -11,16 +11,6 @@ namespace detail {
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// What a node is that runs the one graph that it carries: graph_inference.hpp and gradients.hpp
-// fill this in. Null in a program that neither infers nor differentiates graphs.
-struct CarriedGraphRules {
-  void (*infer)(const Graph& graph, InferenceContext& context) = nullptr;
-  bool (*make_gradient)(const Graph& graph, const OperatorDef& def,
-                        const std::vector<GradientValue>& g_output, GradientNames& names,
-                        GradientOpsMeta& meta) = nullptr;
-};
-inline constinit CarriedGraphRules g_carried_graph_rules;
-
 // A subgraph that is a Graph. MakeSubgraph makes one.
 class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
  public:

@@ -3,9 +3,7 @@
 #ifndef OPKIT_PROFILE_RECORDER_HPP_
 #define OPKIT_PROFILE_RECORDER_HPP_
 
-#include <algorithm>
-#include <bit>
-#include <cstring>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,7 +16,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One of these for each span that has ended, each completion, push, counter and marker. The work of
+// One of these for each span, each completion, push, counter and marker. The work of
 // a span has its flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in
 // `node`; a change of an
 // allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
@@ -39,7 +37,7 @@ struct ProfileRecord {
   };
 
   uint64_t begin = 0;  // ticks; the only time of what is no span
-  uint64_t end = 0;    // ticks; of a counter the bits of its value
+  uint64_t end = 0;    // ticks; 0 while a span is open; of a counter the bits of its value
   uint64_t id = 0;
   uint64_t parent = 0;
   uint32_t name = 0, node = 0, custom = 0;
@@ -47,55 +45,14 @@ struct ProfileRecord {
   InvocationKind kind = InvocationKind::kNone;
   int8_t device_type = 0;
   int8_t device_index = 0;
+
+  // Relaxed, both: a reader finds the span open or ended, and either was true a moment ago.
+  void EndSpan(uint64_t now) { std::atomic_ref(end).store(now, std::memory_order_relaxed); }
+  uint64_t EndOfSpan() const {
+    return std::atomic_ref(const_cast<uint64_t&>(end)).load(std::memory_order_relaxed);
+  }
 };
 static_assert(sizeof(ProfileRecord) == 48);
-
-// The record of a span that is open, in words that a reader may copy while the thread writes. Each
-// is stored and loaded whole: a load of what narrower stores have just written would wait for them.
-class OpenRecord {
- public:
-  // Its thread only, both. The times are those of the begin, and 0.
-  void Set(const ProfileRecord& record) {
-    id_.store(0, std::memory_order_relaxed);
-    // Release: a reader that sees one of these sees the 0 before it as well.
-    parent_.store(record.parent, std::memory_order_release);
-    names_.store(record.name | uint64_t{record.node} << 32, std::memory_order_release);
-    what_.store(record.custom | uint64_t{static_cast<uint8_t>(record.type)} << 32 |
-                    uint64_t{static_cast<uint8_t>(record.kind)} << 40 |
-                    uint64_t{static_cast<uint8_t>(record.device_type)} << 48 |
-                    uint64_t{static_cast<uint8_t>(record.device_index)} << 56,
-                std::memory_order_release);
-    begin_.store(Ticks(), std::memory_order_release);
-    id_.store(record.id, std::memory_order_release);
-  }
-  void CopyTo(ProfileRecord& record, uint64_t end) const { CopyWords(record, id_, end); }
-  uint64_t id() const { return id_.load(std::memory_order_relaxed); }
-
-  // Any thread: false where the span has made room for another meanwhile.
-  bool Peek(ProfileRecord& record) const {
-    // Acquire: what is loaded below is of this id or of a later one, and then so is the id.
-    const uint64_t id = id_.load(std::memory_order_acquire);
-    CopyWords(record, id, 0);
-    return id != 0 && id_.load(std::memory_order_relaxed) == id;
-  }
-
- private:
-  void CopyWords(ProfileRecord& record, uint64_t id, uint64_t end) const {
-    // Acquire: for Peek.
-    const uint64_t words[] = {begin_.load(std::memory_order_acquire),
-                              end,
-                              id,
-                              parent_.load(std::memory_order_acquire),
-                              names_.load(std::memory_order_acquire),
-                              what_.load(std::memory_order_acquire)};
-    static_assert(sizeof words == sizeof record && std::endian::native == std::endian::little);
-    std::memcpy(static_cast<void*>(&record), words, sizeof words);
-  }
-
-  std::atomic<uint64_t> begin_{0}, id_{0}, parent_{0};
-  std::atomic<uint64_t> names_{0};  // the name and the node
-  std::atomic<uint64_t> what_{0};   // custom, type, kind, device
-};
 
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
@@ -111,43 +68,47 @@ class ThreadProfile {
 
   ThreadProfile();
 
-  // A span begins now.
-  void Open(uint32_t session, const ProfileRecord& record) {
+  // Room for the record of a span that begins, which the caller fills and publishes; null where it
+  // is dropped.
+  ProfileRecord* Open(uint32_t session) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    const int depth = this->depth();
-    if (counters_ && depth < kMaxDepth) [[unlikely]]
-      StartCounts(depth);
-    open_[(std::min)(depth, kMaxDepth)].Set(record);
-    SetDepth(depth + 1);
+    const int depth = this->depth_;
+    ProfileRecord* record = nullptr;
+    if (depth < kMaxDepth) [[likely]] {
+      if (counters_) [[unlikely]]
+        StartCounts(depth);
+      open_[depth] = record = NewRecord();
+    } else {
+      CountDropped();
+    }
+    depth_ = depth + 1;
+    return record;
   }
   void Close(uint32_t session, uint64_t now) {
-    const int depth = this->depth() - 1;
-    SetDepth(depth);
-    if (depth < earlier()) [[unlikely]]
-      return SetEarlier(depth);  // it began in an earlier session
-    if (session_ != session) return;
-    if (depth >= kMaxDepth) [[unlikely]]
-      return CountDropped();
-    if (ProfileRecord* record = NewRecord()) [[likely]] {
-      open_[depth].CopyTo(*record, ended_at_ == depth ? ended_ : now);
-      Publish();
+    const int depth = --depth_;
+    if (depth < earlier_) [[unlikely]] {
+      earlier_ = depth;  // it began in an earlier session
+      return;
     }
-    ended_at_ = -1;
+    if (session_ != session || depth >= kMaxDepth || !open_[depth]) [[unlikely]]
+      return;
+    ProfileRecord& record = *open_[depth];
+    if (record.end == 0) record.EndSpan(now);
     if (counters_) [[unlikely]]
-      AddCounts(depth);
+      AddCounts(depth, record.id);
   }
   // The span that began last has ended, though it closes later.
-  void End(uint64_t now) {
-    ended_at_ = depth() - 1;
-    ended_ = now;
+  void End(uint32_t session, uint64_t now) {
+    if (ProfileRecord* record = innermost(session)) record->EndSpan(now);
   }
-  // The id of the span that began last; 0 where none of this session is open.
-  uint64_t open_id(uint32_t session) const {
-    return session_ == session && depth() > earlier() && depth() <= kMaxDepth
-               ? open_[depth() - 1].id()
-               : 0;
+  // The record of the span that began last; null where none of this session is open.
+  ProfileRecord* innermost(uint32_t session) const {
+    return session_ == session && depth_ > earlier_ && depth_ <= kMaxDepth ? open_[depth_ - 1]
+                                                                           : nullptr;
   }
+  // The records until now may be read.
+  void Publish() { chunk_->count.store(count_, std::memory_order_release); }
   void Add(uint32_t session, const ProfileRecord& record) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
@@ -174,18 +135,12 @@ class ThreadProfile {
  private:
   friend class Recorder;
 
-  // Room for one record, or null, which is counted; Publish when it is filled.
+  // Room for one record, or null, which is counted.
   ProfileRecord* NewRecord() {
     if (count_ == ProfileChunk::kRecords) [[unlikely]]
       if (!NextChunk()) return CountDropped(), nullptr;
     return &chunk_->records[count_++];
   }
-  void Publish() { chunk_->count.store(count_, std::memory_order_release); }
-  // Relaxed: only this thread writes it, and a reader makes sure of every record itself.
-  int depth() const { return depth_.load(std::memory_order_relaxed); }
-  void SetDepth(int depth) { depth_.store(depth, std::memory_order_relaxed); }
-  int earlier() const { return earlier_.load(std::memory_order_relaxed); }
-  void SetEarlier(int depth) { earlier_.store(depth, std::memory_order_relaxed); }
   // Relaxed: a statistic that one thread writes.
   void CountDropped(int64_t records = 1) {
     dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
@@ -193,17 +148,15 @@ class ThreadProfile {
   OPKIT_COLD void BeginSession(uint32_t session);
   OPKIT_COLD bool NextChunk();
   OPKIT_COLD void StartCounts(int depth);
-  OPKIT_COLD void AddCounts(int depth);
+  OPKIT_COLD void AddCounts(int depth, uint64_t id);
 
   ProfileChunk* chunk_ = nullptr;
   uint32_t count_ = ProfileChunk::kRecords;
   uint32_t session_ = 0;
-  std::atomic<int> depth_{0};    // of the spans that are open on the thread
-  std::atomic<int> earlier_{0};  // how many of them began in earlier sessions; relaxed, as depth_
-  int ended_at_ = -1;  // the depth of the span that has ended at ended_ and is open; -1 for none
-  uint64_t ended_ = 0;
+  int depth_ = 0;    // of the spans that are open on the thread
+  int earlier_ = 0;  // how many of them began in earlier sessions
   std::atomic<int64_t> dropped_{0};
-  OpenRecord open_[kMaxDepth + 1];            // the last for those that are too deep
+  ProfileRecord* open_[kMaxDepth] = {};       // the open spans, the outermost first
   std::unique_ptr<ThreadCounters> counters_;  // of the session
   int num_counters_ = 0;
   std::vector<ProfileCounts> counts_;  // at the begin of each open span

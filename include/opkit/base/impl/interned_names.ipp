@@ -2,6 +2,8 @@
 #ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 #define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
+#include <cstring>
+
 #include "opkit/base/interned_names.hpp"
 #include "opkit/base/name_index.hpp"
 #include "opkit/base/platform.hpp"
@@ -26,12 +28,33 @@ struct InternedNames {
   }
 };
 
+// Names that a thread has asked for lately, found without a lock: a scope in a loop names itself
+// each time.
+struct RecentName {
+  uint32_t number;
+  uint32_t size;
+  char text[24];
+};
+inline constinit thread_local RecentName t_recent_names[64] = {};
+
 }  // namespace detail
 
 OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  if (name.empty()) return 0;
+  // By its address: a name is mostly a literal, or a string that lives long.
+  const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
+  detail::RecentName& recent = detail::t_recent_names[(place ^ place >> 6) % 64];
+  if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
+    return recent.number;
   detail::InternedNames& table = detail::InternedNames::Get();
   detail::MutexLock lock(table.mutex);
-  return static_cast<uint32_t>(table.names.Add(name));
+  const auto number = static_cast<uint32_t>(table.names.Add(name));
+  if (name.size() <= sizeof recent.text) {
+    recent.number = number;
+    recent.size = static_cast<uint32_t>(name.size());
+    std::memcpy(recent.text, name.data(), name.size());
+  }
+  return number;
 }
 
 OPKIT_INLINE std::string InternedName(uint32_t number) {

@@ -119,18 +119,6 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
   }
 }
 
-[[maybe_unused]] static const bool kInfersCarriedGraphs = [] {
-  auto& infer = g_carried_graph_rules.infer;
-  if (!infer)
-    infer = [](const Graph& body, InferenceContext& context) {
-      if (Index(context.num_inputs()) == body.inputs().size() &&
-          Index(context.num_outputs()) == body.outputs().size())
-        // Its operator runs the graph itself, and may have operators that nobody else has.
-        InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
-    };
-  return true;
-}();
-
 }  // namespace detail
 }  // namespace opkit
 

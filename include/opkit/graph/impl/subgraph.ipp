@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "opkit/graph/graph_view.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -23,12 +24,14 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (g_carried_graph_rules.infer) g_carried_graph_rules.infer(graph, context);
+    if (Index(context.num_inputs()) == graph.inputs().size() &&
+        Index(context.num_outputs()) == graph.outputs().size())
+      // Its operator runs the graph itself, and may have operators that nobody else has.
+      InferAsBody(context, graph, "the graph", UnknownOperators::kAllowed);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    return g_carried_graph_rules.make_gradient &&
-           g_carried_graph_rules.make_gradient(graph, def, g_output, names, meta);
+    return MakeBodyGradient(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
     std::vector<int> mutated;

@@ -26,7 +26,7 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   chunk_ = nullptr;
   count_ = ProfileChunk::kRecords;
   session_ = session;
-  SetEarlier(depth());
+  earlier_ = depth_;
   dropped_.store(0, std::memory_order_relaxed);
   counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
 }
@@ -35,7 +35,7 @@ OPKIT_INLINE void ThreadProfile::StartCounts(int depth) {
   if (counts_.size() <= Index(depth)) counts_.resize(Index(depth) + 1);
   counters_->Read(counts_[Index(depth)].values);
 }
-OPKIT_INLINE void ThreadProfile::AddCounts(int depth) {
+OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
   const ProfileCounts& before = counts_[Index(depth)];
   uint64_t now[ProfileCounts::kMost] = {};
   counters_->Read(now);
@@ -44,7 +44,7 @@ OPKIT_INLINE void ThreadProfile::AddCounts(int depth) {
     ProfileRecord* const record = NewRecord();
     if (!record) return;
     *record = ProfileRecord{};
-    record->id = open_[depth].id();
+    record->id = id;
     record->begin = now[first];
     record->end = now[first + 1];
     record->parent = now[first + 2];
@@ -58,9 +58,17 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
   Recorder& recorder = Recorder::Get();
   const bool fits = recorder.TakeChunk();
   MutexLock lock(mutex_);
+  uint32_t kept = 0;  // the records of open spans in the chunk that makes room
   if (!fits && recorder.is_ring() && !chunks_.empty()) {
     std::rotate(chunks_.begin(), chunks_.begin() + 1, chunks_.end());
-    CountDropped(ProfileChunk::kRecords);
+    const std::span<ProfileRecord> records = chunks_.back()->records;
+    for (int i = earlier_; i < (std::min)(depth_, kMaxDepth); ++i)
+      if (ProfileRecord* const open = open_[i];
+          open && open >= records.data() && open < records.data() + records.size()) {
+        records[kept] = *open;  // it stands there or further on: the outermost began first
+        open_[i] = &records[kept++];
+      }
+    CountDropped(ProfileChunk::kRecords - kept);
   } else if (!fits) {
     return false;
   } else {
@@ -70,8 +78,8 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
   }
   chunk_ = chunks_.back().get();
   // Relaxed: the mutex orders it.
-  chunk_->count.store(0, std::memory_order_relaxed);
-  count_ = 0;
+  chunk_->count.store(kept, std::memory_order_relaxed);
+  count_ = kept;
   return true;
 }
 
@@ -221,20 +229,22 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   if (!thread) return;
   if (now.kind == InvocationKind::kCustomOperator && !adopted)
     now.custom = CustomPath(now.custom, names.name);
-  ProfileRecord record;
-  record.id = now.id;
-  record.parent = now.parent;
-  record.name = names.name;
-  record.node = names.node;
-  record.custom = now.custom;
-  record.type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan;
-  record.kind = now.kind;
-  const Device place = device ? *device : Device{};
-  record.device_type = static_cast<int8_t>(place.type);
-  record.device_index = static_cast<int8_t>(place.index);
   if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
     PushRange(*tools, now, names, adopted);
-  thread->Open(session_.load(std::memory_order_relaxed), record);
+  ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed));
+  if (!record) return;
+  const Device place = device ? *device : Device{};
+  *record = {.id = now.id,
+             .parent = now.parent,
+             .name = names.name,
+             .node = names.node,
+             .custom = now.custom,
+             .type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan,
+             .kind = now.kind,
+             .device_type = static_cast<int8_t>(place.type),
+             .device_index = static_cast<int8_t>(place.index)};
+  record->begin = Ticks();
+  thread->Publish();
 }
 
 OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation& now,
@@ -259,15 +269,17 @@ OPKIT_INLINE void Recorder::Close() noexcept {
 
 OPKIT_INLINE void Recorder::EndSpan() noexcept {
   const uint64_t now = Ticks();
-  if (ThreadProfile* thread = t_profile) thread->End(now);
+  if (ThreadProfile* thread = t_profile)
+    thread->End(session_.load(std::memory_order_relaxed), now);
 }
 OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
   ThreadProfile* thread = t_profile;
   if (!thread) return;
   const uint32_t session = session_.load(std::memory_order_relaxed);
+  const ProfileRecord* const span = thread->innermost(session);
+  if (!span) return;
   ProfileRecord record;
-  record.id = thread->open_id(session);
-  if (record.id == 0) return;
+  record.id = span->id;
   record.begin = work.flops;
   record.end = work.bytes;
   record.name = work.shapes;
@@ -338,7 +350,10 @@ OPKIT_INLINE double Recorder::TicksOfSpan() {
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
   const auto record = [&] {
-    probe.Open(session, ProfileRecord{});
+    if (ProfileRecord* span = probe.Open(session)) {
+      *span = {.begin = Ticks()};
+      probe.Publish();
+    }
     probe.Close(session, Ticks());
   };
   record();
@@ -375,12 +390,12 @@ OPKIT_INLINE Profile Recorder::Read() {
   std::vector<Known> known;
   std::map<uint64_t, ProfileCounts> counts;
   int64_t records = 0;
-  const auto add_span = [&](const ProfileRecord& record, int thread) -> ProfileSpan& {
+  const auto add_span = [&](const ProfileRecord& record, uint64_t end, int thread) {
     ProfileSpan& span = profile.spans.emplace_back();
     span.id = record.id;
     span.parent = record.parent;
     span.begin = time(record.begin);
-    span.end = time(record.end);
+    span.end = time(end);
     span.thread = thread;
     span.kind = record.kind;
     span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
@@ -388,7 +403,6 @@ OPKIT_INLINE Profile Recorder::Read() {
     span.node = record.node;
     span.custom = record.custom;
     span.adopted = record.type == ProfileRecord::Type::kAdopted;
-    return span;
   };
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
@@ -396,10 +410,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     const int index = static_cast<int>(profile.threads.size());
     profile.threads.push_back(thread->thread_);
     profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
-    std::vector<ProfileRecord> open;  // before the chunks: none is missed that closes meanwhile
-    for (int i = thread->earlier(); i < (std::min)(thread->depth(), ThreadProfile::kMaxDepth); ++i)
-      if (ProfileRecord& record = open.emplace_back(); !thread->open_[i].Peek(record))
-        open.pop_back();
+    std::vector<size_t> open;  // their spans
     uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
@@ -408,14 +419,13 @@ OPKIT_INLINE Profile Recorder::Read() {
         const int64_t begin = time(record.begin);
         switch (record.type) {
           case ProfileRecord::Type::kSpan:
-          case ProfileRecord::Type::kAdopted:
-            add_span(record, index);
-            last = (std::max)(last, record.end);
-            if (!open.empty()) [[unlikely]]
-              std::erase_if(open, [&](const ProfileRecord& one) {
-                return one.id == record.id && one.begin == record.begin;
-              });
+          case ProfileRecord::Type::kAdopted: {
+            const uint64_t end = record.EndOfSpan();
+            if (end == 0) open.push_back(profile.spans.size());
+            add_span(record, end, index);
+            last = (std::max)({last, record.begin, end});
             break;
+          }
           case ProfileRecord::Type::kCompleted:
             known.push_back({.id = record.id, .completed = begin});
             break;
@@ -453,10 +463,9 @@ OPKIT_INLINE Profile Recorder::Read() {
         }
       }
     }
-    for (const ProfileRecord& record : open) last = (std::max)(last, record.begin);
-    for (ProfileRecord& record : open) {
-      record.end = last;
-      add_span(record, index).open = true;
+    for (const size_t of : open) {
+      profile.spans[of].end = time(last);
+      profile.spans[of].open = true;
     }
   }
   profile.cost = static_cast<int64_t>(static_cast<double>(records) * TicksOfSpan() * ns_per_tick);

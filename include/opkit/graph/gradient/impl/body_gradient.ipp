@@ -120,12 +120,6 @@ OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
   return true;
 }
 
-[[maybe_unused]] static const bool kDifferentiatesCarriedGraphs = [] {
-  auto& make_gradient = g_carried_graph_rules.make_gradient;
-  if (!make_gradient) make_gradient = &MakeBodyGradient;
-  return true;
-}();
-
 }  // namespace detail
 }  // namespace opkit
 
