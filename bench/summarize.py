@@ -32,6 +32,8 @@ PAIRS = {
                  ("Executor", "SimpleNet")],
     "operator": [("RunEmpty", "PlainVirtualCall"),
                  ("InvokeHandleIntoOutputs", "BenchAxpy/cpu/reference/float32/[16]")],
+    "profiler": [("OperatorOn", "ClocksUnderMutex"), ("SubOperatorsOn", "ClocksUnderMutex"),
+                 ("ScopeOn", "ClocksUnderMutex"), ("ScopeOn", "TicksIntoRing")],
     "library": [("LoadedOp", "DirectCall"), ("LoadedOp", "ProgramOp"),
                 ("LoadedOpOfVectors", "DirectCall")],
     "thread_pool": [("SubmitAndWait", "SubmitAndWaitTbb"), ("SubmitParked", "SubmitParkedTbb"),
@@ -49,6 +51,7 @@ QUOTED = {
                 "dispatcher: 34-107 ns typed, 107 ns boxed",
     "library": "PyTorch's boxed call: 107 ns, its operators defined in Python: 1,400-10,700 ns; an "
                "operator loaded by MXNet: 9,000-24,000 ns over a built-in one",
+    "profiler": "a span of Tracy: 29-48 ns",
     "task_graph": "Taskflow 4.1, a node: chain 38-71 ns, independent 80-123 ns, grid 107-192 ns, "
                   "random 111-209 ns; to build: 41-209 ns and 240 bytes",
     "memory_plan": "MiniMalloc as built from its sources, 62 s for A to K together, and greedy by "

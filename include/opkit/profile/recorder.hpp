@@ -58,6 +58,8 @@ struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
   // Release by the owning thread, with the reader's acquire: the records before it are written.
   std::atomic<uint32_t> count{0};
+  // Written once as they are made: pages of memory that is new come here, between spans, and not
+  // one by one inside of them.
   ProfileRecord records[kRecords];
 };
 
