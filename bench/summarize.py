@@ -110,6 +110,8 @@ def about(name):
                 break
             lines.append(line[3:])
         return "\n".join(lines)
+    if name == "models_eigen":
+        return about("models") + "\nWith Eigen's kernels, without oneDNN's."
     for source in sorted(BENCH.glob(f"*/{name}.py")):
         return ast.get_docstring(ast.parse(source.read_text())).partition("\n\n")[0]
     return ""
@@ -324,7 +326,7 @@ def page(name, report):
     parts, pictures = [f"# {name}", about(name)], {}
     parts.append("\n".join(f"- {key}: " + (f"`{value}`" if key == "command" else value)
                            for key, value in report["head"].items()))
-    if name == "models":
+    if name.startswith("models"):
         parts += models_tables(report)
     elif name == "compile_time":
         parts += compile_time_tables(report)

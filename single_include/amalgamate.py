@@ -153,15 +153,18 @@ def write_if_changed(path, text):
         path.write_text(text)
 
 
-def write_forwarding(folder, contained):
-    """C headers and headers outside the single header are copied: what they include is found in
-    the same folder again, since every name in it is "opkit/..."."""
+def write_forwarding(folder, outputs):
+    """`outputs`: the single headers, each with the headers that it holds; the first one counts.
+    C headers and headers outside of them are copied: what they include is found in the same folder
+    again, since every name in it is "opkit/..."."""
     expected = set()
     for path in sorted([*(INCLUDE / "opkit").rglob("*.h*"), *(INCLUDE / "opkit").rglob("*.ipp")]):
         header = path.relative_to(INCLUDE).as_posix()
-        forward = header in contained and not header.endswith(".h")
+        holders = [output for output, held in outputs.items()
+                   if header in held and not header.endswith(".h")]
         expected.add(folder / header)
-        write_if_changed(folder / header, f'#include "{OUTPUT}"\n' if forward else path.read_text())
+        write_if_changed(folder / header,
+                         f'#include "{holders[0]}"\n' if holders else path.read_text())
     present = {p for p in (folder / "opkit").rglob("*") if p.is_file()}
     for stale in present - expected:
         stale.unlink()
@@ -173,8 +176,8 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare with the committed file")
     parser.add_argument("--forwarding", metavar="DIR", type=Path, help="write forwarding headers")
     options = parser.parse_args()
-    result = amalgamate()
-    texts = {OUTPUT: result.text(), AUTHOR_OUTPUT: amalgamate(AUTHOR).text()}
+    results = {OUTPUT: amalgamate(), AUTHOR_OUTPUT: amalgamate(AUTHOR)}
+    texts = {output: result.text() for output, result in results.items()}
     for output, text in texts.items() if options.check else ():
         committed = output.read_text() if output.exists() else ""
         if committed != text:
@@ -185,7 +188,8 @@ def main():
                      "single_include/amalgamate.py and commit the result")
     if options.forwarding:
         write_forwarding(options.forwarding.resolve(),
-                         set(result.visited) - result.conditional_ones)
+                         {output: set(result.visited) - result.conditional_ones
+                          for output, result in results.items()})
     elif not options.check:
         for output, text in texts.items():
             write_if_changed(output, text)

@@ -2,7 +2,7 @@
 """Real models in opkit and in ONNX Runtime: latency, memory, time to the first result, outputs.
 
 usage: models.py --opkit PROGRAM --data FOLDER --json RESULT [--only NAME]... [--threads N]...
-                 [--rounds N] [--seconds S] [--peak MACHINE_PEAK_BENCH]
+                 [--rounds N] [--seconds S] [--peak MACHINE_PEAK_BENCH] [--backends NAME,...]
 
 Runs in a Python that has onnxruntime, numpy and pillow (./dev bench models makes one). Both sides
 take the same inputs and number of threads, each run in a process of its own that does nothing else,
@@ -14,6 +14,7 @@ imports is reported beside the whole. Outputs are compared element by element: `
 import argparse
 import io
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -216,9 +217,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--peak", type=pathlib.Path)
+    parser.add_argument("--backends", help="opkit's kernels, in the order of preference")
     options = parser.parse_args()
     import onnxruntime
-    command = f"./dev bench models ({options.rounds} rounds of {options.seconds:g} s)"
+    command = f"./dev bench {options.json.stem} ({options.rounds} rounds of {options.seconds:g} s)"
+    if options.backends:
+        os.environ["OPKIT_BACKENDS"] = options.backends
     peaks = machine_peak(options.peak) if options.peak else {}
     results, failures = [], []
     with tempfile.TemporaryDirectory() as folder:

@@ -4885,6 +4885,14 @@ struct LibraryContents {
   std::vector<const opkit_pass*> passes;
   opkit_library library{};
 };
+
+// Adds an object to a list of the library's, and to what keeps it.
+template <class Exported, class Struct, class... From>
+void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
+  auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
+  list.push_back(&made->abi);
+  contents.owners.push_back(std::move(made));
+}
 OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
 
 // Describes the library to `host`, the work of opkit_library_entry. Null after a failure, which is
@@ -6267,12 +6275,33 @@ struct InternedNames {
   }
 };
 
+// Names that a thread has asked for lately, found without a lock: a scope in a loop names itself
+// each time.
+struct RecentName {
+  uint32_t number;
+  uint32_t size;
+  char text[24];
+};
+inline constinit thread_local RecentName t_recent_names[64] = {};
+
 }  // namespace detail
 
 OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  if (name.empty()) return 0;
+  // By its address: a name is mostly a literal, or a string that lives long.
+  const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
+  detail::RecentName& recent = detail::t_recent_names[(place ^ place >> 6) % 64];
+  if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
+    return recent.number;
   detail::InternedNames& table = detail::InternedNames::Get();
   detail::MutexLock lock(table.mutex);
-  return static_cast<uint32_t>(table.names.Add(name));
+  const auto number = static_cast<uint32_t>(table.names.Add(name));
+  if (name.size() <= sizeof recent.text) {
+    recent.number = number;
+    recent.size = static_cast<uint32_t>(name.size());
+    std::memcpy(recent.text, name.data(), name.size());
+  }
+  return number;
 }
 
 OPKIT_INLINE std::string InternedName(uint32_t number) {
@@ -8195,14 +8224,6 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   const std::string name;
   opkit_device abi{};
 };
-
-// Adds an object to a list of the library's, and to what keeps it.
-template <class Exported, class Struct, class... From>
-void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
-  auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
-  list.push_back(&made->abi);
-  contents.owners.push_back(std::move(made));
-}
 
 OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
@@ -11601,6 +11622,9 @@ InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<c
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
                  UnknownOperators unknown = UnknownOperators::kRefused);
 
+// From now on a node that carries a graph is inferred from it.
+void UseInferenceOfCarriedGraphs();
+
 }  // namespace detail
 
 }  // namespace opkit
@@ -11619,20 +11643,25 @@ namespace detail {
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// What a node is that runs the one graph that it carries: graph_inference.hpp and gradients.hpp
-// fill this in. Null in a program that neither infers nor differentiates graphs.
+// What a node is that runs the one graph that it carries. InferGraph and AddGradients fill this in,
+// and the compiled runtime when it is loaded, so that a header-only program that does neither does
+// not compile them. Relaxed: they are functions, which refer to nothing that a thread has written.
 struct CarriedGraphRules {
-  void (*infer)(const Graph& graph, InferenceContext& context) = nullptr;
-  bool (*make_gradient)(const Graph& graph, const OperatorDef& def,
-                        const std::vector<GradientValue>& g_output, GradientNames& names,
-                        GradientOpsMeta& meta) = nullptr;
+  using Infer = void(const Graph& graph, InferenceContext& context);
+  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
+                            const std::vector<GradientValue>& g_output, GradientNames& names,
+                            GradientOpsMeta& meta);
+  std::atomic<Infer*> infer{nullptr};
+  std::atomic<MakeGradient*> make_gradient{nullptr};
 };
-inline constinit CarriedGraphRules g_carried_graph_rules;
+OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
 
 // A subgraph that is a Graph. MakeSubgraph makes one.
 class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
  public:
   explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
+  // Another one, of these contents.
+  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;
 };
 
@@ -12771,6 +12800,9 @@ std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>&
 
 namespace opkit::inline OPKIT_ABI {
 
+class Graph;
+struct PartitionReport;
+
 // Options by name. Those of the toolkit, which every partitioner has:
 //   exclude_ops    operators that stay where they are: "Conv,MatMul"
 //   exclude_nodes  nodes that stay where they are, by name, separated by commas
@@ -12793,6 +12825,16 @@ struct PartitionerRequest {
   PartitionerRequest(std::string partitioner, PartitionArguments arguments = {})  // NOLINT
       : name(std::move(partitioner)), options(std::move(arguments)) {}
 };
+
+namespace detail {
+
+// Partition, from the first registration of a partitioner on: Compile calls it by this, so that a
+// program without partitioners does not compile it.
+using PartitionFunction = Graph(const Graph&, const std::vector<PartitionerRequest>&,
+                                PartitionReport*);
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<PartitionFunction*> g_partition{nullptr};
+
+}  // namespace detail
 
 }  // namespace opkit
 
@@ -13031,8 +13073,8 @@ class PartitionerRegistry {
  public:
   static PartitionerRegistry& Global();
 
-  // Never throws, for static initialisers. A name that is registered at two places is an Error
-  // where it is used; at the same place twice it is one, since a header may register.
+  // What RegisterPartitioner of partition.hpp calls. A name that is registered at two places is an
+  // Error where it is used; at the same place twice it is one, since a header may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                 int line) noexcept {
     return parts_.Register(std::move(partitioner), file, line);
@@ -19166,17 +19208,18 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
   }
 }
 
-[[maybe_unused]] static const bool kInfersCarriedGraphs = [] {
-  auto& infer = g_carried_graph_rules.infer;
-  if (!infer)
-    infer = [](const Graph& body, InferenceContext& context) {
-      if (Index(context.num_inputs()) == body.inputs().size() &&
-          Index(context.num_outputs()) == body.outputs().size())
-        // Its operator runs the graph itself, and may have operators that nobody else has.
-        InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
-    };
-  return true;
-}();
+inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
+  if (Index(context.num_inputs()) == body.inputs().size() &&
+      Index(context.num_outputs()) == body.outputs().size())
+    // Its operator runs the graph itself, and may have operators that nobody else has.
+    InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
+}
+OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
+  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
+}
+#ifdef OPKIT_COMPILED
+[[maybe_unused]] static const bool kInfersCarriedGraphs = (UseInferenceOfCarriedGraphs(), true);
+#endif
 
 }  // namespace detail
 }  // namespace opkit
@@ -19521,6 +19564,7 @@ class GraphInference {
 OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
                                    UnknownOperators unknown) {
   const detail::RegistryUse use;
+  detail::UseInferenceOfCarriedGraphs();
   const Graph& graph = view.graph();
   detail::GraphInference inference(view, unknown);
   for (const GraphInput& input : graph.inputs())
@@ -19629,6 +19673,9 @@ namespace detail {
 class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
  public:
   using CarriedGraph::CarriedGraph;
+  IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
+    return MakeIntrusive<GraphInNode>(std::move(contents));
+  }
   bool Equals(const SubgraphBase& other) const override {
     const Graph* inner = GraphOf(other);
     return inner && SameGraph(graph, *inner);
@@ -19639,12 +19686,13 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (g_carried_graph_rules.infer) g_carried_graph_rules.infer(graph, context);
+    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
+      infer(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    return g_carried_graph_rules.make_gradient &&
-           g_carried_graph_rules.make_gradient(graph, def, g_output, names, meta);
+    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
+    return make && make(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
     std::vector<int> mutated;
@@ -20317,6 +20365,143 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
 
+// ---- opkit/graph/dot.hpp
+// ToDot: a graph in the language of Graphviz: `dot -Tsvg graph.dot -o graph.svg`.
+#ifndef OPKIT_GRAPH_DOT_HPP_
+#define OPKIT_GRAPH_DOT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct DotOptions {
+  // A box for each constant. Otherwise constants are lines in the boxes of the nodes that read
+  // them: real models have more constants than nodes, and Graphviz takes minutes to place them all.
+  bool constants = true;
+};
+
+// Inputs are green, constants grey, nodes blue, outputs double. Edges go from the node that made a
+// value, or rewrote it last, to those that read it. They carry its name, and its dtype and shape
+// where types are given; control inputs are dashed, subgraphs framed. Without types, a graph with
+// errors can be drawn too.
+//
+//   const GraphView view(graph);
+//   std::string picture = ToDot(graph, InferGraph(view));
+std::string ToDot(const Graph& graph, const DotOptions& options = {});
+std::string ToDot(const Graph& graph, const GraphTypes& types, const DotOptions& options = {});
+
+namespace detail {
+
+// Nodes that are drawn in one box.
+struct DotGroup {
+  std::string label;
+  std::vector<int> nodes;
+};
+
+// `types`, `backends` and `groups` are null where there are none; a node's backend is empty for a
+// converter between layouts.
+std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOptions& options,
+                    const std::vector<std::string>* backends,
+                    const std::vector<DotGroup>* groups = nullptr);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_DOT_HPP_
+
+// ---- opkit/graph/partition/report.hpp
+// PartitionReport: which nodes each partitioner took, why the others stayed, and what crosses the
+// boundary of each subgraph, as text, JSON and a picture.
+#ifndef OPKIT_GRAPH_PARTITION_REPORT_HPP_
+#define OPKIT_GRAPH_PARTITION_REPORT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct PartitionReport {
+  struct Node {
+    int subgraph = -1;  // among `subgraphs`; -1: it stays
+    // {partitioner, why it does not have the node}, in the order in which they were asked.
+    std::vector<std::pair<std::string, std::string>> refused;
+  };
+  struct Subgraph {
+    std::string partitioner, op, name;  // of the node in its place; no name: it was rejected
+    int kind = -1;                      // -1: any
+    std::vector<int> nodes;             // of `graph`
+    std::vector<std::string> inputs, outputs;
+    // Bytes that cross the boundary in a run; those of values whose shape is open do not count.
+    uint64_t input_bytes = 0, output_bytes = 0;
+    int open_values = 0;  // values at the boundary whose bytes are not known
+    uint64_t flops = 0;   // of the nodes whose cost is known
+    int unknown_costs = 0;
+    // What accept_if_faster measured: a run of the nodes by themselves, and of the operator in
+    // their place. 0: it did not measure.
+    double flat_ns = 0, own_ns = 0;
+    std::string rejected;  // why; empty: it was accepted
+  };
+
+  Graph graph;              // as the first partitioner saw it
+  std::vector<Node> nodes;  // of `graph`
+  std::vector<Subgraph> subgraphs;
+
+  int num_taken() const;  // nodes in accepted subgraphs
+  // For people: a line for each subgraph, then one for each node.
+  std::string ToText() const;
+  // {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes", "inputs",
+  // "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
+  // "flat_ns", "own_ns", "rejected"}], "nodes": [{"node": 0, "op", "name", "taken_by" or "refused":
+  // {partitioner: why}}]}.
+  std::string ToJson() const;
+  // The graph in the language of Graphviz, each accepted subgraph in a box of its own colour.
+  std::string ToDot(const DotOptions& options = {}) const;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_REPORT_HPP_
+
+// ---- opkit/graph/partition/partition.hpp
+// Partition: asks partitioners for the nodes that they take, cuts these into legal subgraphs, and
+// puts an operator of each partitioner in the place of every one that it accepts.
+#ifndef OPKIT_GRAPH_PARTITION_PARTITION_HPP_
+#define OPKIT_GRAPH_PARTITION_PARTITION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Asks them one after the other; what one took the next may not take. Operators that nobody
+// registered may stand in the graph. A partitioned node carries the subgraph under the name "body":
+// input i of the node is input i of the body, and the like for outputs. A graph of which nothing is
+// taken comes back as it was, and graphs inside nodes are not looked into. `report`, if given, is
+// filled in when all went well.
+//
+// Errors name the partitioner, and nothing has changed: kNotFound for one that is not registered
+// (with the nearest name) and for its subgraph operator; kInvalidArgument for a bad option;
+// kFailedPrecondition where require_all leaves nodes outside; what is wrong with an answer; what a
+// partitioner throws.
+//
+//   Graph out = Partition(graph, {{"myProp", {{"min_size", "2"}}}});
+Graph Partition(const Graph& graph, const std::vector<PartitionerRequest>& partitioners,
+                PartitionReport* report = nullptr);
+
+// One partitioner: Partition(graph, "myProp", {{"min_size", "2"}}).
+template <class Name>
+  requires std::is_convertible_v<const Name&, std::string_view>
+Graph Partition(const Graph& graph, const Name& partitioner, PartitionArguments options = {},
+                PartitionReport* report = nullptr) {
+  return Partition(graph,
+                   std::vector<PartitionerRequest>{
+                       {std::string(std::string_view(partitioner)), std::move(options)}},
+                   report);
+}
+
+class Partitioner;
+
+// Adds it to PartitionerRegistry::Global(). Never throws, for static initialisers: false, and an
+// Error where the name is used, for a name that is registered already.
+bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
+                         int line) noexcept;
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_PARTITION_HPP_
+
 // ---- opkit/graph/partition/symbol_json.hpp
 // Graphs as partitioners in MXNet's spelling read them: JSON text in the shape of its symbols, with
 // inferred types beside. Written without a JSON library. opkit's own format, which is also read
@@ -20452,7 +20637,7 @@ OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char
                                                     int line) noexcept
     : partitioner_(detail::MakeIntrusive<detail::FunctionPartitioner>()) {
   record().name = name;
-  PartitionerRegistry::Global().Register(partitioner_, file, line);
+  RegisterPartitioner(partitioner_, file, line);
 }
 
 }  // namespace opkit
@@ -21687,6 +21872,190 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
+// ---- opkit/graph/impl/dot.ipp
+// ToDot's definition: writes a graph's boxes and edges, and those of the graphs inside its nodes.
+#ifndef OPKIT_GRAPH_IMPL_DOT_IPP_
+#define OPKIT_GRAPH_IMPL_DOT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class DotWriter {
+ public:
+  DotWriter(const DotOptions& options, const std::vector<std::string>* backends)
+      : options_(options), backends_(backends) {}
+  std::string Write(const Graph& graph, const GraphTypes* types) && {
+    out_ =
+        "digraph opkit {\n"
+        "  compound=true;\n"
+        "  fontname=\"Helvetica\";\n"
+        "  node [fontname=\"Helvetica\", fontsize=10, style=filled];\n"
+        "  edge [fontname=\"Helvetica\", fontsize=8];\n";
+    DrawGraph(graph, types, "", "  ");
+    return out_ + "}\n";
+  }
+  // Puts boxes around nodes of the graph; before Write.
+  void SetGroups(const std::vector<DotGroup>& groups) { groups_ = &groups; }
+
+ private:
+  // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
+  static std::string Quote(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+      if (c == '"' || c == '\\') out += '\\';
+      if (c == '\n')
+        out += "\\n";
+      else if (c == '&')
+        out += "&amp;";
+      else if (c != '\r' && c != '\0')
+        out += c;
+    }
+    return out + "\"";
+  }
+  void DrawNode(const std::string& indent, const std::string& id, const std::string& label,
+                const char* look) {
+    out_ += StrCat(indent, id, " [label=", Quote(label), ", ", look) + "];\n";
+  }
+  void DrawEdge(const std::string& indent, const std::string& from, const std::string& to,
+                const std::string& attributes) {
+    out_ +=
+        StrCat(indent, from, " -> ", to, attributes.empty() ? "" : " [" + attributes + "]") + ";\n";
+  }
+  static std::string Label(const OperatorDef& def) {
+    std::string out = def.type();
+    if (!def.name().empty()) out += " '" + def.name() + "'";
+    for (const NamedAttribute& arg : def.args()) out += "\n" + arg.name + "=" + ToString(arg.value);
+    if (def.device() != Device{}) out += "\non " + ToString(def.device());
+    if (!def.engine().empty()) out += "\nengine " + def.engine();
+    return out;
+  }
+
+  // `prefix` keeps the names of subgraphs' boxes apart.
+  void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
+                 const std::string& indent) {
+    std::map<std::string, std::string> makers;  // by value: the box that made or wrote it last
+    const auto maker_of = [&](const std::string& value) {
+      std::string& box = makers[value];
+      if (box.empty()) {  // a graph with errors can be drawn too
+        box = StrCat(prefix, "m", missing_++);
+        DrawNode(indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
+      }
+      return box;
+    };
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      const GraphInput& input = graph.inputs()[i];
+      DrawNode(indent, StrCat(prefix, "i", i), input.name + "\n" + ToString(input.info),
+               "shape=ellipse, fillcolor=\"#cfe8cf\"");
+      makers[input.name] = StrCat(prefix, "i", i);
+    }
+    for (size_t i = 0; i < graph.constants().size(); ++i) {
+      const GraphConstant& constant = graph.constants()[i];
+      if (!options_.constants && !graph.IsOutput(constant.name)) continue;
+      DrawNode(indent, StrCat(prefix, "c", i),
+               constant.name + "\n" + ToString(TensorInfo::Of(constant.value)),
+               "shape=note, fillcolor=\"#eeeeee\"");
+      makers[constant.name] = StrCat(prefix, "c", i);
+    }
+    for (int n = 0; n < graph.num_nodes(); ++n)
+      for (const std::string& output : graph.node(n).outputs())
+        if (graph.Producer(output) == n) makers[output] = StrCat(prefix, "n", n);
+    for (int n = 0; n < graph.num_nodes(); ++n) {
+      const OperatorDef& def = graph.node(n);
+      const std::string box = StrCat(prefix, "n", n);
+      const auto is_line = [&](const std::string& input) {  // a line in the box instead of an edge
+        return !options_.constants && graph.IsConstant(input) && makers.count(input) == 0;
+      };
+      std::string label = Label(def);
+      for (const std::string& input : def.inputs())
+        if (is_line(input))
+          label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
+      const std::string* const backend =
+          backends_ && prefix.empty() ? &(*backends_)[Index(n)] : nullptr;
+      if (backend && !backend->empty()) label += "\n" + *backend;
+      const bool converts = backend && backend->empty();
+      DrawNode(indent, box, label,
+               converts ? "shape=box, fillcolor=\"#f8d48a\"" : "shape=box, fillcolor=\"#cfdff3\"");
+      for (const std::string& input : def.inputs()) {
+        if (input.empty() || is_line(input)) continue;
+        DrawEdge(indent, maker_of(input), box, "label=" + Quote(Describe(input, types)));
+      }
+      ForEachRewritten(def, [&](const std::string& name) { makers[name] = box; });
+      for (const std::string& name : def.control_inputs()) {
+        int from = 0;
+        while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
+        if (from < graph.num_nodes())
+          DrawEdge(indent, StrCat(prefix, "n", from), box, "style=dashed");
+      }
+      for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, indent);
+    }
+    if (groups_ && prefix.empty()) DrawGroups(indent);
+    for (size_t o = 0; o < graph.outputs().size(); ++o) {
+      const std::string& output = graph.outputs()[o];
+      const std::string box = StrCat(prefix, "o", o);
+      const std::string maker = maker_of(output);
+      DrawNode(indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
+      DrawEdge(indent, maker, box, types ? "label=" + Quote(ToString(types->at(output))) : "");
+    }
+  }
+  void DrawGroups(const std::string& indent) {
+    constexpr const char* kColours[] = {"#fde3b0", "#d9ead3", "#ead1dc", "#d0e0e3",
+                                        "#fff2cc", "#d9d2e9", "#f4cccc", "#c9daf8"};
+    for (size_t g = 0; g < groups_->size(); ++g) {
+      const DotGroup& group = (*groups_)[g];
+      out_ += StrCat(indent, "subgraph cluster_g", g, " {\n");
+      out_ += StrCat(indent, "  label=", Quote(group.label), "; style=\"filled,rounded\"; color=\"",
+                     kColours[g % std::size(kColours)], "\";\n");
+      out_ += indent + " ";
+      for (const int node : group.nodes) out_ += StrCat(" n", node, ";");
+      out_ += "\n" + indent + "}\n";
+    }
+  }
+  static std::string Describe(const std::string& value, const GraphTypes* types) {
+    return types ? value + "\n" + ToString(types->at(value)) : value;
+  }
+  void DrawSubgraph(const NamedSubgraph& item, const std::string& box, const std::string& indent) {
+    const std::string prefix = StrCat("s", subgraphs_++, "_");
+    out_ += StrCat(indent, "subgraph cluster_", prefix, " {\n");
+    out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";
+    DrawNode(indent + "  ", prefix + "head", "", "shape=point, style=invis");
+    if (const Graph* inner = GraphOf(*item.graph))
+      DrawGraph(*inner, nullptr, prefix, indent + "  ");
+    else
+      DrawNode(indent + "  ", prefix + "text", item.graph->Describe(),
+               "shape=plaintext, style=\"\"");
+    out_ += indent + "}\n";
+    DrawEdge(indent, box, prefix + "head", "style=dotted, arrowhead=none, lhead=cluster_" + prefix);
+  }
+
+  const DotOptions& options_;
+  const std::vector<std::string>* const backends_;
+  const std::vector<DotGroup>* groups_ = nullptr;
+  std::string out_;
+  int subgraphs_ = 0, missing_ = 0;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE std::string detail::DrawDot(const Graph& graph, const GraphTypes* types,
+                                         const DotOptions& options,
+                                         const std::vector<std::string>* backends,
+                                         const std::vector<DotGroup>* groups) {
+  DotWriter writer(options, backends);
+  if (groups) writer.SetGroups(*groups);
+  return std::move(writer).Write(graph, types);
+}
+OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
+  return detail::DrawDot(graph, nullptr, options, nullptr);
+}
+OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
+                               const DotOptions& options) {
+  return detail::DrawDot(graph, &types, options, nullptr);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_DOT_IPP_
+
 // ---- opkit/profile/json_text.hpp
 // Pieces of JSON text, for what is written by the million lines.
 #ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
@@ -21770,6 +22139,995 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
+
+// ---- opkit/graph/partition/impl/report.ipp
+// PartitionReport's definitions: text, JSON and picture.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::string CountText(size_t count, const char* one) {
+  return StrCat(count, " ", one, count == 1 ? "" : "s");
+}
+template <class T, class F>
+void AppendJsonList(std::string& out, const std::vector<T>& items, F&& append) {
+  out += '[';
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out += ", ";
+    append(items[i]);
+  }
+  out += ']';
+}
+inline void AppendJsonStrings(std::string& out, const std::vector<std::string>& items) {
+  AppendJsonList(out, items, [&](const std::string& item) { AppendJsonString(out, item); });
+}
+
+}  // namespace detail
+
+OPKIT_INLINE int PartitionReport::num_taken() const {
+  int taken = 0;
+  for (const Node& node : nodes) taken += node.subgraph >= 0;
+  return taken;
+}
+
+OPKIT_INLINE std::string PartitionReport::ToText() const {
+  size_t accepted = 0;
+  for (const Subgraph& subgraph : subgraphs) accepted += subgraph.rejected.empty();
+  std::string out = StrCat(num_taken(), " of ", detail::CountText(nodes.size(), "node"),
+                           " taken, in ", detail::CountText(accepted, "subgraph"), "\n");
+  for (size_t s = 0; s < subgraphs.size(); ++s) {
+    const Subgraph& subgraph = subgraphs[s];
+    out += StrCat("subgraph ", s, ": ", subgraph.partitioner, ", ", subgraph.op, " '",
+                  subgraph.name, "', ", detail::CountText(subgraph.nodes.size(), "node"));
+    if (!subgraph.rejected.empty()) out += ", " + subgraph.rejected;
+    out += StrCat("\n  reads ", subgraph.inputs, ", ", subgraph.input_bytes, " bytes; makes ",
+                  subgraph.outputs, ", ", subgraph.output_bytes, " bytes");
+    if (subgraph.open_values > 0)
+      out += StrCat(", and ", detail::CountText(detail::Index(subgraph.open_values), "value"),
+                    " of open shape");
+    out += StrCat("\n  ", subgraph.flops, " flops");
+    if (subgraph.unknown_costs > 0)
+      out += StrCat(", and ", detail::CountText(detail::Index(subgraph.unknown_costs), "node"),
+                    " of unknown cost");
+    if (subgraph.own_ns > 0)
+      out += StrCat("\n  measured: ", subgraph.own_ns, " ns, ", subgraph.flat_ns,
+                    " ns as the nodes that it replaces");
+    out += '\n';
+  }
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    out += StrCat("node ", n, " ", graph.node(static_cast<int>(n)), ": ");
+    if (const int s = nodes[n].subgraph; s >= 0) {
+      out += StrCat("in subgraph ", s, "\n");
+      continue;
+    }
+    std::string why;
+    for (const auto& [partitioner, reason] : nodes[n].refused)
+      why += StrCat(why.empty() ? "" : "; ", partitioner, ": ", reason);
+    out += (why.empty() ? "stays" : "stays; " + why) + "\n";
+  }
+  return out;
+}
+
+OPKIT_INLINE std::string PartitionReport::ToJson() const {
+  using detail::AppendJsonString;
+  std::string out =
+      StrCat("{\"taken\": ", num_taken(), ", \"of\": ", nodes.size(), ",\n \"subgraphs\": ");
+  detail::AppendJsonList(out, subgraphs, [&](const Subgraph& subgraph) {
+    const auto text = [&](const char* name, const std::string& value) {
+      out += StrCat("\"", name, "\": ");
+      AppendJsonString(out, value);
+      out += ", ";
+    };
+    const auto number = [&](const char* name, uint64_t value) {
+      out += StrCat("\"", name, "\": ", value, ", ");
+    };
+    out += "\n  {";
+    text("partitioner", subgraph.partitioner);
+    text("op", subgraph.op);
+    text("name", subgraph.name);
+    out += StrCat("\"kind\": ", subgraph.kind, ", \"nodes\": ", subgraph.nodes, ", \"inputs\": ");
+    detail::AppendJsonStrings(out, subgraph.inputs);
+    out += ", \"outputs\": ";
+    detail::AppendJsonStrings(out, subgraph.outputs);
+    out += ", ";
+    number("input_bytes", subgraph.input_bytes);
+    number("output_bytes", subgraph.output_bytes);
+    number("open_values", static_cast<uint64_t>(subgraph.open_values));
+    number("flops", subgraph.flops);
+    number("unknown_costs", static_cast<uint64_t>(subgraph.unknown_costs));
+    out += StrCat("\"flat_ns\": ", subgraph.flat_ns, ", \"own_ns\": ", subgraph.own_ns,
+                  ", \"rejected\": ");
+    AppendJsonString(out, subgraph.rejected);
+    out += '}';
+  });
+  out += ",\n \"nodes\": ";
+  int index = 0;
+  detail::AppendJsonList(out, nodes, [&](const Node& node) {
+    const OperatorDef& def = graph.node(index);
+    out += StrCat("\n  {\"node\": ", index++, ", \"op\": ");
+    AppendJsonString(out, def.type());
+    out += ", \"name\": ";
+    AppendJsonString(out, def.name());
+    if (node.subgraph >= 0) {
+      const Subgraph& subgraph = subgraphs[detail::Index(node.subgraph)];
+      out += StrCat(", \"subgraph\": ", node.subgraph, ", \"taken_by\": ");
+      AppendJsonString(out, subgraph.partitioner);
+    } else {
+      out += ", \"refused\": {";
+      bool first = true;
+      for (const auto& [partitioner, why] : node.refused) {
+        if (!std::exchange(first, false)) out += ", ";
+        AppendJsonString(out, partitioner);
+        out += ": ";
+        AppendJsonString(out, why);
+      }
+      out += '}';
+    }
+    out += '}';
+  });
+  return out + "}\n";
+}
+
+OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const {
+  std::vector<detail::DotGroup> groups;
+  for (const Subgraph& subgraph : subgraphs)
+    if (subgraph.rejected.empty())
+      groups.push_back({StrCat(subgraph.partitioner, "\n", subgraph.name), subgraph.nodes});
+  const GraphView view(graph);
+  const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
+  return detail::DrawDot(graph, &types, options, nullptr, &groups);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
+
+// ---- opkit/graph/net_benchmark.hpp
+// NetBenchmark: how long each node of a net takes and at which rates it computes and moves bytes,
+// as rows and as a table to read (like the log of Caffe2's TEST_Benchmark).
+#ifndef OPKIT_GRAPH_NET_BENCHMARK_HPP_
+#define OPKIT_GRAPH_NET_BENCHMARK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct NetBenchmarkOptions {
+  int warmup = 1;
+  int runs = 10;
+};
+
+// A node, or all nodes of one operator.
+struct NetBenchmarkRow {
+  std::string op;               // the operator's type
+  std::string name;             // the node's name
+  int node = -1;                // the node's index in the graph; -1 for all nodes of a type
+  int count = 1;                // nodes in this row
+  double ms = 0;                // median time of one run; for a type the sum of its nodes' medians
+  double share = 0;             // part of the sum over all nodes, from 0 to 1
+  double flops = 0, bytes = 0;  // work of one run, by the schema's cost
+
+  double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }     // per second
+  double gigabytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // per second
+};
+
+struct NetBenchmark {
+  std::vector<NetBenchmarkRow> nodes;  // in the order they ran
+  std::vector<NetBenchmarkRow> types;  // the longest first
+  double net_ms = 0;                   // median time of a run of the whole net
+  int runs = 0;
+
+  // Fills in the shares and `types` from the times of `nodes`.
+  void SumUp();
+};
+
+// A header, a line for each node, the sums by operator, and the time of the whole net. A rate that
+// the schema does not tell is "-".
+std::string ToString(const NetBenchmark& benchmark);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_NET_BENCHMARK_HPP_
+
+// ---- opkit/graph/simple_net.hpp
+// SimpleNet: a graph run node after node in a workspace, where every value can be looked at: for
+// debugging, and to measure what each node costs. Tests compare Compile and Executor with it.
+#ifndef OPKIT_GRAPH_SIMPLE_NET_HPP_
+#define OPKIT_GRAPH_SIMPLE_NET_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Inputs of the graph are tensors in the workspace, outputs and everything between stay there.
+// Constants are put there and share the graph's memory. The net copies the graph but not the
+// workspace, which must outlive it; several nets may work in one workspace. Kernels are those that
+// Compile would choose for the inputs that are in the workspace when the net is made. Not
+// synchronised.
+//
+//   Workspace ws;
+//   *ws.CreateTensor("X") = x;
+//   SimpleNet net(graph, &ws);
+//   net.Run();
+//   const Tensor& y = *ws.GetTensor("Y");
+//   std::puts(ToString(net.Benchmark({.runs = 20})).c_str());
+class SimpleNet : public Observable<SimpleNet> {
+ public:
+  // Errors: as Check(graph), which finds outputs that nothing makes; kNotFound, with the nearest
+  // name, for an input that is not in the workspace; kAlreadyExists where another tensor has the
+  // name of a constant; as CreateOperator. An error removes from the workspace all that the
+  // constructor added.
+  SimpleNet(Graph graph, Workspace* ws);
+
+  // Runs every node to completion, in the graph's order. True, or throws the Error of the first
+  // node that fails: later ones do not run, and its index is the workspace's
+  // last_failed_op_net_position. Error (kTypeMismatch, kInvalidArgument) before anything runs for
+  // an input whose dtype or shape is not what the graph declares.
+  bool Run();
+
+  // Times every node alone and the net as a whole, observers included. Error (kInvalidArgument)
+  // without runs; the errors of Run.
+  NetBenchmark Benchmark(const NetBenchmarkOptions& options = {});
+
+  const Graph& graph() const { return graph_; }
+  Workspace* workspace() const { return workspace_; }
+  int num_ops() const { return static_cast<int>(ops_.size()); }
+  // The operators in the order they run; an operator's net_position() is its node's index.
+  OperatorBase& op(int i) {
+    if (i < 0 || i >= num_ops())
+      Throw(ErrorCode::kOutOfRange, "operator ", i, " of a net that has ", num_ops());
+    return *ops_[detail::Index(i)];
+  }
+
+ private:
+  const Graph graph_;
+  Workspace* workspace_;
+  std::vector<std::unique_ptr<OperatorBase>> ops_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
+
+// ---- opkit/graph/partition/measure.hpp
+// IsFaster: whether a partitioner's operator is faster than the nodes that it would replace. Only
+// definitions include this header.
+#ifndef OPKIT_GRAPH_PARTITION_MEASURE_HPP_
+#define OPKIT_GRAPH_PARTITION_MEASURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The shortest of several runs: what disturbs a run only makes it longer. Inputs are zeros, which
+// are indices and lengths that every operator takes.
+inline double MeasureNs(const Graph& graph) {
+  constexpr int kLeastRuns = 3, kMostRuns = 100;
+  constexpr int64_t kEnoughNs = 20'000'000;
+  Workspace ws;
+  for (const GraphInput& input : graph.inputs()) {
+    Tensor& tensor = *ws.CreateTensor(input.name);
+    tensor = Tensor(input.info.shape.ToShape(), input.info.dtype);
+    if (tensor.nbytes() > 0)
+      std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
+  }
+  SimpleNet net(graph, &ws);
+  net.Run();
+  int64_t best = INT64_MAX;
+  const int64_t begin = MonotonicNs();
+  for (int run = 0; run < kLeastRuns || (run < kMostRuns && MonotonicNs() - begin < kEnoughNs);
+       ++run) {
+    const int64_t start = MonotonicNs();
+    net.Run();
+    best = (std::min)(best, MonotonicNs() - start);
+  }
+  return static_cast<double>(best);
+}
+
+// Runs both, with the copies that the operator makes of its inputs and outputs. True, without a
+// measurement, where an operator of the body is nobody else's. Errors: kFailedPrecondition for an
+// input whose dtype or shape is open, kUnsupported for a node on a device that the host cannot
+// reach; what a run throws.
+inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& told) {
+  for (const OperatorDef& node : body.nodes())
+    if (!OpRegistry::Global().FindSchema(node.type())) return true;
+  if (!IsHostAccessible(def.device().type))
+    Throw(ErrorCode::kUnsupported, "accept_if_faster measures on the host, and ", ToString(def),
+          " runs on ", def.device());
+  Graph whole;
+  for (const GraphInput& input : body.inputs()) {
+    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
+      Throw(ErrorCode::kFailedPrecondition,
+            "accept_if_faster needs the dtype and shape of every value, and '", input.name, "' is ",
+            ToString(input.info), "; give the inputs of the graph shapes");
+    whole.AddInput(input.name, input.info.dtype, input.info.shape);
+  }
+  OperatorDef alone(def);
+  alone.mutable_control_inputs().clear();
+  whole.AddNode(std::move(alone));
+  for (const std::string& output : body.outputs()) whole.AddOutput(output);
+  told.flat_ns = MeasureNs(body);
+  told.own_ns = MeasureNs(whole);
+  return told.own_ns < told.flat_ns;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_MEASURE_HPP_
+
+// ---- opkit/graph/partition/extracted_subgraph.hpp
+// ExtractedSubgraph and NodeReplacement: nodes of a graph as a graph of their own, and one node for
+// their place (extract.hpp).
+#ifndef OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Values keep their names: input i of the body is the parent's value inputs[i], and the like for
+// outputs.
+struct ExtractedSubgraph {
+  Graph body;
+  std::vector<std::string> inputs;   // read inside, made outside; in the order of their readers
+  std::vector<std::string> outputs;  // made inside; read outside, or outputs of the graph
+  std::vector<std::string> control_inputs;  // nodes outside that some node inside waits for
+};
+
+struct NodeReplacement {
+  std::vector<int> nodes;
+  // What takes their place: reads only values made outside of them, writes those of their outputs
+  // that are used. Where somebody waits for one of the nodes, it needs a name.
+  OperatorDef def;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
+
+// ---- opkit/graph/partition/node_sets.hpp
+// Extraction and replacement of many sets of nodes of one graph, behind ExtractSubgraph,
+// ReplaceNodes and Partition. Only definitions include this header.
+#ifndef OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
+#define OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
+  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
+  for (const int node : nodes) view.graph().node(node);  // throws for a node that there is not
+}
+
+inline std::string PathText(const Graph& graph, const std::vector<int>& path) {
+  std::string text;
+  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(graph.node(node));
+  return text;
+}
+
+// Extraction of one set after the other from the same graph; each takes time by its own size.
+class SubgraphExtractor {
+ public:
+  SubgraphExtractor(const GraphView& view, const GraphTypes* types)
+      : view_(view),
+        types_(types),
+        node_mark_(Index(view.num_nodes()), 0),
+        value_mark_(Index(view.num_values()), 0) {
+    for (const GraphView::Rewrite& rewrite : view.rewrites())
+      rewritten_by_.emplace_back(rewrite.node, rewrite.value);
+    std::sort(rewritten_by_.begin(), rewritten_by_.end());
+  }
+
+  // `nodes` ascend.
+  ExtractedSubgraph Extract(const std::vector<int>& nodes) {
+    ++mark_;
+    ExtractedSubgraph found;
+    for (const int node : nodes) node_mark_[Index(node)] = mark_;
+    NameIndex names;
+    for (const int node : nodes) {
+      const OperatorDef& def = view_.graph().node(node);
+      if (!def.name().empty()) names.Add(def.name());
+      for (auto own = std::lower_bound(rewritten_by_.begin(), rewritten_by_.end(),
+                                       std::pair<int, int>(node, -1));
+           own != rewritten_by_.end() && own->first == node; ++own)
+        if (!Inside(view_.producer(own->second)))
+          Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " rewrites '",
+                view_.name(own->second), "', which is made outside of the subgraph");
+      for (const int value : view_.inputs(node))
+        if (value >= 0 && !Inside(view_.producer(value))) Read(value, found);
+    }
+    for (const int node : nodes) {
+      const OperatorDef& def = view_.graph().node(node);
+      found.body.AddNode(WithoutOutsideControl(def, names, found.control_inputs));
+      for (const int value : view_.outputs(node))
+        if (value >= 0 && view_.producer(value) == node && IsUsedOutside(value))
+          found.outputs.push_back(view_.name(value));
+    }
+    for (const std::string& output : found.outputs) found.body.AddOutput(output);
+    return found;
+  }
+
+ private:
+  bool Inside(int node) const { return node >= 0 && node_mark_[Index(node)] == mark_; }
+  void Read(int value, ExtractedSubgraph& found) {
+    if (std::exchange(value_mark_[Index(value)], mark_) == mark_) return;
+    const std::string& name = view_.name(value);
+    if (const Tensor* constant = view_.constant(value)) {
+      found.body.AddConstant(name, *constant);
+      return;
+    }
+    TensorInfo info;
+    if (types_) info = (*types_)[value];
+    found.body.AddInput(name, info.dtype, info.shape, info.device);
+    found.inputs.push_back(name);
+  }
+  bool IsUsedOutside(int value) const {
+    if (view_.IsOutput(value)) return true;
+    for (const int reader : view_.consumers(value))
+      if (!Inside(reader)) return true;
+    return false;
+  }
+  static OperatorDef WithoutOutsideControl(const OperatorDef& def, const NameIndex& inside,
+                                           std::vector<std::string>& outside) {
+    bool crosses = false;
+    for (const std::string& name : def.control_inputs()) {
+      if (inside.Find(name) >= 0) continue;
+      crosses = true;
+      if (std::find(outside.begin(), outside.end(), name) == outside.end()) outside.push_back(name);
+    }
+    if (!crosses) return def;
+    OperatorDef copy(def);
+    std::erase_if(copy.mutable_control_inputs(),
+                  [&](const std::string& name) { return inside.Find(name) < 0; });
+    return copy;
+  }
+
+  const GraphView& view_;
+  const GraphTypes* const types_;
+  std::vector<int> node_mark_, value_mark_;
+  std::vector<std::pair<int, int>> rewritten_by_;  // node, value
+  int mark_ = 0;
+};
+
+class NodeReplacer {
+ public:
+  NodeReplacer(const GraphView& view, const std::vector<NodeReplacement>& replacements)
+      : view_(view), replacements_(replacements), unit_(Index(view.num_nodes()), -1) {
+    for (const NodeReplacement& replacement : replacements) {
+      CheckNodeSet(view, replacement.nodes);
+      for (const int node : replacement.nodes) {
+        if (unit_[Index(node)] >= 0)
+          Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
+                " is replaced twice");
+        unit_[Index(node)] = static_cast<int>(units_.size());
+      }
+      units_.push_back(*std::min_element(replacement.nodes.begin(), replacement.nodes.end()));
+    }
+    for (int node = 0; node < view.num_nodes(); ++node)
+      if (unit_[Index(node)] < 0) {
+        unit_[Index(node)] = static_cast<int>(units_.size());
+        units_.push_back(node);
+      }
+  }
+
+  // For each node of the result, the nodes of the graph that it stands for.
+  std::vector<std::vector<int>> NodesInOrder() const {
+    std::vector<std::vector<int>> nodes;
+    for (const int unit : Order())
+      nodes.push_back(Index(unit) < replacements_.size() ? replacements_[Index(unit)].nodes
+                                                         : std::vector<int>{units_[Index(unit)]});
+    return nodes;
+  }
+  Graph Result() const {
+    const Graph& graph = view_.graph();
+    NameIndex renamed;  // names of replaced nodes
+    std::vector<size_t> by;
+    for (size_t i = 0; i < replacements_.size(); ++i)
+      for (const int node : replacements_[i].nodes)
+        if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
+          renamed.Add(graph.node(node).name());
+          by.push_back(i);
+        }
+    std::vector<OperatorDef> nodes;
+    for (const int unit : Order()) {
+      const bool is_new = Index(unit) < replacements_.size();
+      OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[Index(unit)]);
+      if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
+      nodes.push_back(std::move(def));
+    }
+    std::vector<char> used(Index(view_.num_values()), 0);
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (Index(unit_[Index(node)]) >= replacements_.size())
+        for (const int value : view_.inputs(node))
+          if (value >= 0) used[Index(value)] = 1;
+    for (const NodeReplacement& replacement : replacements_)
+      for (const std::string& name : replacement.def.inputs())
+        if (const int value = view_.FindValue(name); value >= 0) used[Index(value)] = 1;
+    std::vector<GraphConstant> constants;
+    for (const GraphConstant& constant : graph.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (used[Index(value)] || view_.IsOutput(value) || view_.consumers(value).empty())
+        constants.push_back(constant);
+    }
+    Graph result = WithContents(graph, std::move(constants), std::move(nodes));
+    const GraphView checked(result);
+    return result;
+  }
+
+ private:
+  void RenameControl(OperatorDef& def, const NameIndex& renamed,
+                     const std::vector<size_t>& by) const {
+    std::vector<std::string> names;
+    for (const std::string& name : def.control_inputs()) {
+      const int number = renamed.Find(name);
+      const std::string& now = number < 0 ? name : replacements_[by[Index(number)]].def.name();
+      if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
+    }
+    def.mutable_control_inputs() = std::move(names);
+  }
+  // Kahn's algorithm over units, the one with the first node first.
+  std::vector<int> Order() const {
+    std::vector<GraphView::Edge> edges;
+    for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
+      const int from = unit_[Index(edge.from)], to = unit_[Index(edge.to)];
+      if (from != to) edges.push_back({from, to});
+    }
+    std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
+      return a.from != b.from ? a.from < b.from : a.to < b.to;
+    });
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    std::vector<size_t> first(units_.size() + 1, 0);
+    std::vector<int> waits(units_.size(), 0);
+    for (const GraphView::Edge& edge : edges)
+      ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
+    for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
+    const auto later = [this](int a, int b) { return units_[Index(a)] > units_[Index(b)]; };
+    std::vector<int> ready;  // a heap with the first unit on top
+    const auto push = [&](int unit) {
+      ready.push_back(unit);
+      std::push_heap(ready.begin(), ready.end(), later);
+    };
+    for (size_t i = 0; i < units_.size(); ++i)
+      if (waits[i] == 0) push(static_cast<int>(i));
+    std::vector<int> order;
+    while (!ready.empty()) {
+      std::pop_heap(ready.begin(), ready.end(), later);
+      const int unit = ready.back();
+      ready.pop_back();
+      order.push_back(unit);
+      for (size_t i = first[Index(unit)]; i < first[Index(unit) + 1]; ++i)
+        if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
+    }
+    if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
+    return order;
+  }
+  [[noreturn]] OPKIT_COLD void ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
+                                              const std::vector<int>& waits) const {
+    std::vector<int> before(units_.size(), -1), path;
+    int unit = -1;
+    for (const GraphView::Edge& edge : edges)
+      if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
+        before[Index(unit = edge.to)] = edge.from;
+    std::vector<char> met(units_.size(), 0);
+    for (; !met[Index(unit)]; unit = before[Index(unit)]) {
+      met[Index(unit)] = 1;
+      path.push_back(unit);
+    }
+    std::string text;
+    const auto name = [&](int u) {
+      return Index(u) < replacements_.size() ? ToString(replacements_[Index(u)].def)
+                                             : ToString(view_.graph().node(units_[Index(u)]));
+    };
+    const auto begin = std::find(path.begin(), path.end(), unit);
+    for (auto u = path.rbegin(); u != std::make_reverse_iterator(begin); ++u)
+      text += name(*u) + "  ->  ";
+    Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ", text,
+          name(path.back()));
+  }
+
+  const GraphView& view_;
+  const std::vector<NodeReplacement>& replacements_;
+  std::vector<int> unit_;   // by node: replacements come first
+  std::vector<int> units_;  // the first node of each
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
+
+// ---- opkit/graph/partition/options.hpp
+// PartitionLimits: the options that every partitioner has, read from what a program gives, and the
+// rest, which is the partitioner's own. Only definitions include this header.
+#ifndef OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
+#define OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct PartitionLimits {
+  std::vector<std::string> exclude_ops, exclude_nodes;
+  int min_size = 1, max_size = 0, max_subgraphs = 0;  // 0: any number
+  bool require_all = false, see_taken = false, accept_if_faster = false;
+  PartitionArguments rest;  // for the partitioner
+};
+
+// Error (kInvalidArgument) for an option given twice or a value that it does not take.
+PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
+
+// ---- opkit/graph/partition/impl/partition.ipp
+// Partition's definition: one run of each partitioner over what those before it left.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A graph on its way through the partitioners, and the nodes of the first graph that each of its
+// nodes stands for.
+struct PartitionState {
+  Graph graph;
+  std::vector<std::vector<int>> origin;  // by node
+  std::vector<char> taken;               // by node: a partitioner put it there
+};
+
+// One partitioner over one graph.
+class PartitionRun {
+ public:
+  PartitionRun(const PartitionState& state, const PartitionerRequest& request,
+               PartitionReport& report)
+      : state_(state),
+        request_(request),
+        report_(report),
+        partitioner_(PartitionerRegistry::Global().Get(request.name)),
+        limits_(ReadPartitionLimits(request.options)),
+        structure_(state.graph),
+        types_(InferGraph(structure_, {}, UnknownOperators::kAllowed)),
+        view_(structure_, types_, state.taken),
+        problem_(CutProblemOf(structure_)),
+        why_(Index(structure_.num_nodes())) {}
+
+  PartitionState Run() {
+    const std::unique_ptr<PartitionWork> work = partitioner_->Begin(view_, limits_.rest);
+    Ask(*work);
+    Cut();
+    DropSmall();
+    Review(*work);
+    if (limits_.require_all) RequireAll();
+    Record();
+    return Replace();
+  }
+
+ private:
+  struct Group {
+    std::vector<int> nodes;  // by index
+    int kind = kAnySubgraph;
+    bool dropped = false;
+    PartitionReport::Subgraph told;
+  };
+
+  void Ask(PartitionWork& work) {
+    PartitionAnswer answer(view_);
+    work.Mark(answer);
+    problem_.kinds = answer.kinds();
+    problem_.classes = answer.sets();
+    CheckExcludedNodes();
+    const auto in = [](const std::vector<std::string>& list, const std::string& name) {
+      return std::find(list.begin(), list.end(), name) != list.end();
+    };
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      const OperatorDef& def = state_.graph.node(node);
+      int& kind = problem_.kinds[Index(node)];
+      if (!state_.taken.empty() && state_.taken[Index(node)] && !limits_.see_taken)
+        Keep(node, "taken already");
+      else if (kind == kNotTaken)
+        why_[Index(node)] =
+            answer.reasons()[Index(node)].empty() ? "unsupported" : answer.reasons()[Index(node)];
+      else if (in(limits_.exclude_ops, def.type()))
+        Keep(node, StrCat("excluded: operator ", def.type()));
+      else if (!def.name().empty() && in(limits_.exclude_nodes, def.name()))
+        Keep(node, "excluded by name");
+    }
+  }
+  void Keep(int node, std::string why) {
+    problem_.kinds[Index(node)] = kNotTaken;
+    why_[Index(node)] = std::move(why);
+  }
+  void CheckExcludedNodes() const {
+    if (limits_.exclude_nodes.empty()) return;
+    NameIndex names;
+    for (const OperatorDef& def : state_.graph.nodes())
+      if (!def.name().empty()) names.Add(def.name());
+    for (const std::string& name : limits_.exclude_nodes)
+      if (names.Find(name) < 0)
+        Throw(ErrorCode::kNotFound, "option exclude_nodes names '", name,
+              "', which the graph does not have", SuggestName(name, names.names()));
+  }
+
+  // Until every node that rewrites a value is with the node that makes it.
+  void Cut() {
+    problem_.max_size = limits_.max_size;
+    SetClasses();
+    CutResult cut;
+    constexpr int kMaxRounds = 3;
+    for (int round = 0;; ++round) {
+      cut = CutSubgraphs(problem_);
+      bool changed = false;
+      for (const GraphView::Rewrite& rewrite : structure_.rewrites()) {
+        const int group = cut.group[Index(rewrite.node)];
+        if (group < 0) continue;
+        const int maker = structure_.producer(rewrite.value);
+        if (maker >= 0 && cut.group[Index(maker)] == group && round < kMaxRounds) continue;
+        Keep(rewrite.node, StrCat("rewrites '", structure_.name(rewrite.value),
+                                  "', which is made outside of the subgraph"));
+        changed = true;
+      }
+      if (!changed) break;
+    }
+    groups_.resize(Index(cut.num_groups));
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      if (cut.group[Index(node)] < 0) continue;
+      Group& group = groups_[Index(cut.group[Index(node)])];
+      group.nodes.push_back(node);
+      group.kind = (std::max)(group.kind, problem_.kinds[Index(node)]);
+    }
+    group_of_ = std::move(cut.group);
+  }
+  // Nodes of different devices are not one subgraph, nor are those of different sets.
+  void SetClasses() {
+    std::vector<Device> devices;
+    std::vector<int> device_of;
+    for (const OperatorDef& def : state_.graph.nodes()) {
+      const auto found = std::find(devices.begin(), devices.end(), def.device());
+      device_of.push_back(static_cast<int>(found - devices.begin()));
+      if (found == devices.end()) devices.push_back(def.device());
+    }
+    for (size_t node = 0; node < device_of.size(); ++node)
+      problem_.classes[node] =
+          problem_.classes[node] * static_cast<int>(devices.size()) + device_of[node];
+  }
+
+  void DropSmall() {
+    int left = 0;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      Group& group = groups_[g];
+      const auto size = static_cast<int>(group.nodes.size());
+      if (size < limits_.min_size)
+        Drop(group, StrCat("too small: ", size, " of at least ", limits_.min_size, " nodes",
+                           CycleText(static_cast<int>(g))));
+      else
+        ++left;
+    }
+    if (limits_.max_subgraphs <= 0 || left <= limits_.max_subgraphs) return;
+    std::vector<Group*> by_size;
+    for (Group& group : groups_)
+      if (!group.dropped) by_size.push_back(&group);
+    std::stable_sort(by_size.begin(), by_size.end(), [](const Group* a, const Group* b) {
+      return a->nodes.size() > b->nodes.size();
+    });
+    for (size_t i = Index(limits_.max_subgraphs); i < by_size.size(); ++i)
+      Drop(*by_size[i], StrCat("max_subgraphs is ", limits_.max_subgraphs, ", and ",
+                               limits_.max_subgraphs, " others have as many nodes or more"));
+  }
+  void Drop(Group& group, const std::string& why) {
+    group.dropped = true;
+    for (const int node : group.nodes) why_[Index(node)] = why;
+  }
+  // Why the group is not one with a neighbour, shown for a few groups only: each path takes time by
+  // the size of the graph.
+  std::string CycleText(int g) {
+    if (neighbours_.empty()) {
+      neighbours_.assign(groups_.size(), -1);
+      for (const GraphView::Edge& edge : problem_.joins) {
+        const int from = group_of_[Index(edge.from)], to = group_of_[Index(edge.to)];
+        if (from == to || from < 0 || to < 0) continue;
+        neighbours_[Index(from)] = to;
+        neighbours_[Index(to)] = from;
+      }
+    }
+    const int other = neighbours_[Index(g)];
+    if (other < 0 || paths_left_ == 0) return "";
+    --paths_left_;
+    std::vector<char> inside(group_of_.size(), 0);
+    for (size_t node = 0; node < group_of_.size(); ++node)
+      inside[node] = group_of_[node] == g || group_of_[node] == other;
+    const std::vector<int> path = LeavingPath(problem_, inside);
+    if (path.empty()) return "";
+    return "; with its neighbour it would close a cycle: " + PathText(state_.graph, path);
+  }
+
+  void Review(PartitionWork& work) {
+    SubgraphExtractor extractor(structure_, &types_);
+    NameIndex names;
+    for (const OperatorDef& def : state_.graph.nodes()) names.Add(def.name());
+    int id = 0;
+    for (Group& group : groups_) {
+      if (group.dropped) continue;
+      ExtractedSubgraph extracted = extractor.Extract(group.nodes);
+      const std::string op = partitioner_->SubgraphOperator(group.kind);
+      Tell(group, op, extracted);
+      if (extracted.outputs.empty()) {
+        Reject(group, "rejected: it has no outputs");
+        continue;
+      }
+      const OpSchema* schema = OpRegistry::Global().FindSchema(op);
+      if (!schema)
+        Throw(ErrorCode::kNotFound, "the subgraph operator '", op, "' is not registered",
+              SuggestName(op, OpRegistry::Global().Operators()));
+      std::string name = StrCat(op, id);
+      for (int n = 1; names.Find(name) >= 0; ++n) name = StrCat(op, id, "_", n);
+      OperatorDef def(op, extracted.inputs, extracted.outputs);
+      def.Name(name).Device(state_.graph.node(group.nodes[0]).device());
+      for (const std::string& control : extracted.control_inputs) def.ControlInput(control);
+      MarkInputs(*schema, extracted, def);
+      SubgraphReview review(view_, group.nodes, extracted.body, def, id, group.kind);
+      work.Review(review);
+      ++id;
+      if (review.is_rejected()) {
+        const std::string& why = review.why_rejected();
+        Reject(group, why.empty() ? "rejected" : "rejected: " + why);
+        continue;
+      }
+      const Graph body = std::move(extracted.body);
+      def.Subgraph("body", MakeSubgraph(body));
+      if (const std::string why = schema->Verify(def); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, why, "; in the node for a subgraph, ", ToString(def));
+      if (limits_.accept_if_faster && !IsFaster(body, def, group.told)) {
+        Reject(group, StrCat("not faster: ", group.told.own_ns, " ns, and ", group.told.flat_ns,
+                             " ns as it is"));
+        continue;
+      }
+      names.Add(name);
+      group.told.name = name;
+      replacements_.push_back({group.nodes, std::move(def)});
+    }
+  }
+  // Which inputs are inputs of the model; for operators that take the attribute.
+  void MarkInputs(const OpSchema& schema, const ExtractedSubgraph& extracted,
+                  OperatorDef& def) const {
+    if (!schema.TakesArgument("isArg") || !schema.TakesArgument("isAux")) return;
+    std::vector<int64_t> is_arg, is_aux(extracted.inputs.size(), 0);
+    for (const std::string& input : extracted.inputs)
+      is_arg.push_back(state_.graph.IsInput(input) ? 1 : 0);
+    def.Arg("isArg", is_arg).Arg("isAux", is_aux);
+  }
+  void Reject(Group& group, std::string why) {
+    group.told.rejected = why;
+    Drop(group, why);
+  }
+  void Tell(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
+    PartitionReport::Subgraph& told = group.told;
+    told.partitioner = request_.name;
+    told.op = op;
+    told.kind = group.kind;
+    told.inputs = extracted.inputs;
+    told.outputs = extracted.outputs;
+    const auto add = [&](const std::string& name, uint64_t& bytes) {
+      const TensorInfo& info = types_.at(name);
+      if (info.dtype == DType::kUndefined || !info.shape.is_known())
+        ++told.open_values;
+      else
+        bytes += OpSchema::Bytes(info);
+    };
+    for (const std::string& name : told.inputs) add(name, told.input_bytes);
+    for (const std::string& name : told.outputs) add(name, told.output_bytes);
+    for (const int node : group.nodes) {
+      for (const int original : state_.origin[Index(node)]) told.nodes.push_back(original);
+      AddCost(node, told);
+    }
+    std::sort(told.nodes.begin(), told.nodes.end());
+  }
+  void AddCost(int node, PartitionReport::Subgraph& told) const {
+    const OperatorDef& def = state_.graph.node(node);
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    const std::vector<TensorInfo> inputs = types_.Of(structure_.inputs(node));
+    const std::vector<TensorInfo> outputs = types_.Of(structure_.outputs(node));
+    bool known = schema && schema->has_cost();
+    for (const auto* infos : {&inputs, &outputs})
+      for (const TensorInfo& info : *infos) known &= info.shape.is_known();
+    if (known)
+      told.flops += static_cast<uint64_t>(schema->Cost(def, inputs, outputs).flops);
+    else
+      ++told.unknown_costs;
+  }
+
+  void RequireAll() const {
+    std::string list;
+    int outside = 0;
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
+        continue;
+      constexpr int kMaxListed = 50;
+      if (++outside <= kMaxListed)
+        list += StrCat("\n  ", state_.graph.node(node), ": ", why_[Index(node)]);
+    }
+    if (outside > 0)
+      Throw(ErrorCode::kFailedPrecondition, "require_all is set, and ", outside, " of ",
+            view_.num_nodes(), " nodes stay outside:", list);
+  }
+  void Record() {
+    for (Group& group : groups_) {
+      if (group.told.op.empty()) continue;  // dropped before it was looked at
+      const auto number = static_cast<int>(report_.subgraphs.size());
+      if (group.told.rejected.empty())
+        for (const int node : group.told.nodes) report_.nodes[Index(node)].subgraph = number;
+      report_.subgraphs.push_back(std::move(group.told));
+    }
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
+        continue;
+      for (const int original : state_.origin[Index(node)])
+        report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[Index(node)]);
+    }
+  }
+  PartitionState Replace() const {
+    if (replacements_.empty()) return state_;
+    const NodeReplacer replacer(structure_, replacements_);
+    PartitionState next;
+    next.graph = replacer.Result();
+    for (const std::vector<int>& nodes : replacer.NodesInOrder()) {
+      std::vector<int> origin;
+      for (const int node : nodes)
+        origin.insert(origin.end(), state_.origin[Index(node)].begin(),
+                      state_.origin[Index(node)].end());
+      next.origin.push_back(std::move(origin));
+      const bool was_taken = !state_.taken.empty() && state_.taken[Index(nodes[0])];
+      next.taken.push_back(why_[Index(nodes[0])].empty() || was_taken);
+    }
+    return next;
+  }
+
+  const PartitionState& state_;
+  const PartitionerRequest& request_;
+  PartitionReport& report_;
+  const IntrusivePtr<const Partitioner> partitioner_;
+  const PartitionLimits limits_;
+  const GraphView structure_;
+  const GraphTypes types_;
+  const PartitionView view_;
+  CutProblem problem_;
+  std::vector<std::string> why_;  // by node: why it stays; empty: it is taken
+  std::vector<Group> groups_;
+  std::vector<int> group_of_;    // by node; -1: none
+  std::vector<int> neighbours_;  // by group: one that it could not be joined to; -1: none
+  int paths_left_ = 16;
+  std::vector<NodeReplacement> replacements_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph Partition(const Graph& graph,
+                             const std::vector<PartitionerRequest>& partitioners,
+                             PartitionReport* report) {
+  const detail::RegistryUse use;
+  for (const PartitionerRequest& request : partitioners)
+    PartitionerRegistry::Global().Get(request.name);  // throws for one that there is not
+  Check(graph, UnknownOperators::kAllowed);
+  PartitionReport told;
+  told.graph = graph;
+  told.nodes.resize(detail::Index(graph.num_nodes()));
+  detail::PartitionState state{graph, {}, {}};
+  for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
+  for (const PartitionerRequest& request : partitioners) try {
+      state = detail::PartitionRun(state, request, told).Run();
+    } catch (...) {
+      detail::RethrowInContext("in partitioner '" + request.name + "'");
+    }
+  if (report) *report = std::move(told);
+  return std::move(state.graph);
+}
+
+OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner,
+                                      const char* file, int line) noexcept {
+  // Relaxed: it is a function, which refers to nothing that this thread has written.
+  detail::g_partition.store(&Partition, std::memory_order_relaxed);
+  return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 
 // ---- opkit/graph/partition/impl/symbol_json.ipp
 // WriteSymbolJson's definition.
@@ -21902,6 +23260,306 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
+
+// ---- opkit/graph/impl/net_benchmark.ipp
+// NetBenchmark's definitions: the sums by operator, and the table.
+#ifndef OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
+#define OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::string Fixed(double value, int digits) {
+  char buffer[64];  // std::to_chars ignores the program's locale
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed, digits);
+  return end.ec == std::errc() ? std::string(buffer, end.ptr) : StrCat(value);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void NetBenchmark::SumUp() {
+  double total = 0;
+  for (const NetBenchmarkRow& row : nodes) total += row.ms;
+  types.clear();
+  for (NetBenchmarkRow& row : nodes) {
+    row.share = total > 0 ? row.ms / total : 0;
+    auto sum = std::find_if(types.begin(), types.end(),
+                            [&](const NetBenchmarkRow& type) { return type.op == row.op; });
+    if (sum == types.end()) sum = types.insert(sum, {.op = row.op, .name = "", .count = 0});
+    ++sum->count;
+    sum->ms += row.ms;
+    sum->share += row.share;
+    sum->flops += row.flops;
+    sum->bytes += row.bytes;
+  }
+  std::stable_sort(types.begin(), types.end(), [](auto& a, auto& b) { return a.ms > b.ms; });
+}
+
+OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
+  using detail::Fixed;
+  std::vector<std::vector<std::string>> table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
+  const auto add = [&](const NetBenchmarkRow& row, std::string node, const std::string& more) {
+    table.push_back({std::move(node), row.op + more, Fixed(row.ms, 4),
+                     Fixed(row.share * 100, 1) + "%", row.flops > 0 ? Fixed(row.gflops(), 2) : "-",
+                     row.bytes > 0 ? Fixed(row.gigabytes(), 2) : "-"});
+  };
+  for (const NetBenchmarkRow& row : benchmark.nodes)
+    add(row, std::to_string(row.node), row.name.empty() ? "" : " '" + row.name + "'");
+  table.push_back({});
+  for (const NetBenchmarkRow& row : benchmark.types) add(row, "", StrCat(" x", row.count));
+  std::vector<size_t> widths(table[0].size(), 0);
+  for (const auto& line : table)
+    for (size_t c = 0; c < line.size(); ++c) widths[c] = (std::max)(widths[c], line[c].size());
+  std::string out;
+  for (const auto& line : table) {
+    for (size_t c = 0; c < line.size(); ++c) {
+      const std::string fill(widths[c] - line[c].size(), ' ');
+      out += (c ? "  " : "") + (c == 1 ? line[c] + fill : fill + line[c]);
+    }
+    out += "\n";
+  }
+  return StrCat(out, "\nnet: ", Fixed(benchmark.net_ms, 4), " ms, the median of ", benchmark.runs,
+                " runs\n");
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
+
+// ---- opkit/graph/impl/simple_net.ipp
+// SimpleNet's definitions: filling the workspace, runs, and the times of nodes.
+#ifndef OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
+#define OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& value) {
+  Blob* blob = ws.CreateBlob(name);
+  if (blob->empty()) *blob->GetMutable<Tensor>() = value;
+  if (!blob->IsType<Tensor>() || Attribute(blob->Get<Tensor>()) != Attribute(value))
+    Throw(ErrorCode::kAlreadyExists, "blob '", name,
+          "' of the workspace holds something else than the graph's constant of that name; "
+          "rename one of them");
+}
+
+// Throws the errors of SimpleNet::Run for inputs that differ from the graph's declarations.
+inline void CheckInputs(const Graph& graph, Workspace& ws) {
+  NameIndex symbols;
+  std::vector<int64_t> extents;
+  for (const GraphInput& input : graph.inputs()) {
+    const Tensor& found = *ws.GetTensor(input.name);
+    const auto fail = [&](ErrorCode code, const std::string& more = "") {
+      Throw(code, "input '", input.name, "' of the graph is ", found.Describe(), ", expected ",
+            input.info, more);
+    };
+    if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)
+      fail(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized);
+    const SymbolicShape& declared = input.info.shape;
+    if (!declared.has_rank()) continue;
+    bool fits = declared.rank() == found.rank();
+    for (int axis = 0; fits && axis < declared.rank(); ++axis) {
+      const Dim& dim = declared[axis];
+      if (dim.is_symbol()) {
+        const size_t number = Index(symbols.Add(dim.symbol()));
+        if (number == extents.size()) extents.push_back(found.shape()[axis]);
+        if (extents[number] != found.shape()[axis])
+          fail(ErrorCode::kInvalidArgument,
+               StrCat(" where ", dim.symbol(), " is ", extents[number], " in an input before"));
+      }
+      fits = !dim.is_known() || dim.value() == found.shape()[axis];
+    }
+    if (!fits) fail(ErrorCode::kInvalidArgument);
+  }
+}
+
+// The types of all values for the inputs that are in the workspace now; none where these do not fit
+// the graph, which Run says.
+inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) {
+  std::vector<GraphInput> inputs = view.graph().inputs();
+  for (GraphInput& input : inputs)
+    if (ws.HasTensor(input.name) && ws.GetTensor(input.name)->initialized())
+      input.info = TensorInfo::Of(*ws.GetTensor(input.name));
+  try {
+    return InferGraph(view, inputs);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+inline double MedianMs(std::vector<int64_t> times) {
+  std::sort(times.begin(), times.end());
+  const size_t n = times.size();
+  return static_cast<double>(times[(n - 1) / 2] + times[n / 2]) * 0.5e-6;
+}
+
+inline std::vector<TensorInfo> Infos(Workspace& ws, const std::vector<std::string>& names) {
+  std::vector<TensorInfo> infos;
+  for (const std::string& name : names) {
+    const bool is_tensor = !name.empty() && ws.HasTensor(name);
+    infos.push_back(is_tensor ? TensorInfo::Of(*ws.GetTensor(name)) : TensorInfo());
+  }
+  return infos;
+}
+
+inline NetBenchmarkRow BenchmarkRow(const OperatorBase& op, Workspace& ws, double ms) {
+  const OperatorDef& def = op.def();
+  const OpCost cost = OpRegistry::Global()
+                          .GetSchema(def.type())
+                          .Cost(def, Infos(ws, def.inputs()), Infos(ws, def.outputs()));
+  return {.op = def.type(),
+          .name = def.name(),
+          .node = op.net_position(),
+          .ms = ms,
+          .flops = static_cast<double>(cost.flops),
+          .bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written)};
+}
+
+}  // namespace detail
+
+OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
+    : graph_(std::move(graph)), workspace_(ws) {
+  if (!ws) Throw(ErrorCode::kInvalidArgument, "a net needs a workspace");
+  Check(graph_);
+  for (const GraphInput& input : graph_.inputs())
+    if (!ws->HasBlob(input.name))
+      Throw(ErrorCode::kNotFound, "input '", input.name,
+            "' of the graph is not in the workspace; create it before the net",
+            SuggestName(input.name, ws->Blobs()));
+  std::vector<std::string> made;
+  try {
+    for (const GraphConstant& constant : graph_.constants()) {
+      if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
+      detail::PutConstant(*ws, constant.name, constant.value);
+    }
+    const GraphView view(graph_);
+    const std::optional<GraphTypes> types = detail::TypesNow(view, *ws);
+    for (const int node : view.order()) {
+      const OperatorDef& def = graph_.node(node);
+      for (const std::string& output : def.outputs())
+        if (!output.empty() && !ws->HasBlob(output)) made.push_back(output);
+      ops_.push_back(types ? CreateSelected(def, ws, types->Of(view.inputs(node)),
+                                            types->Of(view.outputs(node)),
+                                            {.net_position = node, .any_shapes = true})
+                           : CreateOperator(def, ws, node));
+    }
+  } catch (...) {
+    ops_.clear();
+    for (const std::string& name : made) ws->RemoveBlob(name);
+    throw;
+  }
+}
+
+OPKIT_INLINE bool SimpleNet::Run() {
+  const InvocationScope scope(InvocationKind::kRun,
+                              [] { return SpanNames{InternName("SimpleNet::Run")}; });
+  ObserverScope<SimpleNet> observers(*this);
+  detail::CheckInputs(graph_, *workspace_);
+  for (const auto& op : ops_) op->Run();
+  observers.Succeeded();
+  return true;
+}
+
+OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& options) {
+  if (options.runs < 1 || options.warmup < 0)
+    Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
+          options.warmup, " for warming up; expected at least one run");
+  for (int i = 0; i < options.warmup; ++i) Run();
+  const auto time_ns = [](auto&& run) {
+    const int64_t start_ns = detail::MonotonicNs();
+    run();
+    return detail::MonotonicNs() - start_ns;
+  };
+  std::vector<int64_t> whole;
+  for (int i = 0; i < options.runs; ++i) whole.push_back(time_ns([&] { Run(); }));
+  std::vector<std::vector<int64_t>> times(ops_.size());
+  for (int i = 0; i < options.runs; ++i)
+    for (size_t at = 0; at < ops_.size(); ++at)
+      times[at].push_back(time_ns([&] { ops_[at]->Run(); }));
+  NetBenchmark result;
+  result.runs = options.runs;
+  result.net_ms = detail::MedianMs(whole);
+  for (size_t at = 0; at < ops_.size(); ++at)
+    result.nodes.push_back(
+        detail::BenchmarkRow(*ops_[at], *workspace_, detail::MedianMs(times[at])));
+  result.SumUp();
+  return result;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
+
+// ---- opkit/graph/partition/impl/options.ipp
+// The definition of ReadPartitionLimits.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::vector<std::string> SplitNames(const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = (std::min)(text.find(',', begin), text.size());
+    if (end > begin) names.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+inline int CountOption(const std::string& name, const std::string& value) {
+  int count = 0;
+  const char* const end = value.data() + value.size();
+  const auto [last, error] = std::from_chars(value.data(), end, count);
+  if (error != std::errc() || last != end || count < 1)
+    Throw(ErrorCode::kInvalidArgument, "option ", name, " is a number from 1 on, found '", value,
+          "'");
+  return count;
+}
+inline bool SwitchOption(const std::string& name, const std::string& value) {
+  if (value == "true" || value == "1") return true;
+  if (value == "false" || value == "0") return false;
+  Throw(ErrorCode::kInvalidArgument, "option ", name, " is true or false, found '", value, "'");
+}
+
+OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& options) {
+  PartitionLimits limits;
+  for (size_t i = 0; i < options.size(); ++i) {
+    const auto& [name, value] = options[i];
+    for (size_t k = 0; k < i; ++k)
+      if (options[k].first == name)
+        Throw(ErrorCode::kInvalidArgument, "option ", name, " is given twice, as '",
+              options[k].second, "' and '", value, "'");
+    if (name == "exclude_ops")
+      limits.exclude_ops = SplitNames(value);
+    else if (name == "exclude_nodes")
+      limits.exclude_nodes = SplitNames(value);
+    else if (name == "min_size")
+      limits.min_size = CountOption(name, value);
+    else if (name == "max_size")
+      limits.max_size = CountOption(name, value);
+    else if (name == "max_subgraphs")
+      limits.max_subgraphs = CountOption(name, value);
+    else if (name == "require_all")
+      limits.require_all = SwitchOption(name, value);
+    else if (name == "see_taken")
+      limits.see_taken = SwitchOption(name, value);
+    else if (name == "accept_if_faster")
+      limits.accept_if_faster = SwitchOption(name, value);
+    else
+      limits.rest.emplace_back(name, value);
+  }
+  if (limits.max_size > 0 && limits.max_size < limits.min_size)
+    Throw(ErrorCode::kInvalidArgument, "option max_size is ", limits.max_size, " and min_size ",
+          limits.min_size, ": no subgraph can have both");
+  return limits;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -12515,6 +12515,55 @@ class Graph {
 
 #endif  // OPKIT_GRAPH_GRAPH_HPP_
 
+// ---- opkit/graph/carried_graph.hpp
+// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
+// nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether two nodes compute the same, regardless of their names, inputs and outputs.
+bool SameOperation(const OperatorDef& a, const OperatorDef& b);
+
+// What a node is that runs the one graph that it carries. InferGraph and AddGradients fill this in,
+// and the compiled runtime when it is loaded, so that a header-only program that does neither does
+// not compile them. Relaxed: they are functions, which refer to nothing that a thread has written.
+struct CarriedGraphRules {
+  using Infer = void(const Graph& graph, InferenceContext& context);
+  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
+                            const std::vector<GradientValue>& g_output, GradientNames& names,
+                            GradientOpsMeta& meta);
+  std::atomic<Infer*> infer{nullptr};
+  std::atomic<MakeGradient*> make_gradient{nullptr};
+};
+OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
+
+// A subgraph that is a Graph. MakeSubgraph makes one.
+class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
+ public:
+  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
+  // Another one, of these contents.
+  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
+  const Graph graph;
+};
+
+}  // namespace detail
+
+// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
+// and tensors to the bit.
+bool SameGraph(const Graph& a, const Graph& b);
+
+// The graph inside a carried subgraph; null when it is something else than a Graph.
+const Graph* GraphOf(const SubgraphBase& subgraph);
+// Null when the node has no subgraph of that name.
+const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+
 // ---- opkit/graph/graph_view.hpp
 // GraphView: which node makes each value and which nodes read it, which node waits for which, and
 // in what order they can run: a snapshot of a graph as numbers, which inference, passes and plans
@@ -12701,74 +12750,14 @@ InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<c
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
                  UnknownOperators unknown = UnknownOperators::kRefused);
 
+// From now on a node that carries a graph is inferred from it.
+void UseInferenceOfCarriedGraphs();
+
 }  // namespace detail
 
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
-
-// ---- opkit/graph/carried_graph.hpp
-// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
-// nodes that carry graphs are compared.
-#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Whether two nodes compute the same, regardless of their names, inputs and outputs.
-bool SameOperation(const OperatorDef& a, const OperatorDef& b);
-
-// What a node is that runs the one graph that it carries: graph_inference.hpp and gradients.hpp
-// fill this in. Null in a program that neither infers nor differentiates graphs.
-struct CarriedGraphRules {
-  void (*infer)(const Graph& graph, InferenceContext& context) = nullptr;
-  bool (*make_gradient)(const Graph& graph, const OperatorDef& def,
-                        const std::vector<GradientValue>& g_output, GradientNames& names,
-                        GradientOpsMeta& meta) = nullptr;
-};
-inline constinit CarriedGraphRules g_carried_graph_rules;
-
-// A subgraph that is a Graph. MakeSubgraph makes one.
-class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
- public:
-  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
-  const Graph graph;
-};
-
-}  // namespace detail
-
-// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
-// and tensors to the bit.
-bool SameGraph(const Graph& a, const Graph& b);
-
-// The graph inside a carried subgraph; null when it is something else than a Graph.
-const Graph* GraphOf(const SubgraphBase& subgraph);
-// Null when the node has no subgraph of that name.
-const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-
-// ---- opkit/graph/subgraph.hpp
-// MakeSubgraph: puts a graph inside a node (the branches of If, the body of Subgraph).
-#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
-#define OPKIT_GRAPH_SUBGRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A subgraph sees nothing of the graph around it: its node reads every value that it needs and
-// hands it in as an input of the subgraph, in the way that the operator documents.
-//
-//   OperatorDef("If").Input("condition").Input("X").Output("Y")
-//       .Subgraph("then_branch", MakeSubgraph(then_branch))
-//       .Subgraph("else_branch", MakeSubgraph(else_branch))
-detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
 
 // ---- opkit/graph/dot.hpp
 // ToDot: a graph in the language of Graphviz: `dot -Tsvg graph.dot -o graph.svg`.
@@ -12971,6 +12960,9 @@ struct MemorySummary : ArenaSize {
 
 namespace opkit::inline OPKIT_ABI {
 
+class Graph;
+struct PartitionReport;
+
 // Options by name. Those of the toolkit, which every partitioner has:
 //   exclude_ops    operators that stay where they are: "Conv,MatMul"
 //   exclude_nodes  nodes that stay where they are, by name, separated by commas
@@ -12993,6 +12985,16 @@ struct PartitionerRequest {
   PartitionerRequest(std::string partitioner, PartitionArguments arguments = {})  // NOLINT
       : name(std::move(partitioner)), options(std::move(arguments)) {}
 };
+
+namespace detail {
+
+// Partition, from the first registration of a partitioner on: Compile calls it by this, so that a
+// program without partitioners does not compile it.
+using PartitionFunction = Graph(const Graph&, const std::vector<PartitionerRequest>&,
+                                PartitionReport*);
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<PartitionFunction*> g_partition{nullptr};
+
+}  // namespace detail
 
 }  // namespace opkit
 
@@ -13560,6 +13562,8 @@ namespace detail {
 bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
                       const std::vector<GradientValue>& g_output, GradientNames& names,
                       GradientOpsMeta& meta);
+// From now on a node that carries a graph has that gradient.
+void UseGradientsOfCarriedGraphs();
 
 }  // namespace detail
 }  // namespace opkit
@@ -13855,8 +13859,12 @@ Graph Partition(const Graph& graph, const Name& partitioner, PartitionArguments 
                    report);
 }
 
-// Error (kNotFound) that lists the nodes whose operators nobody registered, if there are any.
-void CheckOperatorsKnown(const Graph& graph);
+class Partitioner;
+
+// Adds it to PartitionerRegistry::Global(). Never throws, for static initialisers: false, and an
+// Error where the name is used, for a name that is registered already.
+bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
+                         int line) noexcept;
 
 }  // namespace opkit
 
@@ -14224,8 +14232,8 @@ class PartitionerRegistry {
  public:
   static PartitionerRegistry& Global();
 
-  // Never throws, for static initialisers. A name that is registered at two places is an Error
-  // where it is used; at the same place twice it is one, since a header may register.
+  // What RegisterPartitioner of partition.hpp calls. A name that is registered at two places is an
+  // Error where it is used; at the same place twice it is one, since a header may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                 int line) noexcept {
     return parts_.Register(std::move(partitioner), file, line);
@@ -14907,6 +14915,25 @@ class SimpleNet : public Observable<SimpleNet> {
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
+
+// ---- opkit/graph/subgraph.hpp
+// MakeSubgraph: puts a graph inside a node (the branches of If, the body of Subgraph).
+#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_SUBGRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A subgraph sees nothing of the graph around it: its node reads every value that it needs and
+// hands it in as an input of the subgraph, in the way that the operator documents.
+//
+//   OperatorDef("If").Input("condition").Input("X").Output("Y")
+//       .Subgraph("then_branch", MakeSubgraph(then_branch))
+//       .Subgraph("else_branch", MakeSubgraph(else_branch))
+detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
 
 // ---- opkit/plugin/load/shared_object.hpp
 // A shared object that is loaded while the program runs: a wrong file is refused with its reason
@@ -16775,12 +16802,33 @@ struct InternedNames {
   }
 };
 
+// Names that a thread has asked for lately, found without a lock: a scope in a loop names itself
+// each time.
+struct RecentName {
+  uint32_t number;
+  uint32_t size;
+  char text[24];
+};
+inline constinit thread_local RecentName t_recent_names[64] = {};
+
 }  // namespace detail
 
 OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  if (name.empty()) return 0;
+  // By its address: a name is mostly a literal, or a string that lives long.
+  const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
+  detail::RecentName& recent = detail::t_recent_names[(place ^ place >> 6) % 64];
+  if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
+    return recent.number;
   detail::InternedNames& table = detail::InternedNames::Get();
   detail::MutexLock lock(table.mutex);
-  return static_cast<uint32_t>(table.names.Add(name));
+  const auto number = static_cast<uint32_t>(table.names.Add(name));
+  if (name.size() <= sizeof recent.text) {
+    recent.number = number;
+    recent.size = static_cast<uint32_t>(name.size());
+    std::memcpy(recent.text, name.data(), name.size());
+  }
+  return number;
 }
 
 OPKIT_INLINE std::string InternedName(uint32_t number) {
@@ -21143,7 +21191,7 @@ class ToolRanges {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One of these for each span that has ended, each completion, push, counter and marker. The work of
+// One of these for each span, each completion, push, counter and marker. The work of
 // a span has its flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in
 // `node`; a change of an
 // allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
@@ -21164,7 +21212,7 @@ struct ProfileRecord {
   };
 
   uint64_t begin = 0;  // ticks; the only time of what is no span
-  uint64_t end = 0;    // ticks; of a counter the bits of its value
+  uint64_t end = 0;    // ticks; 0 while a span is open; of a counter the bits of its value
   uint64_t id = 0;
   uint64_t parent = 0;
   uint32_t name = 0, node = 0, custom = 0;
@@ -21172,60 +21220,21 @@ struct ProfileRecord {
   InvocationKind kind = InvocationKind::kNone;
   int8_t device_type = 0;
   int8_t device_index = 0;
+
+  // Relaxed, both: a reader finds the span open or ended, and either was true a moment ago.
+  void EndSpan(uint64_t now) { std::atomic_ref(end).store(now, std::memory_order_relaxed); }
+  uint64_t EndOfSpan() const {
+    return std::atomic_ref(const_cast<uint64_t&>(end)).load(std::memory_order_relaxed);
+  }
 };
 static_assert(sizeof(ProfileRecord) == 48);
-
-// The record of a span that is open, in words that a reader may copy while the thread writes. Each
-// is stored and loaded whole: a load of what narrower stores have just written would wait for them.
-class OpenRecord {
- public:
-  // Its thread only, both. The times are those of the begin, and 0.
-  void Set(const ProfileRecord& record) {
-    id_.store(0, std::memory_order_relaxed);
-    // Release: a reader that sees one of these sees the 0 before it as well.
-    parent_.store(record.parent, std::memory_order_release);
-    names_.store(record.name | uint64_t{record.node} << 32, std::memory_order_release);
-    what_.store(record.custom | uint64_t{static_cast<uint8_t>(record.type)} << 32 |
-                    uint64_t{static_cast<uint8_t>(record.kind)} << 40 |
-                    uint64_t{static_cast<uint8_t>(record.device_type)} << 48 |
-                    uint64_t{static_cast<uint8_t>(record.device_index)} << 56,
-                std::memory_order_release);
-    begin_.store(Ticks(), std::memory_order_release);
-    id_.store(record.id, std::memory_order_release);
-  }
-  void CopyTo(ProfileRecord& record, uint64_t end) const { CopyWords(record, id_, end); }
-  uint64_t id() const { return id_.load(std::memory_order_relaxed); }
-
-  // Any thread: false where the span has made room for another meanwhile.
-  bool Peek(ProfileRecord& record) const {
-    // Acquire: what is loaded below is of this id or of a later one, and then so is the id.
-    const uint64_t id = id_.load(std::memory_order_acquire);
-    CopyWords(record, id, 0);
-    return id != 0 && id_.load(std::memory_order_relaxed) == id;
-  }
-
- private:
-  void CopyWords(ProfileRecord& record, uint64_t id, uint64_t end) const {
-    // Acquire: for Peek.
-    const uint64_t words[] = {begin_.load(std::memory_order_acquire),
-                              end,
-                              id,
-                              parent_.load(std::memory_order_acquire),
-                              names_.load(std::memory_order_acquire),
-                              what_.load(std::memory_order_acquire)};
-    static_assert(sizeof words == sizeof record && std::endian::native == std::endian::little);
-    std::memcpy(static_cast<void*>(&record), words, sizeof words);
-  }
-
-  std::atomic<uint64_t> begin_{0}, id_{0}, parent_{0};
-  std::atomic<uint64_t> names_{0};  // the name and the node
-  std::atomic<uint64_t> what_{0};   // custom, type, kind, device
-};
 
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
   // Release by the owning thread, with the reader's acquire: the records before it are written.
   std::atomic<uint32_t> count{0};
+  // Written once as they are made: pages of memory that is new come here, between spans, and not
+  // one by one inside of them.
   ProfileRecord records[kRecords];
 };
 
@@ -21236,43 +21245,47 @@ class ThreadProfile {
 
   ThreadProfile();
 
-  // A span begins now.
-  void Open(uint32_t session, const ProfileRecord& record) {
+  // Room for the record of a span that begins, which the caller fills and publishes; null where it
+  // is dropped.
+  ProfileRecord* Open(uint32_t session) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    const int depth = this->depth();
-    if (counters_ && depth < kMaxDepth) [[unlikely]]
-      StartCounts(depth);
-    open_[(std::min)(depth, kMaxDepth)].Set(record);
-    SetDepth(depth + 1);
+    const int depth = this->depth_;
+    ProfileRecord* record = nullptr;
+    if (depth < kMaxDepth) [[likely]] {
+      if (counters_) [[unlikely]]
+        StartCounts(depth);
+      open_[depth] = record = NewRecord();
+    } else {
+      CountDropped();
+    }
+    depth_ = depth + 1;
+    return record;
   }
   void Close(uint32_t session, uint64_t now) {
-    const int depth = this->depth() - 1;
-    SetDepth(depth);
-    if (depth < earlier()) [[unlikely]]
-      return SetEarlier(depth);  // it began in an earlier session
-    if (session_ != session) return;
-    if (depth >= kMaxDepth) [[unlikely]]
-      return CountDropped();
-    if (ProfileRecord* record = NewRecord()) [[likely]] {
-      open_[depth].CopyTo(*record, ended_at_ == depth ? ended_ : now);
-      Publish();
+    const int depth = --depth_;
+    if (depth < earlier_) [[unlikely]] {
+      earlier_ = depth;  // it began in an earlier session
+      return;
     }
-    ended_at_ = -1;
+    if (session_ != session || depth >= kMaxDepth || !open_[depth]) [[unlikely]]
+      return;
+    ProfileRecord& record = *open_[depth];
+    if (record.end == 0) record.EndSpan(now);
     if (counters_) [[unlikely]]
-      AddCounts(depth);
+      AddCounts(depth, record.id);
   }
   // The span that began last has ended, though it closes later.
-  void End(uint64_t now) {
-    ended_at_ = depth() - 1;
-    ended_ = now;
+  void End(uint32_t session, uint64_t now) {
+    if (ProfileRecord* record = innermost(session)) record->EndSpan(now);
   }
-  // The id of the span that began last; 0 where none of this session is open.
-  uint64_t open_id(uint32_t session) const {
-    return session_ == session && depth() > earlier() && depth() <= kMaxDepth
-               ? open_[depth() - 1].id()
-               : 0;
+  // The record of the span that began last; null where none of this session is open.
+  ProfileRecord* innermost(uint32_t session) const {
+    return session_ == session && depth_ > earlier_ && depth_ <= kMaxDepth ? open_[depth_ - 1]
+                                                                           : nullptr;
   }
+  // The records until now may be read.
+  void Publish() { chunk_->count.store(count_, std::memory_order_release); }
   void Add(uint32_t session, const ProfileRecord& record) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
@@ -21299,18 +21312,12 @@ class ThreadProfile {
  private:
   friend class Recorder;
 
-  // Room for one record, or null, which is counted; Publish when it is filled.
+  // Room for one record, or null, which is counted.
   ProfileRecord* NewRecord() {
     if (count_ == ProfileChunk::kRecords) [[unlikely]]
       if (!NextChunk()) return CountDropped(), nullptr;
     return &chunk_->records[count_++];
   }
-  void Publish() { chunk_->count.store(count_, std::memory_order_release); }
-  // Relaxed: only this thread writes it, and a reader makes sure of every record itself.
-  int depth() const { return depth_.load(std::memory_order_relaxed); }
-  void SetDepth(int depth) { depth_.store(depth, std::memory_order_relaxed); }
-  int earlier() const { return earlier_.load(std::memory_order_relaxed); }
-  void SetEarlier(int depth) { earlier_.store(depth, std::memory_order_relaxed); }
   // Relaxed: a statistic that one thread writes.
   void CountDropped(int64_t records = 1) {
     dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
@@ -21318,17 +21325,15 @@ class ThreadProfile {
   OPKIT_COLD void BeginSession(uint32_t session);
   OPKIT_COLD bool NextChunk();
   OPKIT_COLD void StartCounts(int depth);
-  OPKIT_COLD void AddCounts(int depth);
+  OPKIT_COLD void AddCounts(int depth, uint64_t id);
 
   ProfileChunk* chunk_ = nullptr;
   uint32_t count_ = ProfileChunk::kRecords;
   uint32_t session_ = 0;
-  std::atomic<int> depth_{0};    // of the spans that are open on the thread
-  std::atomic<int> earlier_{0};  // how many of them began in earlier sessions; relaxed, as depth_
-  int ended_at_ = -1;  // the depth of the span that has ended at ended_ and is open; -1 for none
-  uint64_t ended_ = 0;
+  int depth_ = 0;    // of the spans that are open on the thread
+  int earlier_ = 0;  // how many of them began in earlier sessions
   std::atomic<int64_t> dropped_{0};
-  OpenRecord open_[kMaxDepth + 1];            // the last for those that are too deep
+  ProfileRecord* open_[kMaxDepth] = {};       // the open spans, the outermost first
   std::unique_ptr<ThreadCounters> counters_;  // of the session
   int num_counters_ = 0;
   std::vector<ProfileCounts> counts_;  // at the begin of each open span
@@ -26696,6 +26701,79 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
 
+// ---- opkit/graph/impl/carried_graph.ipp
+// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
+#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
+inline bool SameBits(const Attribute& a, const Attribute& b) {
+  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  const auto bits = [](const Attribute& attribute) {
+    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
+    return std::vector<double>{attribute.Get<double>()};
+  };
+  const std::vector<double> x = bits(a), y = bits(b);
+  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
+      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
+    return false;
+  for (const NamedAttribute& arg : a.args()) {  // in any order
+    const Attribute* other = b.args().Find(arg.name);
+    if (!other || !SameBits(arg.value, *other)) return false;
+  }
+  for (const NamedSubgraph& item : a.subgraphs()) {
+    const SubgraphBase* other = b.FindSubgraph(item.name);
+    if (!other || !item.graph->Equals(*other)) return false;
+  }
+  return true;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
+  const auto same = [](const auto& x, const auto& y, auto&& equal) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+  };
+  return a.outputs() == b.outputs() &&
+         same(a.inputs(), b.inputs(),
+              [](const GraphInput& x, const GraphInput& y) {
+                return x.name == y.name && x.info.dtype == y.info.dtype &&
+                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+              }) &&
+         same(a.constants(), b.constants(),
+              [](const GraphConstant& x, const GraphConstant& y) {
+                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
+              }) &&
+         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
+           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
+                  detail::SameOperation(x, y);
+         });
+}
+
+OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
+  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
+  return box ? &box->graph : nullptr;
+}
+
+OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
+  const SubgraphBase* found = def.FindSubgraph(name);
+  return found ? GraphOf(*found) : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+
 // ---- opkit/graph/impl/graph_view.ipp
 // GraphView's definitions: numbering the values, the edges between nodes, and a topological order
 // of them.
@@ -27060,17 +27138,18 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
   }
 }
 
-[[maybe_unused]] static const bool kInfersCarriedGraphs = [] {
-  auto& infer = g_carried_graph_rules.infer;
-  if (!infer)
-    infer = [](const Graph& body, InferenceContext& context) {
-      if (Index(context.num_inputs()) == body.inputs().size() &&
-          Index(context.num_outputs()) == body.outputs().size())
-        // Its operator runs the graph itself, and may have operators that nobody else has.
-        InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
-    };
-  return true;
-}();
+inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
+  if (Index(context.num_inputs()) == body.inputs().size() &&
+      Index(context.num_outputs()) == body.outputs().size())
+    // Its operator runs the graph itself, and may have operators that nobody else has.
+    InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
+}
+OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
+  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
+}
+#ifdef OPKIT_COMPILED
+[[maybe_unused]] static const bool kInfersCarriedGraphs = (UseInferenceOfCarriedGraphs(), true);
+#endif
 
 }  // namespace detail
 }  // namespace opkit
@@ -27415,6 +27494,7 @@ class GraphInference {
 OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
                                    UnknownOperators unknown) {
   const detail::RegistryUse use;
+  detail::UseInferenceOfCarriedGraphs();
   const Graph& graph = view.graph();
   detail::GraphInference inference(view, unknown);
   for (const GraphInput& input : graph.inputs())
@@ -27438,129 +27518,6 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
-
-// ---- opkit/graph/impl/carried_graph.ipp
-// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
-#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
-inline bool SameBits(const Attribute& a, const Attribute& b) {
-  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
-  if (a.type() != b.type() || a.size() != b.size()) return false;
-  const auto bits = [](const Attribute& attribute) {
-    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
-    return std::vector<double>{attribute.Get<double>()};
-  };
-  const std::vector<double> x = bits(a), y = bits(b);
-  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
-}
-
-OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
-  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
-      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
-      a.args().size() != b.args().size())
-    return false;
-  for (const NamedAttribute& arg : a.args()) {  // in any order
-    const Attribute* other = b.args().Find(arg.name);
-    if (!other || !SameBits(arg.value, *other)) return false;
-  }
-  for (const NamedSubgraph& item : a.subgraphs()) {
-    const SubgraphBase* other = b.FindSubgraph(item.name);
-    if (!other || !item.graph->Equals(*other)) return false;
-  }
-  return true;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
-  const auto same = [](const auto& x, const auto& y, auto&& equal) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
-  };
-  return a.outputs() == b.outputs() &&
-         same(a.inputs(), b.inputs(),
-              [](const GraphInput& x, const GraphInput& y) {
-                return x.name == y.name && x.info.dtype == y.info.dtype &&
-                       x.info.shape == y.info.shape && x.info.device == y.info.device;
-              }) &&
-         same(a.constants(), b.constants(),
-              [](const GraphConstant& x, const GraphConstant& y) {
-                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
-              }) &&
-         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
-           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
-                  detail::SameOperation(x, y);
-         });
-}
-
-OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
-  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
-  return box ? &box->graph : nullptr;
-}
-
-OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
-  const SubgraphBase* found = def.FindSubgraph(name);
-  return found ? GraphOf(*found) : nullptr;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-
-// ---- opkit/graph/impl/subgraph.ipp
-// The box in which a node carries a graph, and what a node is that runs it.
-#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
- public:
-  using CarriedGraph::CarriedGraph;
-  bool Equals(const SubgraphBase& other) const override {
-    const Graph* inner = GraphOf(other);
-    return inner && SameGraph(graph, *inner);
-  }
-  std::string Describe() const override {
-    std::vector<std::string> inputs;
-    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
-    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
-  }
-  void Infer(InferenceContext& context) const override {
-    if (g_carried_graph_rules.infer) g_carried_graph_rules.infer(graph, context);
-  }
-  bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                    GradientNames& names, GradientOpsMeta& meta) const override {
-    return g_carried_graph_rules.make_gradient &&
-           g_carried_graph_rules.make_gradient(graph, def, g_output, names, meta);
-  }
-  std::vector<int> MutatedInputs() const override {
-    std::vector<int> mutated;
-    for (const OperatorDef& def : graph.nodes())
-      ForEachRewritten(def, [&](const std::string& name) {
-        for (size_t i = 0; i < graph.inputs().size(); ++i)
-          if (graph.inputs()[i].name == name && !std::ranges::count(mutated, static_cast<int>(i)))
-            mutated.push_back(static_cast<int>(i));
-      });
-    return mutated;
-  }
-};
-
-}  // namespace detail
-
-OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
-  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
 // ---- opkit/graph/impl/dot.ipp
 // ToDot's definition: writes a graph's boxes and edges, and those of the graphs inside its nodes.
@@ -30212,10 +30169,10 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
     const OperatorDef before = out.node(node);
     OperatorDef after = before;
     for (const NamedSubgraph& item : before.subgraphs()) {
-      const Graph* const body = GraphOf(*item.graph);
+      const auto* const body = dynamic_cast<const CarriedGraph*>(item.graph.get());
       if (!body) continue;
       try {
-        after.Subgraph(item.name, MakeSubgraph(ApplyPasses(*body, passes, unknown)));
+        after.Subgraph(item.name, body->With(ApplyPasses(body->graph, passes, unknown)));
       } catch (const Error&) {
         if (before.subgraphs().size() == 1)
           RethrowInContext(StrCat("in ", item.name, " of ", before));
@@ -30226,13 +30183,38 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
   return out;
 }
 
+// Throws kNotFound, with a list, where operators of nodes are not registered.
+inline void CheckOperatorsKnown(const Graph& graph) {
+  std::string list, first;
+  int unknown = 0;
+  for (const OperatorDef& def : graph.nodes()) {
+    if (OpRegistry::Global().FindSchema(def.type())) continue;
+    if (first.empty()) first = def.type();
+    constexpr int kMaxListed = 50;
+    if (++unknown <= kMaxListed) list += "\n  " + ToString(def);
+  }
+  if (unknown > 0)
+    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
+          " left whose operator nobody registered and no partitioner took; the first is '", first,
+          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+}
+
+// Partition's result. Throws kNotFound for a partitioner where none is registered.
+inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
+  // Relaxed: see RegisterPartitioner.
+  if (PartitionFunction* const partition = g_partition.load(std::memory_order_relaxed))
+    return partition(graph, options.partitioners, options.partition_report);
+  Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
+        "' is registered; REGISTER_PARTITIONER registers one");
+}
+
 // The graph that the plan runs.
 inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
   const bool parted = !options.partitioners.empty();
   Graph prepared = ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses(),
                                parted ? UnknownOperators::kAllowed : UnknownOperators::kRefused);
   if (!parted) return prepared;
-  prepared = Partition(prepared, options.partitioners, options.partition_report);
+  prepared = Partitioned(prepared, options);
   CheckOperatorsKnown(prepared);
   return prepared;
 }
@@ -31645,11 +31627,13 @@ OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
   return true;
 }
 
-[[maybe_unused]] static const bool kDifferentiatesCarriedGraphs = [] {
-  auto& make_gradient = g_carried_graph_rules.make_gradient;
-  if (!make_gradient) make_gradient = &MakeBodyGradient;
-  return true;
-}();
+OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
+  g_carried_graph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
+}
+#ifdef OPKIT_COMPILED
+[[maybe_unused]] static const bool kDifferentiatesCarriedGraphs =
+    (UseGradientsOfCarriedGraphs(), true);
+#endif
 
 }  // namespace detail
 }  // namespace opkit
@@ -32116,6 +32100,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
                                       const std::vector<std::string>& wrt,
                                       const GradientOptions& options) {
   const detail::RegistryUse use;
+  detail::UseGradientsOfCarriedGraphs();
   detail::GradientBuilder builder(graph, loss, wrt, options);
   GradientMap found = builder.Build();
   graph = builder.TakeGraph();
@@ -34963,19 +34948,11 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
   return std::move(state.graph);
 }
 
-OPKIT_INLINE void CheckOperatorsKnown(const Graph& graph) {
-  std::string list, first;
-  int unknown = 0;
-  for (const OperatorDef& def : graph.nodes()) {
-    if (OpRegistry::Global().FindSchema(def.type())) continue;
-    if (first.empty()) first = def.type();
-    constexpr int kMaxListed = 50;
-    if (++unknown <= kMaxListed) list += "\n  " + ToString(def);
-  }
-  if (unknown > 0)
-    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
-          " left whose operator nobody registered and no partitioner took; the first is '", first,
-          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner,
+                                      const char* file, int line) noexcept {
+  // Relaxed: it is a function, which refers to nothing that this thread has written.
+  detail::g_partition.store(&Partition, std::memory_order_relaxed);
+  return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 
 }  // namespace opkit
@@ -35766,7 +35743,7 @@ OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char
                                                     int line) noexcept
     : partitioner_(detail::MakeIntrusive<detail::FunctionPartitioner>()) {
   record().name = name;
-  PartitionerRegistry::Global().Register(partitioner_, file, line);
+  RegisterPartitioner(partitioner_, file, line);
 }
 
 }  // namespace opkit
@@ -36681,6 +36658,60 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
+
+// ---- opkit/graph/impl/subgraph.ipp
+// The box in which a node carries a graph, and what a node is that runs it.
+#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
+ public:
+  using CarriedGraph::CarriedGraph;
+  IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
+    return MakeIntrusive<GraphInNode>(std::move(contents));
+  }
+  bool Equals(const SubgraphBase& other) const override {
+    const Graph* inner = GraphOf(other);
+    return inner && SameGraph(graph, *inner);
+  }
+  std::string Describe() const override {
+    std::vector<std::string> inputs;
+    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
+  }
+  void Infer(InferenceContext& context) const override {
+    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
+      infer(graph, context);
+  }
+  bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                    GradientNames& names, GradientOpsMeta& meta) const override {
+    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
+    return make && make(graph, def, g_output, names, meta);
+  }
+  std::vector<int> MutatedInputs() const override {
+    std::vector<int> mutated;
+    for (const OperatorDef& def : graph.nodes())
+      ForEachRewritten(def, [&](const std::string& name) {
+        for (size_t i = 0; i < graph.inputs().size(); ++i)
+          if (graph.inputs()[i].name == name && !std::ranges::count(mutated, static_cast<int>(i)))
+            mutated.push_back(static_cast<int>(i));
+      });
+    return mutated;
+  }
+};
+
+}  // namespace detail
+
+OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
 // ---- opkit/plugin/load/elf_file.hpp
 // The headers of an ELF file: whether it is a shared object for this machine, which symbols it
@@ -38802,7 +38833,7 @@ class LibraryPartitioners {
     IntrusivePtr<const Partitioner> made =
         MakeIntrusive<LibraryPartitioner>(loaded.image, loaded.in_use, one);
     if (PartitionerRegistry::Global().Has(one.name) ||
-        !PartitionerRegistry::Global().Register(made, FileOf(loaded), one.line))
+        !RegisterPartitioner(made, FileOf(loaded), one.line))
       RefuseTaken(loaded, "partitioner", one.name);
     ++loaded.idle_count;
     loaded.partitioners.push_back(std::move(made));
@@ -39442,14 +39473,6 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   const std::string name;
   opkit_device abi{};
 };
-
-// Adds an object to a list of the library's, and to what keeps it.
-template <class Exported, class Struct, class... From>
-void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
-  auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
-  list.push_back(&made->abi);
-  contents.owners.push_back(std::move(made));
-}
 
 OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
@@ -41783,7 +41806,7 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   chunk_ = nullptr;
   count_ = ProfileChunk::kRecords;
   session_ = session;
-  SetEarlier(depth());
+  earlier_ = depth_;
   dropped_.store(0, std::memory_order_relaxed);
   counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
 }
@@ -41792,7 +41815,7 @@ OPKIT_INLINE void ThreadProfile::StartCounts(int depth) {
   if (counts_.size() <= Index(depth)) counts_.resize(Index(depth) + 1);
   counters_->Read(counts_[Index(depth)].values);
 }
-OPKIT_INLINE void ThreadProfile::AddCounts(int depth) {
+OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
   const ProfileCounts& before = counts_[Index(depth)];
   uint64_t now[ProfileCounts::kMost] = {};
   counters_->Read(now);
@@ -41801,7 +41824,7 @@ OPKIT_INLINE void ThreadProfile::AddCounts(int depth) {
     ProfileRecord* const record = NewRecord();
     if (!record) return;
     *record = ProfileRecord{};
-    record->id = open_[depth].id();
+    record->id = id;
     record->begin = now[first];
     record->end = now[first + 1];
     record->parent = now[first + 2];
@@ -41815,9 +41838,17 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
   Recorder& recorder = Recorder::Get();
   const bool fits = recorder.TakeChunk();
   MutexLock lock(mutex_);
+  uint32_t kept = 0;  // the records of open spans in the chunk that makes room
   if (!fits && recorder.is_ring() && !chunks_.empty()) {
     std::rotate(chunks_.begin(), chunks_.begin() + 1, chunks_.end());
-    CountDropped(ProfileChunk::kRecords);
+    const std::span<ProfileRecord> records = chunks_.back()->records;
+    for (int i = earlier_; i < (std::min)(depth_, kMaxDepth); ++i)
+      if (ProfileRecord* const open = open_[i];
+          open && open >= records.data() && open < records.data() + records.size()) {
+        records[kept] = *open;  // it stands there or further on: the outermost began first
+        open_[i] = &records[kept++];
+      }
+    CountDropped(ProfileChunk::kRecords - kept);
   } else if (!fits) {
     return false;
   } else {
@@ -41827,8 +41858,8 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
   }
   chunk_ = chunks_.back().get();
   // Relaxed: the mutex orders it.
-  chunk_->count.store(0, std::memory_order_relaxed);
-  count_ = 0;
+  chunk_->count.store(kept, std::memory_order_relaxed);
+  count_ = kept;
   return true;
 }
 
@@ -41978,20 +42009,22 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   if (!thread) return;
   if (now.kind == InvocationKind::kCustomOperator && !adopted)
     now.custom = CustomPath(now.custom, names.name);
-  ProfileRecord record;
-  record.id = now.id;
-  record.parent = now.parent;
-  record.name = names.name;
-  record.node = names.node;
-  record.custom = now.custom;
-  record.type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan;
-  record.kind = now.kind;
-  const Device place = device ? *device : Device{};
-  record.device_type = static_cast<int8_t>(place.type);
-  record.device_index = static_cast<int8_t>(place.index);
   if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
     PushRange(*tools, now, names, adopted);
-  thread->Open(session_.load(std::memory_order_relaxed), record);
+  ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed));
+  if (!record) return;
+  const Device place = device ? *device : Device{};
+  *record = {.id = now.id,
+             .parent = now.parent,
+             .name = names.name,
+             .node = names.node,
+             .custom = now.custom,
+             .type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan,
+             .kind = now.kind,
+             .device_type = static_cast<int8_t>(place.type),
+             .device_index = static_cast<int8_t>(place.index)};
+  record->begin = Ticks();
+  thread->Publish();
 }
 
 OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation& now,
@@ -42016,15 +42049,16 @@ OPKIT_INLINE void Recorder::Close() noexcept {
 
 OPKIT_INLINE void Recorder::EndSpan() noexcept {
   const uint64_t now = Ticks();
-  if (ThreadProfile* thread = t_profile) thread->End(now);
+  if (ThreadProfile* thread = t_profile) thread->End(session_.load(std::memory_order_relaxed), now);
 }
 OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
   ThreadProfile* thread = t_profile;
   if (!thread) return;
   const uint32_t session = session_.load(std::memory_order_relaxed);
+  const ProfileRecord* const span = thread->innermost(session);
+  if (!span) return;
   ProfileRecord record;
-  record.id = thread->open_id(session);
-  if (record.id == 0) return;
+  record.id = span->id;
   record.begin = work.flops;
   record.end = work.bytes;
   record.name = work.shapes;
@@ -42095,7 +42129,10 @@ OPKIT_INLINE double Recorder::TicksOfSpan() {
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
   const auto record = [&] {
-    probe.Open(session, ProfileRecord{});
+    if (ProfileRecord* span = probe.Open(session)) {
+      *span = {.begin = Ticks()};
+      probe.Publish();
+    }
     probe.Close(session, Ticks());
   };
   record();
@@ -42132,12 +42169,12 @@ OPKIT_INLINE Profile Recorder::Read() {
   std::vector<Known> known;
   std::map<uint64_t, ProfileCounts> counts;
   int64_t records = 0;
-  const auto add_span = [&](const ProfileRecord& record, int thread) -> ProfileSpan& {
+  const auto add_span = [&](const ProfileRecord& record, uint64_t end, int thread) {
     ProfileSpan& span = profile.spans.emplace_back();
     span.id = record.id;
     span.parent = record.parent;
     span.begin = time(record.begin);
-    span.end = time(record.end);
+    span.end = time(end);
     span.thread = thread;
     span.kind = record.kind;
     span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
@@ -42145,7 +42182,6 @@ OPKIT_INLINE Profile Recorder::Read() {
     span.node = record.node;
     span.custom = record.custom;
     span.adopted = record.type == ProfileRecord::Type::kAdopted;
-    return span;
   };
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
@@ -42153,10 +42189,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     const int index = static_cast<int>(profile.threads.size());
     profile.threads.push_back(thread->thread_);
     profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
-    std::vector<ProfileRecord> open;  // before the chunks: none is missed that closes meanwhile
-    for (int i = thread->earlier(); i < (std::min)(thread->depth(), ThreadProfile::kMaxDepth); ++i)
-      if (ProfileRecord& record = open.emplace_back(); !thread->open_[i].Peek(record))
-        open.pop_back();
+    std::vector<size_t> open;  // their spans
     uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
@@ -42165,14 +42198,13 @@ OPKIT_INLINE Profile Recorder::Read() {
         const int64_t begin = time(record.begin);
         switch (record.type) {
           case ProfileRecord::Type::kSpan:
-          case ProfileRecord::Type::kAdopted:
-            add_span(record, index);
-            last = (std::max)(last, record.end);
-            if (!open.empty()) [[unlikely]]
-              std::erase_if(open, [&](const ProfileRecord& one) {
-                return one.id == record.id && one.begin == record.begin;
-              });
+          case ProfileRecord::Type::kAdopted: {
+            const uint64_t end = record.EndOfSpan();
+            if (end == 0) open.push_back(profile.spans.size());
+            add_span(record, end, index);
+            last = (std::max)({last, record.begin, end});
             break;
+          }
           case ProfileRecord::Type::kCompleted:
             known.push_back({.id = record.id, .completed = begin});
             break;
@@ -42210,10 +42242,9 @@ OPKIT_INLINE Profile Recorder::Read() {
         }
       }
     }
-    for (const ProfileRecord& record : open) last = (std::max)(last, record.begin);
-    for (ProfileRecord& record : open) {
-      record.end = last;
-      add_span(record, index).open = true;
+    for (const size_t of : open) {
+      profile.spans[of].end = time(last);
+      profile.spans[of].open = true;
     }
   }
   profile.cost = static_cast<int64_t>(static_cast<double>(records) * TicksOfSpan() * ns_per_tick);

@@ -1,4 +1,5 @@
 #include "opkit/graph/dot.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 #include <doctest/doctest.h>
 

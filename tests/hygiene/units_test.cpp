@@ -32,3 +32,12 @@ TEST_CASE("an operator written among hostile macros runs") {
   CHECK_THROWS_WITH_AS(op->Run(), doctest::Contains("expected value <= limit: but found 4"),
                        opkit::Error);
 }
+
+TEST_CASE("Compile tells a program without partitioners that it registers none") {
+  opkit::Graph graph;
+  graph.AddNode(opkit::OperatorDef("SeenTwice"));
+  CHECK_THROWS_WITH_AS(
+      opkit::Compile(graph, {.partitioners = {"mine"}}),
+      doctest::Contains("no partitioner 'mine' is registered; REGISTER_PARTITIONER registers one"),
+      opkit::Error);
+}

@@ -3,6 +3,8 @@
 #ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 #define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
+#include <atomic>
+
 #include "opkit/graph/graph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -11,10 +13,25 @@ namespace detail {
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
+// What a node is that runs the one graph that it carries. InferGraph and AddGradients fill this in,
+// and the compiled runtime when it is loaded, so that a header-only program that does neither does
+// not compile them. Relaxed: they are functions, which refer to nothing that a thread has written.
+struct CarriedGraphRules {
+  using Infer = void(const Graph& graph, InferenceContext& context);
+  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
+                            const std::vector<GradientValue>& g_output, GradientNames& names,
+                            GradientOpsMeta& meta);
+  std::atomic<Infer*> infer{nullptr};
+  std::atomic<MakeGradient*> make_gradient{nullptr};
+};
+OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
+
 // A subgraph that is a Graph. MakeSubgraph makes one.
 class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
  public:
   explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
+  // Another one, of these contents.
+  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;
 };
 

@@ -2,8 +2,8 @@
 #ifndef OPKIT_GRAPH_DOT_HPP_
 #define OPKIT_GRAPH_DOT_HPP_
 
+#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -71,6 +71,9 @@ InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<c
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
                  UnknownOperators unknown = UnknownOperators::kRefused);
 
+// From now on a node that carries a graph is inferred from it.
+void UseInferenceOfCarriedGraphs();
+
 }  // namespace detail
 
 }  // namespace opkit

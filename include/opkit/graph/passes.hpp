@@ -5,13 +5,13 @@
 #define OPKIT_GRAPH_PASSES_HPP_
 
 #include "opkit/base/unique_function.hpp"
+#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/graph/passes/common_subexpressions.hpp"
 #include "opkit/graph/passes/constant_folding.hpp"
 #include "opkit/graph/passes/dead_nodes.hpp"
 #include "opkit/graph/passes/hard_swish.hpp"
-#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

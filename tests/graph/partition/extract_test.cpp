@@ -3,6 +3,7 @@
 
 #include "graph/partition/partition_graphs.hpp"
 #include "opkit/graph/print/print.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 namespace extract_test {
 using namespace partition_graphs;

@@ -204,8 +204,8 @@ TEST_CASE("a partitioner can be a class of its own, and be taken away again") {
   };
   const auto firsts = MakeIntrusive<Firsts>();
   PartitionerRegistry& registry = PartitionerRegistry::Global();
-  CHECK(registry.Register(firsts, "here", 1));
-  CHECK_FALSE(registry.Register(MakeIntrusive<Firsts>(), "here", 1));  // the same line: one
+  CHECK(RegisterPartitioner(firsts, "here", 1));
+  CHECK_FALSE(RegisterPartitioner(MakeIntrusive<Firsts>(), "here", 1));  // the same line: one
   CHECK(Ops(Partition(Sample(), "firsts")) == "RunBody Relu MatMul Relu Relu");
   CHECK(registry.Unregister(*firsts));
   CHECK_FALSE(registry.Unregister(*firsts));

@@ -1,4 +1,5 @@
 #include "opkit/graph/passes/common_subexpressions.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 #include <doctest/doctest.h>
 

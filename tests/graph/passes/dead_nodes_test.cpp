@@ -1,4 +1,5 @@
 #include "opkit/graph/passes/dead_nodes.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 #include <doctest/doctest.h>
 

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "support/error_of.hpp"
 

@@ -56,6 +56,8 @@ namespace detail {
 bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
                       const std::vector<GradientValue>& g_output, GradientNames& names,
                       GradientOpsMeta& meta);
+// From now on a node that carries a graph has that gradient.
+void UseGradientsOfCarriedGraphs();
 
 }  // namespace detail
 }  // namespace opkit

@@ -119,6 +119,19 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
   }
 }
 
+inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
+  if (Index(context.num_inputs()) == body.inputs().size() &&
+      Index(context.num_outputs()) == body.outputs().size())
+    // Its operator runs the graph itself, and may have operators that nobody else has.
+    InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
+}
+OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
+  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
+}
+#ifdef OPKIT_COMPILED
+[[maybe_unused]] static const bool kInfersCarriedGraphs = (UseInferenceOfCarriedGraphs(), true);
+#endif
+
 }  // namespace detail
 }  // namespace opkit
 

@@ -2,7 +2,6 @@
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
-#include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/plan.hpp"
 #include "opkit/graph/plan/explain_selection.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
@@ -157,10 +156,10 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
     const OperatorDef before = out.node(node);
     OperatorDef after = before;
     for (const NamedSubgraph& item : before.subgraphs()) {
-      const Graph* const body = GraphOf(*item.graph);
+      const auto* const body = dynamic_cast<const CarriedGraph*>(item.graph.get());
       if (!body) continue;
       try {
-        after.Subgraph(item.name, MakeSubgraph(ApplyPasses(*body, passes, unknown)));
+        after.Subgraph(item.name, body->With(ApplyPasses(body->graph, passes, unknown)));
       } catch (const Error&) {
         if (before.subgraphs().size() == 1)
           RethrowInContext(StrCat("in ", item.name, " of ", before));
@@ -171,13 +170,38 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
   return out;
 }
 
+// Throws kNotFound, with a list, where operators of nodes are not registered.
+inline void CheckOperatorsKnown(const Graph& graph) {
+  std::string list, first;
+  int unknown = 0;
+  for (const OperatorDef& def : graph.nodes()) {
+    if (OpRegistry::Global().FindSchema(def.type())) continue;
+    if (first.empty()) first = def.type();
+    constexpr int kMaxListed = 50;
+    if (++unknown <= kMaxListed) list += "\n  " + ToString(def);
+  }
+  if (unknown > 0)
+    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
+          " left whose operator nobody registered and no partitioner took; the first is '", first,
+          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+}
+
+// Partition's result. Throws kNotFound for a partitioner where none is registered.
+inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
+  // Relaxed: see RegisterPartitioner.
+  if (PartitionFunction* const partition = g_partition.load(std::memory_order_relaxed))
+    return partition(graph, options.partitioners, options.partition_report);
+  Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
+        "' is registered; REGISTER_PARTITIONER registers one");
+}
+
 // The graph that the plan runs.
 inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
   const bool parted = !options.partitioners.empty();
   Graph prepared = ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses(),
                                parted ? UnknownOperators::kAllowed : UnknownOperators::kRefused);
   if (!parted) return prepared;
-  prepared = Partition(prepared, options.partitioners, options.partition_report);
+  prepared = Partitioned(prepared, options);
   CheckOperatorsKnown(prepared);
   return prepared;
 }

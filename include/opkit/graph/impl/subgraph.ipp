@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "opkit/graph/gradient/gradients.hpp"
-#include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -14,6 +13,9 @@ namespace detail {
 class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
  public:
   using CarriedGraph::CarriedGraph;
+  IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
+    return MakeIntrusive<GraphInNode>(std::move(contents));
+  }
   bool Equals(const SubgraphBase& other) const override {
     const Graph* inner = GraphOf(other);
     return inner && SameGraph(graph, *inner);
@@ -24,14 +26,13 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (Index(context.num_inputs()) == graph.inputs().size() &&
-        Index(context.num_outputs()) == graph.outputs().size())
-      // Its operator runs the graph itself, and may have operators that nobody else has.
-      InferAsBody(context, graph, "the graph", UnknownOperators::kAllowed);
+    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
+      infer(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    return MakeBodyGradient(graph, def, g_output, names, meta);
+    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
+    return make && make(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
     std::vector<int> mutated;

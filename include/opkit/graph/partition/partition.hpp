@@ -3,9 +3,9 @@
 #ifndef OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
+#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/partition/report.hpp"
 #include "opkit/graph/partition/request.hpp"
-#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -35,8 +35,12 @@ Graph Partition(const Graph& graph, const Name& partitioner, PartitionArguments 
                    report);
 }
 
-// Error (kNotFound) that lists the nodes whose operators nobody registered, if there are any.
-void CheckOperatorsKnown(const Graph& graph);
+class Partitioner;
+
+// Adds it to PartitionerRegistry::Global(). Never throws, for static initialisers: false, and an
+// Error where the name is used, for a name that is registered already.
+bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
+                         int line) noexcept;
 
 }  // namespace opkit
 

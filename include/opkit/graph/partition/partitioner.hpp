@@ -119,8 +119,8 @@ class PartitionerRegistry {
  public:
   static PartitionerRegistry& Global();
 
-  // Never throws, for static initialisers. A name that is registered at two places is an Error
-  // where it is used; at the same place twice it is one, since a header may register.
+  // What RegisterPartitioner of partition.hpp calls. A name that is registered at two places is an
+  // Error where it is used; at the same place twice it is one, since a header may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                 int line) noexcept {
     return parts_.Register(std::move(partitioner), file, line);

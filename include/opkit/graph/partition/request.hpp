@@ -3,6 +3,7 @@
 #ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 #define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "opkit/config.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+class Graph;
+struct PartitionReport;
 
 // Options by name. Those of the toolkit, which every partitioner has:
 //   exclude_ops    operators that stay where they are: "Conv,MatMul"
@@ -33,6 +37,16 @@ struct PartitionerRequest {
   PartitionerRequest(std::string partitioner, PartitionArguments arguments = {})  // NOLINT
       : name(std::move(partitioner)), options(std::move(arguments)) {}
 };
+
+namespace detail {
+
+// Partition, from the first registration of a partitioner on: Compile calls it by this, so that a
+// program without partitioners does not compile it.
+using PartitionFunction = Graph(const Graph&, const std::vector<PartitionerRequest>&,
+                                PartitionReport*);
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<PartitionFunction*> g_partition{nullptr};
+
+}  // namespace detail
 
 }  // namespace opkit
 

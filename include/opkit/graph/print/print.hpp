@@ -3,7 +3,7 @@
 #ifndef OPKIT_GRAPH_PRINT_PRINT_HPP_
 #define OPKIT_GRAPH_PRINT_PRINT_HPP_
 
-#include "opkit/graph/subgraph.hpp"
+#include "opkit/graph/carried_graph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

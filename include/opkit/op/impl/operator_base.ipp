@@ -2,6 +2,7 @@
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
+#include <algorithm>
 #include <list>
 
 #include "opkit/base/suggest.hpp"

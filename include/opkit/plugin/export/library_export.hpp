@@ -29,6 +29,14 @@ struct LibraryContents {
   std::vector<const opkit_pass*> passes;
   opkit_library library{};
 };
+
+// Adds an object to a list of the library's, and to what keeps it.
+template <class Exported, class Struct, class... From>
+void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
+  auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
+  list.push_back(&made->abi);
+  contents.owners.push_back(std::move(made));
+}
 OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
 
 // Describes the library to `host`, the work of opkit_library_entry. Null after a failure, which is

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/partitioner.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
@@ -430,7 +431,7 @@ class LibraryPartitioners {
     IntrusivePtr<const Partitioner> made =
         MakeIntrusive<LibraryPartitioner>(loaded.image, loaded.in_use, one);
     if (PartitionerRegistry::Global().Has(one.name) ||
-        !PartitionerRegistry::Global().Register(made, FileOf(loaded), one.line))
+        !RegisterPartitioner(made, FileOf(loaded), one.line))
       RefuseTaken(loaded, "partitioner", one.name);
     ++loaded.idle_count;
     loaded.partitioners.push_back(std::move(made));

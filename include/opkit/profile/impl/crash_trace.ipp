@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 
 #include "opkit/base/platform.hpp"
 #include "opkit/profile/chrome_trace.hpp"

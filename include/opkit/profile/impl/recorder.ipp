@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 
+#include "opkit/base/index.hpp"
 #include "opkit/profile/recorder.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -269,8 +270,7 @@ OPKIT_INLINE void Recorder::Close() noexcept {
 
 OPKIT_INLINE void Recorder::EndSpan() noexcept {
   const uint64_t now = Ticks();
-  if (ThreadProfile* thread = t_profile)
-    thread->End(session_.load(std::memory_order_relaxed), now);
+  if (ThreadProfile* thread = t_profile) thread->End(session_.load(std::memory_order_relaxed), now);
 }
 OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
   ThreadProfile* thread = t_profile;

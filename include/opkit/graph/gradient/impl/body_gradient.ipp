@@ -2,6 +2,8 @@
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
+#include <algorithm>
+
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/graph/passes/dead_nodes.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
@@ -119,6 +121,14 @@ OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
   meta = RunGradientMaker(maker, def, names);
   return true;
 }
+
+OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
+  g_carried_graph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
+}
+#ifdef OPKIT_COMPILED
+[[maybe_unused]] static const bool kDifferentiatesCarriedGraphs =
+    (UseGradientsOfCarriedGraphs(), true);
+#endif
 
 }  // namespace detail
 }  // namespace opkit

@@ -308,6 +308,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
                                       const std::vector<std::string>& wrt,
                                       const GradientOptions& options) {
   const detail::RegistryUse use;
+  detail::UseGradientsOfCarriedGraphs();
   detail::GradientBuilder builder(graph, loss, wrt, options);
   GradientMap found = builder.Build();
   graph = builder.TakeGraph();

@@ -9,6 +9,7 @@
 #include "opkit/graph/partition/options.hpp"
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/partitioner.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -367,19 +368,11 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
   return std::move(state.graph);
 }
 
-OPKIT_INLINE void CheckOperatorsKnown(const Graph& graph) {
-  std::string list, first;
-  int unknown = 0;
-  for (const OperatorDef& def : graph.nodes()) {
-    if (OpRegistry::Global().FindSchema(def.type())) continue;
-    if (first.empty()) first = def.type();
-    constexpr int kMaxListed = 50;
-    if (++unknown <= kMaxListed) list += "\n  " + ToString(def);
-  }
-  if (unknown > 0)
-    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
-          " left whose operator nobody registered and no partitioner took; the first is '", first,
-          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner,
+                                      const char* file, int line) noexcept {
+  // Relaxed: it is a function, which refers to nothing that this thread has written.
+  detail::g_partition.store(&Partition, std::memory_order_relaxed);
+  return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 
 }  // namespace opkit

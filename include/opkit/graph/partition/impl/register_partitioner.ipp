@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/op/abi/host_table.hpp"
@@ -111,7 +112,7 @@ OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char
                                                     int line) noexcept
     : partitioner_(detail::MakeIntrusive<detail::FunctionPartitioner>()) {
   record().name = name;
-  PartitionerRegistry::Global().Register(partitioner_, file, line);
+  RegisterPartitioner(partitioner_, file, line);
 }
 
 }  // namespace opkit

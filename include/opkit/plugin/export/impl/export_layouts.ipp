@@ -112,14 +112,6 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   opkit_device abi{};
 };
 
-// Adds an object to a list of the library's, and to what keeps it.
-template <class Exported, class Struct, class... From>
-void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
-  auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
-  list.push_back(&made->abi);
-  contents.owners.push_back(std::move(made));
-}
-
 OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
   std::vector<LayoutId> exported;
