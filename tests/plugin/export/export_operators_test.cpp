@@ -103,7 +103,11 @@ TEST_CASE("the schema arrives whole") {
   CHECK(scale.outputs()[0].doc == "numbers times scale");
   CHECK(scale.outputs()[0].dtypes.empty());
   CHECK(scale.CanInplace(0, 0));
-  CHECK(std::string(scale.file()).find("classes.cc") != std::string::npos);
+  REQUIRE(Contains(scale.file(), "classes.cc"));
+  std::ifstream source{std::string(scale.file())};
+  std::string line;
+  for (int i = 0; i < scale.line(); ++i) std::getline(source, line);
+  CHECK_MESSAGE(Contains(line, "LibScale"), line);
   CHECK_FALSE(scale.is_stateful());
   CHECK(OpRegistry::Global().GetSchema("LibCount").is_stateful());
   CHECK(OpRegistry::Global().GetSchema("LibCount").runs_may_differ());
