@@ -76,13 +76,17 @@ class Amalgamate(Trees):
                                               include=[self.root / "include"]), 4)
 
     def test_forwarding_headers_stand_for_all_headers(self):
-        self.write(self.SMALL)
+        self.write(self.SMALL | {"opkit/ops/five.hpp": ["inline int Five() { return 5; }"]})
         result = amalgamate.amalgamate()
         amalgamate.write_if_changed(amalgamate.OUTPUT, result.text())
         folder = self.root / "forwarding"
         (folder / "opkit").mkdir(parents=True)
         (folder / "opkit" / "stale.hpp").write_text("")
-        amalgamate.write_forwarding(folder, set(result.visited))
+        author = self.root / "author.hpp"
+        amalgamate.write_forwarding(folder, {
+            amalgamate.OUTPUT: set(result.visited),
+            author: {"opkit/base/one.hpp", "opkit/ops/five.hpp"}})
+        self.assertEqual((folder / "opkit/ops/five.hpp").read_text(), f'#include "{author}"\n')
         self.assertFalse((folder / "opkit" / "stale.hpp").exists())
         self.assertEqual((folder / "opkit/base/one.hpp").read_text(),
                          f'#include "{amalgamate.OUTPUT}"\n')
