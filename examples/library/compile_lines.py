@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The lines that the sources of this folder say they are compiled with: compile_lines.py OUT.
+"""The lines that the libraries' sources say they are compiled with: compile_lines.py OUT.
 
-All of them must be there and alike. Those of gemm.cc and plain_c.c, and nvcc's where this machine
-has it, are run from the repository, with their results in the folder OUT.
+The sources are those of this folder and of examples/partition. All lines must be there and alike.
+Those of COMPILED, and nvcc's where this machine has it, are run from the repository, with their
+results in the folder OUT.
 """
 import os
 import pathlib
@@ -23,18 +24,21 @@ OPTIONS = {
     "gcc": "gcc -std=c99 -O2 -shared -fPIC -Iinclude",
     "nvcc": "nvcc -x cu -std=c++20 -O2 -shared -Xcompiler -fPIC,-fno-gnu-unique -Iinclude",
 }
-for source in sorted([*here.glob("*.cc"), *here.glob("*.c")]):
+COMPILED = ("gemm.cc", "plain_c.c", "exp_log.cc", "in_c.c")
+folders = (here, here.parent / "partition")
+sources = [path for folder in folders for path in [*folder.glob("*.cc"), *folder.glob("*.c")]]
+for source in sorted(sources):
     lines = re.findall(r"(?m)^(?://| \*) +((g\+\+|gcc|nvcc) .*)$", source.read_text())
     if not lines:
         sys.exit(f"{source.name} does not say how to compile it")
     for line, compiler in lines:
         result = f"lib{source.stem}.so"
-        expected = f"{OPTIONS[compiler]} examples/library/{source.name} -o {result}"
+        expected = f"{OPTIONS[compiler]} examples/{source.parent.name}/{source.name} -o {result}"
         if source.name == "first.cc":
             expected = expected.replace("-Iinclude", "-Isingle_include")
         if line != expected:
             sys.exit(f"{source.name} says\n  {line}\ninstead of\n  {expected}")
-        if source.name not in ("gemm.cc", "plain_c.c") and compiler != "nvcc":
+        if source.name not in COMPILED and compiler != "nvcc":
             continue
         if not shutil.which(compiler):
             print(f"left out, there is no {compiler}: {line}")

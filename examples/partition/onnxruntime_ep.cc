@@ -1,7 +1,6 @@
 // A library that hands parts of a graph to ONNX Runtime, whose shared object it opens when a graph
 // is partitioned: that of the Python package onnxruntime, for instance.
-//   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/partition/onnxruntime_ep.cc
-//     -o libonnxruntime_ep.so
+//   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/partition/onnxruntime_ep.cc -o libonnxruntime_ep.so
 //   opkit run model.onnx --random --library libonnxruntime_ep.so --partition onnxruntime
 //     --option ops=Conv,Gelu --option runtime=/usr/lib/libonnxruntime.so.1
 // Its options: `ops`, the operators that it takes, without which it takes all; `runtime`, the

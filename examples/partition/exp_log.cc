@@ -1,0 +1,113 @@
+// A library whose partitioner takes chains of Exp and Log, in the spelling of MXNet's loadable
+// partitioners, with the stateful operator that runs them: opkit/op.hpp alone.
+//   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/partition/exp_log.cc -o libexp_log.so
+//   opkit run model.onnx --random --library libexp_log.so --partition myProp
+// It has an option of its own: `max_steps`, the largest number of nodes of a chain.
+#include <opkit/op.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+using namespace opkit;
+
+namespace {
+
+using Texts = std::unordered_map<std::string, std::string>;
+
+// The operators of the nodes of a graph's JSON, in order. A program with a JSON parser uses it.
+std::vector<std::string> OpsOf(const std::string& json, int num_nodes) {
+  const std::string key = "\"op\": \"";
+  std::vector<std::string> ops;
+  for (size_t at = 0; static_cast<int>(ops.size()) < num_nodes;) {
+    at = json.find(key, at);
+    if (at == std::string::npos) break;
+    at += key.size();
+    ops.push_back(json.substr(at, json.find('"', at) - at));
+  }
+  return ops;
+}
+
+// Which nodes it takes. The answer is FAIL, with the reason, where an option is not its own.
+MXReturnValue mySupportedOps(std::string json, const int num_ids, int* ids, Texts& options) {
+  for (const auto& [name, value] : options)
+    if (name != "max_steps") {
+      OPKIT_ERROR_MSG << "there is no option '" << name << "'; that of myProp is max_steps";
+      return MX_FAIL;
+    }
+  const std::vector<std::string> ops = OpsOf(json, num_ids);
+  for (size_t i = 0; i < ops.size(); ++i)
+    if (ops[i] == "Exp" || ops[i] == "Log") ids[i] = -1;
+  return MX_SUCCESS;
+}
+
+// Whether it wants a subgraph: only a chain, whose nodes each read the one before. It says the
+// number of steps in an attribute of the operator.
+MXReturnValue acceptSubgraph(std::string json, int, bool* accept, Texts& options, Texts& attrs,
+                             std::map<std::string, MXTensor>&, std::map<std::string, MXTensor>&) {
+  int inputs = 0, steps = 0;
+  for (const std::string& op : OpsOf(json, 1 << 20)) ++(op == "null" ? inputs : steps);
+  const auto limit = options.find("max_steps");
+  *accept = inputs == 1 && (limit == options.end() || steps <= std::atoi(limit->second.c_str()));
+  attrs["steps"] = std::to_string(steps);
+  return MX_SUCCESS;
+}
+REGISTER_PARTITIONER(myProp)
+    .setSupportedOps(mySupportedOps)
+    .setSubgraphOp("_custom_subgraph_op")
+    .setAcceptSubgraph(acceptSubgraph);
+
+// Runs all steps of a chain in one pass over the data.
+class ChainOp final : public StatefulOp {
+ public:
+  explicit ChainOp(const opkit_graph& body) {
+    for (uint64_t i = 0; i < body.num_nodes; ++i)
+      steps_.push_back(std::string(body.nodes[i]->op) == "Exp" ? ::expf : ::logf);
+  }
+  Status Forward(std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) override {
+    const float* x = in[0].data<float>();
+    float* y = out[0].data<float>();
+    for (int64_t i = 0; i < in[0].size(); ++i) {
+      float value = x[i];
+      for (const auto step : steps_) value = step(value);
+      y[i] = value;
+    }
+    return SUCCESS;
+  }
+
+ private:
+  std::vector<float (*)(float)> steps_;
+};
+
+// The subgraph is the node's. It lasts as long as the operator.
+int CreateOpState(const AttrMap&, OpContext context, StatefulOp** state) {
+  const opkit_graph& body = *context.node->graphs[0];
+  if (body.num_inputs != 1 || body.num_outputs != 1) {
+    OPKIT_ERROR_MSG << "a chain has one input and one output";
+    return FAIL;
+  }
+  *state = new ChainOp(body);
+  return SUCCESS;
+}
+int InferType(const AttrMap&, std::vector<DType>& in, std::vector<DType>& out) {
+  in[0] = out[0] = DType::kFloat32;
+  return SUCCESS;
+}
+int InferShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+  out[0] = in[0];
+  return SUCCESS;
+}
+REGISTER_OP(_custom_subgraph_op)
+    .setIsSubgraphOp()
+    .setCreateOpState(CreateOpState)
+    .setInput("x")
+    .setOutput("y")
+    .setAttr("steps", "the number of nodes of the chain", "0")
+    .setInferType(InferType)
+    .setInferShape(InferShape)
+    .setNoGradient()
+    .setDoc("Runs a chain of Exp and Log.");
+
+}  // namespace
