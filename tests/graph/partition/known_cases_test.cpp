@@ -44,7 +44,7 @@ struct Case {
 };
 
 void CheckCase(const Case& known) {
-  CAPTURE(known.name);
+  CAPTURE(std::string(known.name));
   const Graph graph = GraphOfNodes(known.nodes, known.outputs);
   const ChoiceScope choice({[&](const PartitionView&, PartitionAnswer& answer) {
                               for (const std::string& name : known.taken) answer.Take(name);
@@ -69,7 +69,9 @@ void CheckCase(const Case& known) {
 }  // namespace
 
 TEST_CASE("PyTorch's fx partitioner") {
-  // test/test_fx_passes.py: forward1 to forward11; r… is its relu, which is not taken.
+  // test/test_fx_passes.py: forward1 to forward18 without 3 and 4; r… is its relu, which is not
+  // taken, and getitem is no node here. Later versions of it join nodes that share nothing, in
+  // forward12 to two subgraphs and in forward17 to one; here a subgraph's nodes are connected.
   const Case cases[] = {
       {"forward1",
        {{"add", {"a", "b"}},
@@ -128,8 +130,52 @@ TEST_CASE("PyTorch's fx partitioner") {
         {"out", {"r1", "add_1", "r2"}}},
        {"add", "add_1"},
        2},
+      {"forward12",  // which joins c0, c1 and c2, and then must not join b0 and b1
+       {{"b0", {"a"}},
+        {"c0", {"a"}},
+        {"r0", {"b0"}},
+        {"r1", {"c0"}},
+        {"b1", {"b0", "r1"}},
+        {"c1", {"c0"}},
+        {"c2", {"r0", "c0"}}},
+       {"b0", "c0", "b1", "c1", "c2"},
+       3},
+      {"forward13",
+       {{"split", {"a"}},
+        {"add", {"split", "b"}},
+        {"add_1", {"split", "c"}},
+        {"add_2", {"add", "add_1"}}},
+       {"add", "add_1", "add_2"},
+       1},
+      {"forward14", {{"std_mean", {"a"}}, {"add", {"std_mean"}}}, {"std_mean", "add"}, 1},
+      {"forward17",
+       {{"add", {"a", "b"}}, {"add_1", {"c", "d"}}, {"add_2", {"e", "f"}}},
+       {"add", "add_1", "add_2"},
+       3},
+      {"forward18", {{"var_mean", {"a"}}}, {}, 0},
   };
   for (const Case& known : cases) CheckCase(known);
+  // A chain whose ends, which only move data, are taken, and are left outside.
+  const Nodes chain = {{"view", {"a"}},
+                       {"permute", {"view"}},
+                       {"add", {"permute"}},
+                       {"permute_1", {"add"}},
+                       {"add_1", {"permute_1"}},
+                       {"permute_2", {"add_1"}},
+                       {"permute_3", {"permute_2"}}};
+  Nodes between = {{"sub", {"x"}}};  // forward16 has one more at either end, which is not taken
+  for (auto [name, inputs] : chain) {
+    if (name == "view") inputs = {"sub"};
+    between.push_back({name, inputs});
+  }
+  between.push_back({"sub_1", {"permute_3"}});
+  const std::vector<std::string> inner = {"add", "permute_1", "add_1"};
+  const std::vector<std::string> all = {"view",  "permute",   "add",      "permute_1",
+                                        "add_1", "permute_2", "permute_3"};
+  CheckCase({"forward15", chain, all, 1});
+  CheckCase({"forward15 without its ends", chain, inner, 1});
+  CheckCase({"forward16", between, all, 1});
+  CheckCase({"forward16 without its ends", between, inner, 1});
 }
 
 TEST_CASE("PyTorch's fusing of given nodes: 12 legal sets and 4 illegal") {
@@ -196,6 +242,98 @@ TEST_CASE("TVM's merged compiler regions") {
        {{"o1", {"data"}}, {"o2", {"o1"}}, {"x", {"o1"}}, {"o3", {"o2", "x"}}, {"o4", {"o3", "x"}}},
        {"o1", "o2", "o3"},
        2});
+  // The example of the algorithm's proposal; x… are its subtractions, which are not taken.
+  CheckCase({"example graph",
+             {{"n0", {"in_1", "in_2"}},
+              {"n1", {"in_3", "in_4"}},
+              {"n2", {"n0", "n1"}},
+              {"x3", {"in_5", "in_6"}},
+              {"x4", {"in_7", "x3"}},
+              {"n5", {"n2", "x4"}},
+              {"x6", {"in_8", "n5"}},
+              {"n7", {"in_9", "n5"}},
+              {"n8", {"x6", "n7"}},
+              {"n9", {"in_10", "n8"}}},
+             {"n0", "n1", "n2", "n5", "n7", "n8", "n9"},
+             2});
+  // An If that reads what is taken, and whose result is read by what is taken.
+  CheckCase({"if and else",
+             {{"add0", {"data", "data"}},
+              {"sub0", {"add0", "data"}},
+              {"equal", {"add0", "sub0"}},
+              {"if", {"equal", "add0", "sub0"}},
+              {"erf", {"if"}},
+              {"out", {"add0", "erf"}}},
+             {"add0", "erf", "out"},
+             2});
+}
+
+TEST_CASE("TensorFlow Lite's independent node subsets") {
+  // tensorflow/lite/graph_info_test.cc, its graphs with nodes that have inputs; it counts what is
+  // not taken as subsets too, which `most` does not.
+  const Nodes one = {{"n0", {"t0"}}}, two = {{"n0", {"t0"}}, {"n1", {"n0"}}};
+  CheckCase({"Nodes1PartitionNodes0", one, {}, 0});
+  CheckCase({"Nodes1PartitionNodes1", one, {"n0"}, 1});
+  CheckCase({"Nodes2PartitionNodes1", two, {"n1"}, 1});
+  CheckCase({"Nodes2PartitionNodes2", two, {"n0", "n1"}, 1});
+  CheckCase({"Nodes3PartitionNodes2",
+             {{"n0", {"t0"}}, {"n1", {"n0"}}, {"n2", {"n0", "n1"}}},
+             {"n0", "n2"},
+             2});
+}
+
+TEST_CASE("ONNX Runtime's supported partitions") {
+  // onnxruntime/test/providers/partitioning_utils_test.cc; q… quantize, d… dequantize. All is
+  // taken, but for the Cast of the first, whose weights are dequantized before it and read behind
+  // it.
+  const Case cases[] = {
+      {"TestQDQHandling",
+       {{"mul", {"x", "scale"}},
+        {"d_weights", {"weights"}},
+        {"cast", {"mul"}},
+        {"q", {"cast"}},
+        {"d", {"q"}},
+        {"conv", {"d", "d_weights"}},
+        {"q_out", {"conv"}}},
+       {"mul", "d_weights", "q", "d", "conv", "q_out"},
+       2},
+      {"TestHandlingQDQNodeUnitWithNoQNodes",
+       {{"q0", {"x0"}},
+        {"d0", {"q0"}},
+        {"q1", {"x1"}},
+        {"d1", {"q1"}},
+        {"equal", {"d0", "d1"}},
+        {"cast", {"equal"}}},
+       {"q0", "d0", "q1", "d1", "equal", "cast"},
+       1},
+      {"TestQDQNodeGroupWithOutputFromTargetNode",
+       {{"q0", {"x"}},
+        {"d0", {"q0"}},
+        {"top", {"d0", "k"}},
+        {"q1", {"top"}},
+        {"d1", {"q1"}},
+        {"cast", {"top"}}},
+       {"q0", "d0", "top", "q1", "d1", "cast"},
+       1},
+      {"TestQDQNodeGroupWithRedundantRelu",
+       {{"d_x", {"x"}},
+        {"d_weights", {"weights"}},
+        {"d_bias", {"bias"}},
+        {"conv", {"d_x", "d_weights", "d_bias"}},
+        {"relu", {"conv"}},
+        {"q", {"relu"}}},
+       {"d_x", "d_weights", "d_bias", "conv", "relu", "q"},
+       1},
+      {"TestQDQNodeGroupWithRedundantClip",
+       {{"d0", {"x0"}},
+        {"d1", {"x1"}},
+        {"add", {"d0", "d1"}},
+        {"clip", {"add", "min", "max"}},
+        {"q", {"clip"}}},
+       {"d0", "d1", "add", "clip", "q"},
+       1},
+  };
+  for (const Case& known : cases) CheckCase(known);
 }
 
 TEST_CASE("TensorFlow's segments") {
