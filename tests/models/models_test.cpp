@@ -5,14 +5,27 @@
 
 #include "expected.hpp"
 #include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/partition/partition.hpp"
+#include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/interop/onnx_writer.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "support/backends.hpp"
 #include "support/sanitizers.hpp"
 
 using namespace opkit;
 
 namespace {
+
+// Takes every node with a probability that the seed chooses.
+void TakeByChance(const PartitionView& view, PartitionAnswer& answer,
+                  const PartitionArguments& options) {
+  const uint64_t seed = std::stoull(options.at(0).second);
+  const double probability = 0.3 + 0.6 * Unit(0, seed);
+  for (int node = 0; node < view.num_nodes(); ++node)
+    if (Unit(1 + node, seed) < probability) answer.Take(node);
+}
+REGISTER_PARTITIONER(models_by_chance).setSupportedOps(TakeByChance);
 
 struct Case {
   std::string name;
@@ -147,4 +160,43 @@ TEST_CASE("every model is the same graph after it was saved and loaded") {
     CHECK(SameGraph(ParseOnnxModel(saved, options).graph, graph));
     CHECK(ToOnnx(graph) == saved);
   }
+}
+
+// By the plain kernels, which compute a value in one way whatever the nodes around it are.
+TEST_CASE("random partitioners keep the outputs of every model to the bit") {
+  const Preferring plain(kReferenceBackend);
+  const std::string rapidocr = "rapidocr_onnxruntime-1.4.4/rapidocr_onnxruntime/models/";
+  const std::string silero = "silero_vad-6.2.3/silero_vad/data/";
+  const std::vector<Case> models = {
+      {"magika-1.0.3/magika/models/standard_v3_3/model.onnx", FileBytes(1, "")},
+      {rapidocr + "ch_PP-OCRv4_rec_infer.onnx", Picture(1, 48, 16)},
+      {rapidocr + "ch_ppocr_mobile_v2.0_cls_infer.onnx", Picture(1, 48, 48)},
+      {rapidocr + "ch_PP-OCRv4_det_infer.onnx", Picture(1, 32, 32)},
+      {silero + "silero_vad_16k_sequence.onnx", Sequence(2)},
+      {silero + "silero_vad.onnx", Voices(1)},
+      {silero + "silero_vad_op18_ifless.onnx", Voices(1)},
+      {silero + "silero_vad_16k_op15.onnx", Voices(1)},
+      {silero + "silero_vad_half.onnx", Voices(1, 16000, false)},
+      {silero + "silero_vad_openvino_16k.onnx", Voices(1, 16000, false)}};
+  const uint64_t seeds = (Rounds(10u) + 1) / 2;
+  size_t subgraphs = 0;  // a model may be an If and little else
+  for (const auto& [name, inputs] : models) {
+    CAPTURE(name);
+    const Graph graph = LoadOnnx(PathOf(name));
+    const NamedTensors expected = Executor(Compile(graph, {.threads = 1})).Run(inputs);
+    for (uint64_t seed = 1; seed <= seeds; ++seed)
+      for (const int threads : {1, 4}) {
+        CAPTURE(seed);
+        CAPTURE(threads);
+        PartitionReport report;
+        const PartitionerRequest by_chance("models_by_chance", {{"seed", std::to_string(seed)}});
+        Executor executor(Compile(
+            graph, {.threads = threads, .partitioners = {by_chance}, .partition_report = &report}));
+        subgraphs += report.subgraphs.size();
+        const NamedTensors found = executor.Run(inputs);
+        for (const NamedTensor& output : expected)
+          CHECK(detail::SameBytes(output.tensor, found[output.name]));
+      }
+  }
+  CHECK(subgraphs > 100 * seeds);
 }
