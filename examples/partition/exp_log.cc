@@ -5,6 +5,7 @@
 // It has an option of its own: `max_steps`, the largest number of nodes of a chain.
 #include <opkit/op.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -43,14 +44,18 @@ MXReturnValue mySupportedOps(std::string json, const int num_ids, int* ids, Text
   return MX_SUCCESS;
 }
 
-// Whether it wants a subgraph: only a chain, whose nodes each read the one before. It says the
-// number of steps in an attribute of the operator.
+// Whether it wants a subgraph: only a chain, which has one input and one output. It says the number
+// of steps in an attribute of the operator.
 MXReturnValue acceptSubgraph(std::string json, int, bool* accept, Texts& options, Texts& attrs,
                              std::map<std::string, MXTensor>&, std::map<std::string, MXTensor>&) {
   int inputs = 0, steps = 0;
   for (const std::string& op : OpsOf(json, 1 << 20)) ++(op == "null" ? inputs : steps);
+  // The last member is "heads": [[node, output, 0], …], the outputs.
+  const auto heads = json.begin() + static_cast<std::ptrdiff_t>(json.find("\"heads\""));
+  const auto outputs = std::count(heads, json.end(), '[') - 1;
   const auto limit = options.find("max_steps");
-  *accept = inputs == 1 && (limit == options.end() || steps <= std::atoi(limit->second.c_str()));
+  *accept = inputs == 1 && outputs == 1 &&
+            (limit == options.end() || steps <= std::atoi(limit->second.c_str()));
   attrs["steps"] = std::to_string(steps);
   return MX_SUCCESS;
 }

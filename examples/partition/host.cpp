@@ -58,6 +58,9 @@ int main(int argc, char** argv) try {
   bool right = Same(graph, parted, 5, "both partitioners");
   right &= Same(graph, RunPass(graph, "c_drop_identities"), 6, "the pass");
   right &= Same(graph, Partition(graph, "myProp", {{"max_steps", "1"}}), 7, "one step at most");
+  Graph branch = Row({"Log", "Exp"});  // whose first value others read: no chain
+  branch.AddOutput("V1");
+  right &= Same(branch, Partition(branch, "myProp"), 2, "a chain with a branch");
   right &= Refuses(graph, "myProp", "there is no option 'steps'");
   right &= Refuses(graph, "c_signs", "c_signs has no options");
   for (Library& library : libraries) right &= library.Unload().unmapped;
