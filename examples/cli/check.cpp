@@ -1,5 +1,5 @@
-// opkit check: every operator of a library against its own claims, on inputs made here, each in a
-// process of its own.
+// opkit check: every operator of a library against its own claims, on inputs made here, and every
+// partitioner on a graph made here, each in a process of its own.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,8 @@
 #include "library.hpp"
 #include "model.hpp"
 #include "opkit/base/suggest.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/partition/partition.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/op/check/check_cases.hpp"
 #include "opkit/op/check/check_data.hpp"
@@ -87,6 +89,10 @@ class OperatorChecks {
     if (!RunsHere(op)) {
       findings_.NotChecked("its kernels are for " + DevicesOf(library_, op) +
                            ", whose memory this program does not reach");
+      return std::move(findings_);
+    }
+    if (schema.needs_subgraph()) {
+      findings_.NotChecked("what it runs, which is a graph that a partitioner gives it");
       return std::move(findings_);
     }
     voice_.Step("its inference");
@@ -251,7 +257,58 @@ Findings Wrong(const std::string& what) {
   return out;
 }
 
-// "\n" between what the library is and each of its operators.
+// A small graph of standard operators, with a branch.
+Graph GraphToPartition() {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {2, 3});
+  const auto add = [&](const char* type, std::vector<std::string> in, const char* out) {
+    graph.AddNode(OperatorDef(type, std::move(in), {out}).Name(std::string("node_") + out));
+  };
+  add("Exp", {"X"}, "A");
+  add("Log", {"A"}, "B");
+  add("Relu", {"B"}, "C");
+  add("Neg", {"A"}, "D");
+  add("Abs", {"D"}, "E");
+  add("Add", {"C", "E"}, "F");
+  add("Exp", {"F"}, "Y");
+  graph.AddOutput("Y");
+  return graph;
+}
+
+// What is wrong with a partitioner of a library that is loaded; "+" before it if nothing is.
+std::string CheckPartitioner(const std::string& name, const ChildVoice& voice) {
+  const Graph graph = GraphToPartition();
+  const Tensor x = Tensor::From<float>({2, 3}, {-1.5f, -1, -0.5f, 0.25f, 0.5f, 1});
+  Graph parted;
+  PartitionReport report;
+  Findings findings;
+  try {
+    voice.Step(StrCat("its partitioning of a graph of ", graph.num_nodes(), " nodes"));
+    parted = Partition(graph, name, {}, &report);
+  } catch (const Error& error) {
+    findings.NotChecked("what it takes, because it refuses a graph: " + error.message());
+    return "+" + TextOf(findings);
+  }
+  const std::string took =
+      StrCat("took ", report.num_taken(), " of ", graph.num_nodes(), " nodes of a graph");
+  try {
+    voice.Step("a run of the graph that it partitioned");
+    const std::vector<float> expected =
+        Executor(Compile(graph)).Run({{"X", x}})["Y"].ToVector<float>();
+    const std::vector<float> found =
+        Executor(Compile(parted)).Run({{"X", x}})["Y"].ToVector<float>();
+    bool same = found.size() == expected.size();
+    for (size_t i = 0; same && i < found.size(); ++i)
+      same = std::fabs(found[i] - expected[i]) <= 1e-3f * (1 + std::fabs(expected[i]));
+    if (same) return "+  " + took + ", which then computes the same\n";
+    findings.wrong.push_back("it " + took + ", which then computes something else");
+  } catch (const Error& error) {
+    findings.wrong.push_back("it " + took + ", which then fails: " + error.message());
+  }
+  return "-" + TextOf(findings);
+}
+
+// What the library is, its operators with a summary of each, and its partitioners: "\n" between.
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> out;
   for (size_t begin = 0; begin < text.size();) {
@@ -288,17 +345,21 @@ void Check(const CheckCommand& command) {
   for (const std::string& shape : command.shapes) ParseShape(shape);
   const ChildOutcome loaded = RunInChild(command.seconds, [&](const ChildVoice& voice) {
     const Library library = LoadLibrary(path);
-    std::string out = HeadOf(library) + "\n";
+    std::string out = StrCat(HeadOf(library), "\n", library.operators().size(), "\n");
     for (const std::string& op : library.operators())
       out += op + "\n" + SummaryOf(library, op) + "\n";
+    for (const std::string& name : library.partitioners()) out += name + "\n";
     voice.Answer(out);
     return ChildEnd::kNormal;
   });
   if (loaded.answer.empty()) throw FailedWhileLoading(path, loaded);
   const std::vector<std::string> about = Lines(loaded.answer);
+  const size_t num_ops = std::stoul(about[1]);
   std::vector<std::string> ops;
-  for (size_t i = 1; i + 1 < about.size(); i += 2) ops.push_back(about[i]);
-  if (ops.empty())
+  for (size_t i = 0; i < num_ops; ++i) ops.push_back(about[2 + 2 * i]);
+  std::vector<std::string> partitioners(about.begin() + static_cast<ptrdiff_t>(2 + 2 * num_ops),
+                                        about.end());
+  if (ops.empty() && partitioners.empty())
     throw Failure(ExitCode::kRunFailed, "library '" + path + "' registers no operator",
                   "register one in it: REGISTER_OP(name).setForward(f)");
   if (!command.op.empty() && std::find(ops.begin(), ops.end(), command.op) == ops.end())
@@ -308,21 +369,16 @@ void Check(const CheckCommand& command) {
   const std::string ending = EndingOf(path, command.seconds, loaded);
   WriteFile("-", about[0] + "\n" + (ending.empty() ? "" : TextOf(Wrong("it " + ending))));
   int checked = 0, wrong = 0;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    const std::string& op = ops[i];
-    if (!command.op.empty() && op != command.op) continue;
-    const std::string& summary = about[2 * i + 2];
-    WriteFile("-",
-              "\n" + Bold(Printable(op), stdout) + (summary.empty() ? "" : "  ") + summary + "\n");
+  // One part of the library, in a child that loads it.
+  const auto check = [&](FunctionRef<std::string(const Library&, const ChildVoice&)> answer) {
     const ChildOutcome outcome = RunInChild(command.seconds, [&](const ChildVoice& voice) {
       voice.Step("its loading");
       Library library = LoadLibrary(path);
       // What goes wrong outside the checker's own runs does not crash where it is freed.
       SetAllocator(DeviceType::kCPU, &GuardAllocator::Global());
-      const Findings findings = OperatorChecks(library, command, voice).Check(op);
-      const bool right = findings.wrong.empty();
-      voice.Answer((right ? "+" : "-") + TextOf(findings));
-      if (!right || !ending.empty()) return ChildEnd::kAtOnce;
+      const std::string text = answer(library, voice);
+      voice.Answer(text);
+      if (text[0] == '-' || !ending.empty()) return ChildEnd::kAtOnce;
       Unload(&library, voice);
       return ChildEnd::kNormal;
     });
@@ -331,11 +387,31 @@ void Check(const CheckCommand& command) {
     if (!outcome.answer.empty()) WriteFile("-", outcome.answer.substr(1));
     if (!outcome.failure.empty())
       WriteFile("-", TextOf(Wrong("it " + Sentence(outcome) + ", during " + outcome.step)));
+  };
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const std::string& op = ops[i];
+    if (!command.op.empty() && op != command.op) continue;
+    const std::string& summary = about[2 * i + 3];
+    WriteFile("-",
+              "\n" + Bold(Printable(op), stdout) + (summary.empty() ? "" : "  ") + summary + "\n");
+    check([&](const Library& library, const ChildVoice& voice) {
+      const Findings findings = OperatorChecks(library, command, voice).Check(op);
+      return (findings.wrong.empty() ? "+" : "-") + TextOf(findings);
+    });
   }
+  const int checked_ops = checked;
+  if (command.op.empty())
+    for (const std::string& name : partitioners) {
+      WriteFile("-", "\n" + Bold(Printable(name), stdout) + "  a partitioner\n");
+      check([&](const Library&, const ChildVoice& voice) { return CheckPartitioner(name, voice); });
+    }
+  const char* const what = checked == checked_ops ? "operator"
+                           : checked_ops == 0     ? "partitioner"
+                                                  : "operators and partitioner";
   std::fflush(stdout);
   if (wrong > 0)
     throw Failure(ExitCode::kRunFailed,
-                  StrCat(wrong, " of ", checked, checked == 1 ? " operator" : " operators",
+                  StrCat(wrong, " of ", checked, " ", what, checked == 1 ? "" : "s",
                          " of library '", path, "' ", wrong == 1 ? "is" : "are", " wrong"));
   if (!ending.empty()) throw Failure(ExitCode::kRunFailed, StrCat("library '", path, "' ", ending));
 }
@@ -344,7 +420,8 @@ void Check(const CheckCommand& command) {
 
 void AddCheckCommand(CLI::App& program) {
   auto command = std::make_shared<CheckCommand>();
-  CLI::App* app = program.add_subcommand("check", "Test the operators of a library");
+  CLI::App* app =
+      program.add_subcommand("check", "Test the operators and partitioners of a library");
   app->add_option("FILE", command->library, "A library of operators")
       ->required()
       ->option_text("REQUIRED");
@@ -359,7 +436,8 @@ void AddCheckCommand(CLI::App& program) {
   app->footer(
       "Runs each operator on inputs made here, in every dtype that it takes: shapes and dtypes\n"
       "are as inferred; nothing is written or read outside its tensors; the result is the same\n"
-      "again, in place, and on several threads; its gradient is the numeric one. A crash and a\n"
+      "again, in place, and on several threads; its gradient is the numeric one. Partitioners are\n"
+      "asked about a small graph of standard operators, whose results must stay. A crash and a\n"
       "hang are findings, also of the library where it is unloaded and where its program ends.\n"
       "Exit code 1 when something is wrong.\n\n"
       "Examples:\n"

@@ -22,8 +22,16 @@ std::string Contents(const std::string& path) {
   table.Add({"operator", "devices", "what it does"});
   for (const std::string& op : library.operators())
     table.Add({Printable(op), DevicesOf(library, op), SummaryOf(library, op)});
-  const bool empty = library.operators().empty();
-  return HeadOf(library) + "\n" + (empty ? "" : "\n" + table.Format(true, stdout));
+  std::string out = HeadOf(library) + "\n";
+  if (!library.operators().empty()) out += "\n" + table.Format(true, stdout);
+  const auto list = [&](const char* what, const std::vector<std::string>& names) {
+    std::string all;
+    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + Printable(name);
+    if (!all.empty()) out += StrCat("\n", what, ": ", all, "\n");
+  };
+  list("partitioners", library.partitioners());
+  list("passes", library.passes());
+  return out;
 }
 
 void Lib(const std::string& path, double seconds) {
@@ -63,7 +71,7 @@ void LoadLibraries(const std::vector<std::string>& paths) {
   std::map<std::string, std::string> definers;  // by operator: the library that was named before
   for (const std::string& path : paths) {
     const Library library = LoadLibrary(path);
-    if (library.operators().empty())
+    if (library.operators().empty() && library.partitioners().empty() && library.passes().empty())
       std::fprintf(stderr, "opkit: '%s' registers no operator\n", Printable(path).c_str());
     for (const std::string& op : library.operators()) {
       const auto [before, first] = definers.emplace(op, path);

@@ -633,9 +633,9 @@ class Ops(Cli):
 
 
 class Libraries(Cli):
-    ALL = GOOD, WRONG, CRASH, EMPTY, REFUSES, HANGS, DESTRUCTOR, THREAD = [
+    ALL = GOOD, WRONG, CRASH, EMPTY, REFUSES, HANGS, DESTRUCTOR, THREAD, PARTITIONERS = [
         f"lib{name}.so" for name in ("good", "wrong", "crash", "empty", "refuses", "hangs",
-                                     "destructor", "thread")]
+                                     "destructor", "thread", "partitioners")]
 
     def setUp(self):
         super().setUp()
@@ -749,6 +749,30 @@ class Libraries(Cli):
         found = self.check(self.THREAD, code=RUN_FAILED)
         self.assertIn("wrong: it crashes: signal 6 (Aborted), during its unloading",
                       found["StartsThread"])
+
+    def test_check_of_partitioners(self):
+        out = self.opkit("check", self.PARTITIONERS, code=RUN_FAILED,
+                         environment={"ASAN_OPTIONS": "handle_segv=0"})
+        found = {section.split()[0]: section for section in out.split("\n\n")[1:]}
+        # A crash is named, and those behind it are checked all the same.
+        self.assertEqual(list(found), ["InHost", "Everything", "Crashes", "Refuses", "Forgets",
+                                       "Hands"])
+        self.assertIn("not checked: what it runs, which is a graph that a partitioner gives it",
+                      found["InHost"])
+        self.assertIn("wrong: it crashes: signal 11 (Segmentation fault), during its partitioning of "
+                      "a graph of 7 nodes", found["Crashes"])
+        for name in ("Everything", "Hands"):
+            self.assertIn("took 7 of 7 nodes of a graph, which then computes the same", found[name])
+        self.assertIn("wrong: it took 7 of 7 nodes of a graph, which then computes something else",
+                      found["Forgets"])
+        self.assertIn("not checked: what it takes, because it refuses a graph", found["Refuses"])
+        self.assertIn("there is no licence for it", found["Refuses"])
+        self.assertEqual(self.stderr, "opkit: error: 2 of 6 operators and partitioners of "
+                         "library 'libpartitioners.so' are wrong\n")
+        self.assertIn("\n\npartitioners: Everything, Crashes, Refuses, Forgets, Hands\n",
+                      self.opkit("lib", self.PARTITIONERS))
+        self.opkit("ops", "--library", self.PARTITIONERS)
+        self.assertEqual(self.stderr, "")
 
     def test_check_of_a_library_without_operators(self):
         self.refuses(RUN_FAILED, ["check", self.EMPTY], "library 'libempty.so' registers no operator",

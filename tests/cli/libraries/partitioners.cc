@@ -1,0 +1,60 @@
+// Partitioners, for `opkit check`, and an operator that runs what they take.
+#include <opkit/op.hpp>
+
+#include <unordered_map>
+
+namespace {
+
+using namespace opkit;
+using Options = std::unordered_map<std::string, std::string>;
+
+int* volatile nowhere = nullptr;
+
+MXReturnValue Everything(std::string, const int num_ids, int* ids, Options&) {
+  for (int i = 0; i < num_ids; ++i) ids[i] = -1;
+  return MX_SUCCESS;
+}
+MXReturnValue Crashes(std::string, const int, int*, Options&) {
+  *nowhere = 1;
+  return MX_SUCCESS;
+}
+MXReturnValue Refuses(std::string, const int, int*, Options&) {
+  OPKIT_ERROR_MSG << "there is no licence for it";
+  return MX_FAIL;
+}
+REGISTER_PARTITIONER(Everything).setSupportedOps(Everything);
+REGISTER_PARTITIONER(Crashes).setSupportedOps(Crashes);
+REGISTER_PARTITIONER(Refuses).setSupportedOps(Refuses);
+// Its operator does not run the subgraph.
+REGISTER_PARTITIONER(Forgets).setSupportedOps(Everything).setSubgraphOp("Abs");
+
+int InHost(const AttrMap&, OpContext context, StatefulOp** state) {
+  class InHostOp final : public StatefulOp {
+   public:
+    explicit InHostOp(const opkit_graph& body) : body_(body) {}
+    Status Forward(std::span<const OpTensor> in, std::span<OpTensor> out,
+                   OpResource& resource) override {
+      resource.run_graph(body_, in, out);
+      return SUCCESS;
+    }
+
+   private:
+    const opkit_graph& body_;
+  };
+  *state = new InHostOp(*context.node->graphs[0]);
+  return SUCCESS;
+}
+int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+  out[0] = in[0];
+  return SUCCESS;
+}
+REGISTER_OP(InHost)
+    .setIsSubgraphOp()
+    .setCreateOpState(InHost)
+    .setInput("x")
+    .setOutput("y")
+    .setInferShape(SameShape)
+    .setNoGradient();
+REGISTER_PARTITIONER(Hands).setSupportedOps(Everything).setSubgraphOp("InHost");
+
+}  // namespace
