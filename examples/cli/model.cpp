@@ -298,6 +298,7 @@ OnnxModel LoadModel(ModelOptions& options) {
     return NumThreads();
   });
   LoadLibraries(options.libraries);
+  CheckPartitioners(options.partition);
   FailWith(ExitCode::kUsage, "", [&] {
     for (const std::string& backend : options.backends) OpRegistry::Global().CheckBackend(backend);
     SetGlobalEnginePref(DeviceType::kCPU, options.backends);

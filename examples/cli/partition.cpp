@@ -45,7 +45,7 @@ struct PartitionCommand {
 void WriteSvg(const std::string& path, const std::string& dot) {
   std::string quoted = "'";
   for (const char c : path) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  std::FILE* const graphviz = popen(("dot -Tsvg > " + quoted + "' 2> /dev/null").c_str(), "w");
+  std::FILE* const graphviz = popen(("dot -Tsvg -o " + quoted + "' 2> /dev/null").c_str(), "w");
   bool written = graphviz && std::fwrite(dot.data(), 1, dot.size(), graphviz) == dot.size();
   if (graphviz) written = pclose(graphviz) == 0 && written;
   if (!written)
@@ -109,6 +109,15 @@ std::vector<PartitionerRequest> RequestsOf(const PartitionOptions& options) {
   std::vector<PartitionerRequest> requests;
   for (const std::string& name : options.partitioners) requests.emplace_back(name, arguments);
   return requests;
+}
+
+void CheckPartitioners(const PartitionOptions& options) {
+  for (const std::string& name : options.partitioners) try {
+      PartitionerRegistry::Global().Get(name);
+    } catch (const Error& error) {
+      throw Failure(ExitCode::kBadModel, Describe(error),
+                    "that of a library comes with --library FILE.so");
+    }
 }
 
 void AddPartitionCommand(CLI::App& program) {

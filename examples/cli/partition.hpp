@@ -18,9 +18,11 @@ struct PartitionOptions {
 
 // --partition NAME and --option NAME=VALUE, as often as one likes.
 void AddPartitionOptions(CLI::App& app, PartitionOptions* options);
-// Failures (kUsage) for an option without a value, options without a partitioner and a partitioner
-// that is not there.
+// Failures (kUsage) for an option without a value and options without a partitioner.
 std::vector<opkit::PartitionerRequest> RequestsOf(const PartitionOptions& options);
+// Failure (kBadModel) for a partitioner that neither the program nor a library that it has loaded
+// has.
+void CheckPartitioners(const PartitionOptions& options);
 
 }  // namespace cli
 

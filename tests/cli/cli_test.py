@@ -880,7 +880,13 @@ class Partition(Cli):
         path = self.affine()
         self.refuses(USAGE, ["partition", path], "expected --partition NAME", "by_operator")
         self.refuses(BAD_MODEL, ["partition", path, "--partition", "by_operators"],
-                     "did you mean 'by_operator'?")
+                     "did you mean 'by_operator'?", "that of a library comes with --library FILE.so")
+        # Without Graphviz the picture that is there stays.
+        self.write("parts.svg", "the picture before")
+        self.opkit("partition", path, "--partition", "by_operator", "--option", "ops=Neg", "--dot",
+                   "parts.svg", code=BAD_FILE, environment={"PATH": "/nowhere"})
+        self.assertIn("Graphviz did not draw 'parts.svg'", self.stderr)
+        self.assertEqual((self.folder / "parts.svg").read_text(), "the picture before")
         self.refuses(USAGE, ["partition", path, "--partition", "by_operator", "--option", "ops"],
                      "expected --option NAME=VALUE, found 'ops'")
         self.refuses(USAGE, ["run", path, "--random", "--option", "a=b"], "give --partition NAME")
