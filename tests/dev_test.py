@@ -40,7 +40,7 @@ class Mistakes(unittest.TestCase):
 
     def test_benchmarks(self):
         self.says(["bench", "dynamik"], "no benchmark's name holds 'dynamik'; did you mean "
-                  "'dynamic'? (engine/dynamic ", "graph/executor", "models compile_time)")
+                  "'dynamic'? (engine/dynamic ", "graph/executor", "models models_eigen compile_time)")
         self.says(["bench", "a", "b"], "bench takes one filter, not 'a b'")
 
     def test_what_the_demo_looks_at(self):
