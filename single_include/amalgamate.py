@@ -60,10 +60,14 @@ class Amalgamation:
         self.declared, declared_std = set(self.visited), self.std
         self.std = set()
         while self.definitions:  # what a definition includes may bring definitions of its own
+            # Those under a condition last: what they include stands under it too.
+            self.definitions.sort(key=lambda one: one[1] is not None)
             name, condition = self.definitions.pop(0)
-            self.add(name, condition)
+            if name in self.started:
+                continue
             if condition:
-                self.conditional_ones.add(name)
+                self.started |= self.present
+            self.add(name, condition)
         self.definitions_std = self.std - declared_std
         self.std = declared_std
 
@@ -91,11 +95,13 @@ class Amalgamation:
                     self.std.add(target)
             elif depth <= 1:
                 if target[1:-1] not in self.started:
-                    self.add(target[1:-1])
+                    self.add(target[1:-1], condition)
             elif target[1:-1] not in self.visited:
                 lines += self.conditional(header, target[1:-1], conditions[-1])
         for block in DEFINITIONS.findall(text):
             self.definitions += [(name, condition) for name in re.findall('"(.*)"', block)]
+        if condition:
+            self.conditional_ones.add(header)
         text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
         if condition:
             text = f"{condition}\n{text}\n#endif"

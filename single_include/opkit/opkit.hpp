@@ -39366,968 +39366,6 @@ OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unl
 
 #endif  // OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 
-// ---- opkit/plugin/export/impl/export_layouts.ipp
-#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
-// Serves the layouts and devices of a library's registries to its host.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Null: the standard layout.
-inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
-                                const opkit_tensor* to, const char* to_layout) {
-  return GuardedCall([&] {
-    Tensor target = TensorInLayout(*to, to_layout);
-    ConvertDirectly(TensorInLayout(*from, from_layout), target);
-  });
-}
-
-struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
-  explicit ExportedLayout(RegisteredLayout from) : layout(std::move(from)) {
-    abi.size = sizeof abi;
-    abi.name = layout.name.c_str();
-    abi.bytes = &Bytes;
-    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                         const opkit_tensor* to) {
-      return ConvertView(from, self->name, to, nullptr);
-    };
-    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                           const opkit_tensor* to) {
-      return ConvertView(from, nullptr, to, self->name);
-    };
-    abi.ns_per_byte = layout.ns_per_byte;
-    abi.author = this;
-  }
-  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
-                            const int64_t* shape, int64_t* bytes) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedLayout*>(self->author);
-      *bytes = LayoutBytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
-                           static_cast<DType>(dtype));
-    });
-  }
-
-  const RegisteredLayout layout;
-  opkit_layout abi{};
-};
-
-struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
-  explicit ExportedConverter(const LayoutPair& pair) {
-    abi.size = sizeof abi;
-    abi.from = LayoutNamePointer(pair.from);
-    abi.to = LayoutNamePointer(pair.to);
-    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
-                     const opkit_tensor* to) {
-      return ConvertView(from, self->from, to, self->to);
-    };
-    abi.ns_per_byte = pair.ns_per_byte;
-  }
-  opkit_layout_converter abi{};
-};
-
-struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
-  ExportedDevice(DeviceType number, std::string its_name)
-      : type(number), name(std::move(its_name)) {
-    abi.size = sizeof abi;
-    abi.name = name.c_str();
-    abi.type = static_cast<int32_t>(type);
-    abi.available = &Available;
-    abi.alloc = &Alloc;
-    abi.free = &Free;
-    abi.copy = &Copy;
-    abi.author = this;
-  }
-  static const ExportedDevice& Of(const opkit_device* device) {
-    return *static_cast<const ExportedDevice*>(device->author);
-  }
-  static opkit_status Available(const opkit_device* self, int32_t index) {
-    return GuardedCall([&] {
-      const std::string why = WhyNoDevice({Of(self).type, index});
-      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
-    });
-  }
-  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
-    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
-  }
-  static void Free(const opkit_device* self, void* memory, int64_t bytes) {
-    if (Allocator* allocator = Allocators()[Of(self).type].load())
-      allocator->Deallocate(memory, bytes);
-  }
-  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
-                           const void* from, int64_t bytes) {
-    return GuardedCall([&] {
-      const Device here{Of(self).type, index}, host{};
-      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
-      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
-      const CopyFunction copy = FindCopy(source.type, target.type);
-      if (!copy)
-        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
-              " is registered in the library; call RegisterCopy");
-      copy(to, target, from, source, bytes, nullptr);
-    });
-  }
-
-  const DeviceType type;
-  const std::string name;
-  opkit_device abi{};
-};
-
-OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
-  if (IsProgramHost(g_host)) return;
-  std::vector<LayoutId> exported;
-  for (RegisteredLayout& one : RegisteredLayouts()) {
-    if (one.has_descriptors) continue;
-    exported.push_back(one.id);
-    AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
-  }
-  for (const LayoutPair& one : DirectConverters())
-    if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
-      AddExported<ExportedConverter>(contents, contents.layout_converters, one);
-  DeviceTypeRegistry& types = DeviceTypes();
-  MutexLock lock(types.mutex);
-  for (const auto& one : types.entries)
-    if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
-      AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
-#endif
-
-// ---- opkit/plugin/export/impl/export_operators.ipp
-#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
-// Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
-// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
-struct ExportThreads {
-  Mutex mutex;
-  std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the function that the author gave
-  bool described = false;        // to a host that has taken the library and not yet ended it
-};
-inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
-inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
-    return *pool;
-  MutexLock lock(threads.mutex);
-  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
-  return *threads.pool;
-}
-inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  const struct End {  // also where the author's function throws
-    ~End() {
-      delete g_export_threads.pool.exchange(nullptr);
-      g_export_threads.described = false;
-    }
-  } end;
-  if (threads.finalize) threads.finalize();
-}
-// Runs this image's loops on the host's threads.
-struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
-  HostLoops() : LoopRunner{&RunOnHost} {}
-
- private:
-  // The pool that this thread had before: also the host's, where the two share the variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* const own;
-  };
-  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
-    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
-      body(begin, end);
-    });
-  }
-
-  ThreadPool* const pool_ = t_pool.pool;
-};
-// The host's call that the operator which runs in this thread serves.
-OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
-class OPKIT_IMAGE_LOCAL HostCallScope {
- public:
-  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
-  HostCallScope(const HostCallScope&) = delete;
-  HostCallScope& operator=(const HostCallScope&) = delete;
-  ~HostCallScope() { t_host_call = outer_; }
-
- private:
-  const opkit_call* const outer_;
-};
-
-// The library's operator behind one operator of the host's, and the blobs that it is bound to.
-class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
- public:
-  // `config`: null where the host has chosen none.
-  ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    OperatorDef def = DefinitionOfAbi(node);
-    def.Engine("");  // the host has chosen the kernel
-    inputs_.resize(def.inputs().size());
-    outputs_.resize(def.outputs().size());
-    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& name = def.inputs()[i];
-      if (name.empty()) continue;
-      inputs_[i].blob = workspace_.CreateBlob(name);
-      workspace_.CreateTensor(name);
-    }
-    const PoolScope threads(LibraryPool());
-    const CPUStreamScope in_stream(here_);
-    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel, .config = config});
-    // The host's event tells when work on its native streams has run.
-    if (FindNativeStreams(def.device().type)) op_->DisableEvent();
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
-  }
-
-  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
-  // operator, on a native one it issues its work.
-  void Run(const opkit_call* call) {
-    if (!call->asynchronous) {
-      Forward(call);
-    } else if (IsHostAccessible(here_.device().type)) {
-      OpResource(call).launch(
-          [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
-    } else {
-      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
-    }
-  }
-
- private:
-  struct Value {
-    Blob* blob = nullptr;   // null where the node leaves it out
-    int shared_input = -1;  // the input whose place an output must take
-  };
-
-  void Forward(const opkit_call* call) {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      Bind(inputs_[i], *opkit_input(call, i), InputLayout(call, i));
-    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
-    RunOperator(call);
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(call, o);
-  }
-
-  // Outputs get blobs of their own, but for those that must be an input's.
-  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
-    std::string& name = def.mutable_outputs()[o];
-    if (name.empty()) return;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& input = def.inputs()[i];
-      if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
-      outputs_[o].shared_input = static_cast<int>(i);
-      name = input;
-      return;
-    }
-    while (std::ranges::count(def.inputs(), name)) name += "_out";
-  }
-
-  // Whether `tensor` is the view already, so that nothing has to be made.
-  static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
-    if (layout) [[unlikely]]
-      return tensor.raw_data() == view.data && tensor.storage() &&
-             tensor.dtype() == static_cast<DType>(view.dtype) &&
-             tensor.layout() == LayoutOfAbi(layout) &&
-             tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
-           tensor.storage() && OpTensor(view).is_dense();
-  }
-  static const char* InputLayout(const opkit_call* call, size_t i) {
-    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
-                                                                     : nullptr;
-  }
-  static const char* OutputLayout(const opkit_call* call, size_t o) {
-    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
-                                                                       : nullptr;
-  }
-  static void Bind(const Value& value, const opkit_tensor& view, const char* layout) {
-    if (!value.blob) return;
-    Tensor* tensor = value.blob->GetMutable<Tensor>();
-    if (IsView(*tensor, view, layout)) [[likely]]
-      return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
-  }
-  void BindOutput(const opkit_call* call, size_t o) {
-    const Value& output = outputs_[o];
-    const opkit_tensor& view = *opkit_output(call, o);
-    if (!output.blob) return;
-    if (output.shared_input >= 0) {
-      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
-      if (view.dtype == OPKIT_UNDEFINED) return;
-      if (view.data != in.data) {
-        const Tensor source = TensorOfView(in);
-        CheckResult(o, source, view, "must be in place of an input that");
-        if (view.data) CopyElements(source, TensorOfView(view), call->stream);
-      }
-    }
-    Bind(output, view, OutputLayout(call, o));
-  }
-  void RunOperator(const opkit_call* call) {
-    const HostLoops loops;
-    const PoolScope threads(LibraryPool());
-    const LoopRunnerScope on_host(&loops);
-    const CPUStreamScope in_stream(here_);
-    const HostCallScope of_host(call);
-    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
-    call->asynchronous ? op_->RunAsync() : op_->Run();
-  }
-
-  // Copies a result that does not lie in the host's memory there.
-  void Deliver(const opkit_call* call, size_t o) {
-    opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
-    const bool is_open = view.dtype == OPKIT_UNDEFINED;
-    if (is_open && view.req == OPKIT_REQ_NONE) return;
-    Blob* blob = outputs_[o].blob;
-    if (!blob->IsType<Tensor>())
-      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
-            op_->type(), " is not a tensor, which is all that a library can hand over");
-    const Tensor& result = blob->Get<Tensor>();
-    const char* const layout = OutputLayout(call, o);
-    if (IsView(result, view, layout)) [[likely]]
-      return;
-    if (!result.initialized())
-      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
-            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
-    if (is_open)
-      view = OpResource(call)
-                 .allocate_output(static_cast<int>(o),
-                                  std::span(result.shape().data(), Index(result.rank())),
-                                  result.dtype())
-                 .view();
-    CheckResult(o, result, view, "is");
-    if (layout) {
-      Tensor target = TensorInLayout(view, layout);
-      ConvertLayoutTo(result, target);
-    } else {
-      CopyElements(result, TensorOfView(view), call->stream);
-    }
-  }
-  OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
-                              const char* how) const {
-    const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
-    if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
-    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
-          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
-          ", but the program has ", static_cast<DType>(view.dtype), wanted,
-          " for it; correct the schema's TensorInferenceFunction, or write one");
-  }
-
-  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
-  // the host's call points to.
-  struct LaunchedRun : RefCounted {
-    IntrusivePtr<ExportedInstance> instance;
-    opkit_call call;
-    std::vector<opkit_tensor> inputs, outputs;
-    std::vector<const char*> input_layouts, output_layouts;
-    std::vector<Dims> extents;
-
-    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
-      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
-      call.size = sizeof call;
-      extents.reserve(2 * (call.num_inputs + call.num_outputs));
-      for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
-      for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
-      call.inputs = inputs.data();
-      call.outputs = outputs.data();
-      call.asynchronous = 0;
-      const auto keep = [](const char* const*& names, uint64_t count,
-                           std::vector<const char*>& kept) {
-        if (!names) return;
-        kept.assign(names, names + count);
-        names = kept.data();
-      };
-      keep(call.input_layouts, call.num_inputs, input_layouts);
-      keep(call.output_layouts, call.num_outputs, output_layouts);
-    }
-    void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
-      const auto rank = static_cast<size_t>(from.rank);
-      opkit_tensor view = OpTensor(from).view();
-      view.shape = extents.emplace_back(from.shape, rank).data();
-      view.strides = extents.emplace_back(from.strides, rank).data();
-      all.push_back(view);
-    }
-  };
-
-  CPUStream here_;  // the operator's turn in a stream of the host's
-  Workspace workspace_;
-  std::unique_ptr<OperatorBase> op_;
-  std::vector<Value> inputs_, outputs_;
-};
-
-// The registries last as long as the image. Where that is unmapped, and not at the program's end,
-// they are freed: nothing of the library is in use then.
-struct OPKIT_IMAGE_LOCAL ExportedRegistries {
-  ~ExportedRegistries() {
-    if (g_export_threads.described) return;
-    delete &GradientRegistry::Global();
-    delete &OpRegistry::Global();
-    DeleteLayoutRegistry();
-  }
-};
-
-// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
-// are their `author`.
-struct OPKIT_IMAGE_LOCAL SchemaFunctions {
-  static void FillIn(opkit_op& op, const OpSchema& schema) {
-    op.parse_attrs = &ParseAttrs;
-    if (schema.has_inference()) {
-      op.infer_type = &InferType;
-      op.infer_shape = &InferShape;
-    }
-    op.mutated_inputs = &MutatedInputs;
-    op.scratch_bytes = &ScratchBytes;
-    if (schema.has_cost()) op.cost = &Cost;
-    op.author = &schema;
-  }
-  static void FillIn(opkit_kernel& to, const Kernel& kernel) {
-    to.create = &Create;
-    if (kernel.propose) {
-      to.propose = &Propose;
-      to.create_for = &CreateFor;
-    }
-    to.destroy = &Destroy;
-    to.forward = &Forward;
-    to.author = &kernel;
-  }
-  // The library's gradient maker gives new values names of its own; the host then gives each its
-  // name.
-  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
-    return GuardedCall([&] {
-      const OperatorDef def = DefinitionOfAbi(*gradient->node);
-      std::vector<GradientValue> g_output;
-      for (size_t o = 0; o < def.outputs().size(); ++o) {
-        GradientValue& value = g_output.emplace_back();
-        value.dense = gradient->dense[o];
-        value.indices = gradient->indices[o];
-        value.values = gradient->values[o];
-      }
-      GradientNames names;
-      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
-      std::map<std::string, std::string> renamed;
-      const auto rename = [&](std::string& name) {
-        const std::string* value = names.ValueOf(name);
-        if (!value) return;
-        std::string& known = renamed[name];
-        if (known.empty()) {
-          const std::string own = *value, suffix = name.substr(own.size());
-          const char* given = gradient->new_name(gradient, own.c_str(),
-                                                 names.Of(own) == name ? nullptr : suffix.c_str());
-          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
-          known = given;
-        }
-        name = known;
-      };
-      const auto accept = [](opkit_status status) {
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      };
-      for (size_t i = 0; i < meta.g_input.size(); ++i) {
-        GradientValue& value = meta.g_input[i];
-        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                   value.values.c_str()));
-      }
-      for (OperatorDef& op : meta.ops) {
-        for (std::string& name : op.mutable_inputs()) rename(name);
-        for (std::string& name : op.mutable_outputs()) rename(name);
-        const AbiNode node(op);
-        accept(gradient->add_node(gradient, &node.node()));
-      }
-    });
-  }
-
- private:
-  static const OpSchema& SchemaOf(const opkit_op* op) {
-    return *static_cast<const OpSchema*>(op->author);
-  }
-  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
-    });
-  }
-  static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
-                                const opkit_config* config, void** instance) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
-    });
-  }
-  static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
-                              const opkit_value* inputs, const opkit_value* outputs,
-                              const opkit_proposals* proposals) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
-        const AbiConfig abi(config, node->num_inputs, node->num_outputs);
-        const opkit_status status = proposals->add(proposals, &abi.config());
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      }
-    });
-  }
-  static void Destroy(void* instance) {
-    GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
-  }
-  static opkit_status Forward(void* instance, const opkit_call* call) {
-    return GuardedCall(
-        [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
-  }
-
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
-      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
-      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
-      if (std::string why = schema.VerifyArguments(args); !why.empty())
-        return OpStatus::Failure(why);
-      const auto [inputs, outputs] = schema.Arity(args);
-      *num_inputs = inputs;
-      *num_outputs = outputs;
-      return OpStatus();
-    });
-  }
-
-  // The host's knowledge of values, as this image's inference reads it.
-  class Values {
-   public:
-    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
-      for (uint64_t i = 0; i < count; ++i) {
-        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
-        if (!with_shapes) {
-          info.shape = {};
-          continue;
-        }
-        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
-        if (!value.constant) continue;
-        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
-      }
-    }
-    const std::vector<TensorInfo>& infos() const { return infos_; }
-
-   private:
-    // The standard one for a layout that only the host knows.
-    static Layout KnownLayout(const char* name) {
-      for (const RegisteredLayout& known : RegisteredLayouts())
-        if (known.name == name) return Layout{known.id, {}};
-      return {};
-    }
-    std::vector<TensorInfo> infos_;
-    std::list<Tensor> constants_;  // that infos_ point to
-  };
-  static int64_t NumberOf(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
-    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
-    return number && *number >= 0 ? -2 - *number : -1;
-  }
-
-  static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
-                    opkit_value* outputs, bool types, bool with_shapes) {
-    OperatorDef def = DefinitionOfAbi(*node);
-    const Values ins(inputs, node->num_inputs, with_shapes);
-    const Values outs(outputs, node->num_outputs, with_shapes);
-    InferenceContext context(def, ins.infos(), outs.infos());
-    schema.Infer(context);
-    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
-      for (size_t i = 0; i < infos.size(); ++i)
-        types ? StoreType(infos[i], *opkit_value_at(values, i))
-              : StoreShape(infos[i], *opkit_value_at(values, i));
-    };
-    store(context.inputs(), inputs);
-    store(context.outputs(), outputs);
-  }
-  static void StoreType(const TensorInfo& info, opkit_value& value) {
-    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
-  }
-  static void StoreShape(const TensorInfo& info, opkit_value& value) {
-    if (!info.shape.has_rank()) return;
-    if (info.shape.rank() > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
-            " are the most");
-    const bool same_rank = value.rank == info.shape.rank();
-    value.rank = info.shape.rank();
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = NumberOf(info.shape[axis]);
-      if (extent != -1 || !same_rank) value.dims[axis] = extent;
-    }
-  }
-  // Wrong shapes are for infer_shape to report.
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
-      try {
-        Infer(schema, node, inputs, outputs, true, true);
-      } catch (...) {
-        const std::exception_ptr failure = std::current_exception();
-        try {
-          Infer(schema, node, inputs, outputs, true, false);
-        } catch (...) {
-          std::rethrow_exception(failure);
-        }
-      }
-    });
-  }
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs) {
-    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
-  }
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
-    return GuardedCall([&] {
-      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
-        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
-                                   ", but the node has ", node->num_inputs);
-        mutated[input] = 1;
-      }
-      return OpStatus();
-    });
-  }
-  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
-                           const opkit_value* outputs, opkit_cost* cost) {
-    return GuardedCall([&] {
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
-      cost->flops = said.flops;
-      cost->bytes_read = said.bytes_read;
-      cost->bytes_written = said.bytes_written;
-      cost->params_bytes = said.params_bytes;
-    });
-  }
-  // The largest scratch among the first configurations that the device's kernels propose in
-  // standard layouts: the host does not say which of them it asks for.
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
-      *bytes = 0;
-      const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true);
-      std::optional<std::vector<TensorInfo>> outs;
-      for (const Kernel* kernel :
-           OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
-        if (!kernel->propose) continue;
-        if (!outs) outs = schema.InferOutputs(def, ins.infos());
-        try {
-          for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
-            if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
-            *bytes = (std::max)(*bytes, config.scratch_bytes);
-            break;
-          }
-        } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
-        }
-      }
-    });
-  }
-};
-
-// Describes a registered gradient in the form that the host reads.
-OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
-  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
-  if (!gradient) return;
-  switch (gradient->kind) {
-    case GradientKind::kMaker:
-      record.abi.gradient = &SchemaFunctions::Gradient;
-      break;
-    case GradientKind::kNone:
-      record.flags |= OPKIT_OP_NO_GRADIENT;
-      break;
-    case GradientKind::kShouldNot:
-      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
-      break;
-    case GradientKind::kNotImplemented:
-      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-  }
-}
-OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
-  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
-    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
-        kernel->device < DeviceType::kFirstUserDevice)
-      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel for ",
-            kernel->device,
-            " that cannot issue work on its host's streams: include the header of the backend in "
-            "the library (opkit/backends/<its name>/context.hpp), or call RegisterNativeStreams "
-            "for a device of your own (at ",
-            kernel->Place(), ")");
-    FunctionDevice& device = record.devices.emplace_back();
-    device.name = ToString(kernel->device);
-    if (kernel->backend != kReferenceBackend) device.backend = kernel->backend;
-    SchemaFunctions::FillIn(device.abi, *kernel);
-  }
-}
-// A record of an operator of the registries: the library's second way to describe one.
-OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
-  FunctionRecord record(new FunctionOpRecord);
-  record->name = schema.name();
-  record->doc = schema.doc();
-  record->file = schema.file();
-  record->line = schema.line();
-  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
-  const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
-  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
-                  (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
-                  (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
-                  (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
-                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
-  SchemaFunctions::FillIn(record->abi, schema);
-  ReadGradient(*record);
-  ReadKernels(schema, *record);
-  // The in-place pairs of the first values: a schema answers for any pair by a function.
-  constexpr int kMost = 16;
-  for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
-    for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
-      if (schema.CanInplace(i, o)) record->inplace.emplace_back(i, o);
-  record->attributes = schema.attributes();
-  record->inputs = schema.inputs();
-  record->outputs = schema.outputs();
-  return record;
-}
-
-OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
-  if (IsProgramHost(g_host)) return;
-  static const ExportedRegistries registries;
-  if (const auto problems = CheckRegistrations(); !problems.empty())
-    Throw(ErrorCode::kInvalidArgument, problems[0]);
-  LibraryContents& contents = ThisLibrary();
-  if (contents.finalize != &EndLibraryPool)
-    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
-  for (const std::string& name : RegisteredOperators()) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(name);
-    if (!schema.is_internal()) records.push_back(ReadSchema(schema));
-  }
-  g_export_threads.described = true;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
-                               const std::vector<Tensor>& outputs, const Arguments& args) {
-  if (!detail::t_host_call)
-    Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
-          "\") is called in a thread that runs no operator of a library; a program's own operator "
-          "calls Invoke");
-  std::list<Dims> strides;
-  const auto views = [&](const std::vector<Tensor>& tensors) {
-    std::vector<OpTensor> all;
-    for (const Tensor& tensor : tensors) {
-      strides.push_back(tensor.strides());
-      all.emplace_back(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
-                       strides.back().data(), tensor.rank(), tensor.device());
-    }
-    return all;
-  };
-  OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#endif
-
-// ---- opkit/plugin/export/impl/export_partitioners.ipp
-#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
-// Serves the partitioners and passes of a library's registries to its host.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The graph of a host, whose constants are its memory.
-inline Graph BorrowGraph(const opkit_graph& from) {
-  return GraphOfAbi(
-      from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
-}
-inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t count,
-                                                                     const char* const* names,
-                                                                     const char* const* values) {
-  std::vector<std::pair<std::string, std::string>> options;
-  for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
-  return options;
-}
-// Throws what a function of the host has answered.
-inline void AcceptAnswer(opkit_status status) {
-  if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-}
-
-// One run of a partitioner of this library over a graph of the host's.
-class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
- public:
-  ExportedPartitionWork(const Partitioner& partitioner, const opkit_partition& partition)
-      : graph_(BorrowGraph(*partition.graph)), structure_(graph_), types_(structure_) {
-    const opkit_graph& graph = *partition.graph;
-    for (uint64_t i = 0; i < graph.num_values; ++i) {
-      const int value = structure_.FindValue(graph.value_names[i]);
-      if (value < 0) continue;
-      const opkit_value& known = *opkit_value_at(const_cast<opkit_value*>(graph.values), i);
-      types_[value] = InfoOfAbi(known);
-      if (known.constant) types_.SetData(value, TensorOfView(*known.constant));
-    }
-    view_.emplace(structure_, types_,
-                  std::vector<char>(partition.taken, partition.taken + graph.num_nodes));
-    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition.num_options, partition.option_names,
-                                                   partition.option_values));
-  }
-
-  void Mark(const opkit_partition* partition) {
-    PartitionAnswer answer(*view_);
-    work_->Mark(answer);
-    for (int node = 0; node < view_->num_nodes(); ++node) {
-      const size_t at = Index(node);
-      if (answer.kinds()[at] != kNotTaken)
-        AcceptAnswer(partition->take(partition, at, answer.kinds()[at], answer.sets()[at]));
-      else if (!answer.reasons()[at].empty())
-        AcceptAnswer(partition->refuse(partition, at, answer.reasons()[at].c_str()));
-    }
-  }
-  void Review(const opkit_partition* partition) {
-    Graph body = BorrowGraph(*partition->subgraph);
-    OperatorDef def = DefinitionOfAbi(*partition->op);
-    const OperatorDef before = def;
-    const size_t constants = body.constants().size();
-    const std::vector<int> nodes(partition->nodes, partition->nodes + partition->num_nodes);
-    SubgraphReview review(*view_, nodes, body, def, static_cast<int>(partition->id),
-                          partition->kind);
-    work_->Review(review);
-    if (review.is_rejected())
-      return AcceptAnswer(partition->reject(partition, review.why_rejected().c_str()));
-    for (const NamedAttribute& one : def.args()) {
-      const Attribute* had = before.args().Find(one.name);
-      if (had && *had == one.value) continue;
-      const AbiAttributes attribute(Arguments{{one.name, one.value}});
-      AcceptAnswer(partition->set_attr(partition, *attribute.data()));
-    }
-    for (size_t i = constants; i < body.constants().size(); ++i) {
-      const GraphConstant& added = body.constants()[i];
-      const AbiAttributes tensor(Arguments{{"value", added.value}});
-      AcceptAnswer(
-          partition->add_constant(partition, added.name.c_str(), (*tensor.data())->tensors[0]));
-    }
-  }
-
- private:
-  const Graph graph_;
-  const GraphView structure_;
-  GraphTypes types_;
-  std::optional<PartitionView> view_;
-  std::unique_ptr<PartitionWork> work_;
-};
-
-struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
-  explicit ExportedPartitioner(IntrusivePtr<const Partitioner> one)
-      : partitioner(std::move(one)), name(partitioner->name()) {
-    abi.size = sizeof abi;
-    abi.name = name.c_str();
-    abi.subgraph_op = &SubgraphOp;
-    abi.begin = &Begin;
-    abi.mark = [](void* work, const opkit_partition* partition) {
-      return Answer([&] { WorkOf(work).Mark(partition); });
-    };
-    abi.review = [](void* work, const opkit_partition* partition) {
-      return Answer([&] { WorkOf(work).Review(partition); });
-    };
-    abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
-    abi.author = this;
-  }
-  template <class Call>
-  static opkit_status Answer(Call call) {
-    return GuardedCall([&] {
-      try {
-        call();
-      } catch (const AnsweredFail&) {
-        return OpStatus(FAIL);
-      }
-      return OpStatus();
-    });
-  }
-  static ExportedPartitionWork& WorkOf(void* work) {
-    return *static_cast<ExportedPartitionWork*>(work);
-  }
-  static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
-    auto& own = *static_cast<ExportedPartitioner*>(const_cast<void*>(self->author));
-    const char* op = nullptr;
-    GuardedCall([&] {
-      MutexLock lock(own.mutex);
-      op = own.ops.try_emplace(kind, own.partitioner->SubgraphOperator(kind)).first->second.c_str();
-    });
-    return op;
-  }
-  static opkit_status Begin(const opkit_partitioner* self, const opkit_partition* partition,
-                            void** work) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedPartitioner*>(self->author);
-      *work = new ExportedPartitionWork(*own.partitioner, *partition);
-    });
-  }
-
-  const IntrusivePtr<const Partitioner> partitioner;
-  const std::string name;
-  Mutex mutex;
-  std::map<int, std::string> ops;  // by kind, kept for the host
-  opkit_partitioner abi{};
-};
-
-struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
-  explicit ExportedPass(IntrusivePtr<const NamedPass> one)
-      : pass(std::move(one)), name(pass->name()), place(pass->place()) {
-    abi.size = sizeof abi;
-    abi.name = name.c_str();
-    abi.file = place.c_str();
-    abi.run = &Run;
-    abi.author = this;
-  }
-  static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedPass*>(self->author);
-      const Graph result = own.pass->Run(
-          BorrowGraph(*rewrite->graph),
-          OptionsOfAbi(rewrite->num_options, rewrite->option_names, rewrite->option_values));
-      const AbiGraph whole{GraphView(result)};
-      AcceptAnswer(rewrite->set_graph(rewrite, &whole.view));
-    });
-  }
-
-  const IntrusivePtr<const NamedPass> pass;
-  const std::string name, place;
-  opkit_pass abi{};
-};
-
-OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
-  if (IsProgramHost(g_host)) return;
-  for (const std::string& name : PartitionerRegistry::Global().Names())
-    AddExported<ExportedPartitioner>(contents, contents.partitioners,
-                                     PartitionerRegistry::Global().Get(name));
-  for (const std::string& name : RegisteredPasses())
-    AddExported<ExportedPass>(contents, contents.passes, GetPass(name));
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
-#endif
-
 // ---- opkit/engine/schedule/impl/replay_core.ipp
 // How a replay's run begins and ends, and how the pool's threads take part in it: they look for
 // ready nodes, hand them to each other, share levels, wake each other and leave.
@@ -43953,6 +42991,968 @@ OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
+
+// ---- opkit/plugin/export/impl/export_layouts.ipp
+#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
+// Serves the layouts and devices of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Null: the standard layout.
+inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
+                                const opkit_tensor* to, const char* to_layout) {
+  return GuardedCall([&] {
+    Tensor target = TensorInLayout(*to, to_layout);
+    ConvertDirectly(TensorInLayout(*from, from_layout), target);
+  });
+}
+
+struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
+  explicit ExportedLayout(RegisteredLayout from) : layout(std::move(from)) {
+    abi.size = sizeof abi;
+    abi.name = layout.name.c_str();
+    abi.bytes = &Bytes;
+    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                         const opkit_tensor* to) {
+      return ConvertView(from, self->name, to, nullptr);
+    };
+    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                           const opkit_tensor* to) {
+      return ConvertView(from, nullptr, to, self->name);
+    };
+    abi.ns_per_byte = layout.ns_per_byte;
+    abi.author = this;
+  }
+  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
+                            const int64_t* shape, int64_t* bytes) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedLayout*>(self->author);
+      *bytes = LayoutBytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                           static_cast<DType>(dtype));
+    });
+  }
+
+  const RegisteredLayout layout;
+  opkit_layout abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
+  explicit ExportedConverter(const LayoutPair& pair) {
+    abi.size = sizeof abi;
+    abi.from = LayoutNamePointer(pair.from);
+    abi.to = LayoutNamePointer(pair.to);
+    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
+                     const opkit_tensor* to) {
+      return ConvertView(from, self->from, to, self->to);
+    };
+    abi.ns_per_byte = pair.ns_per_byte;
+  }
+  opkit_layout_converter abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
+  ExportedDevice(DeviceType number, std::string its_name)
+      : type(number), name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.type = static_cast<int32_t>(type);
+    abi.available = &Available;
+    abi.alloc = &Alloc;
+    abi.free = &Free;
+    abi.copy = &Copy;
+    abi.author = this;
+  }
+  static const ExportedDevice& Of(const opkit_device* device) {
+    return *static_cast<const ExportedDevice*>(device->author);
+  }
+  static opkit_status Available(const opkit_device* self, int32_t index) {
+    return GuardedCall([&] {
+      const std::string why = WhyNoDevice({Of(self).type, index});
+      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
+    });
+  }
+  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
+    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
+  }
+  static void Free(const opkit_device* self, void* memory, int64_t bytes) {
+    if (Allocator* allocator = Allocators()[Of(self).type].load())
+      allocator->Deallocate(memory, bytes);
+  }
+  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
+                           const void* from, int64_t bytes) {
+    return GuardedCall([&] {
+      const Device here{Of(self).type, index}, host{};
+      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
+      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
+      const CopyFunction copy = FindCopy(source.type, target.type);
+      if (!copy)
+        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
+              " is registered in the library; call RegisterCopy");
+      copy(to, target, from, source, bytes, nullptr);
+    });
+  }
+
+  const DeviceType type;
+  const std::string name;
+  opkit_device abi{};
+};
+
+OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
+  if (IsProgramHost(g_host)) return;
+  std::vector<LayoutId> exported;
+  for (RegisteredLayout& one : RegisteredLayouts()) {
+    if (one.has_descriptors) continue;
+    exported.push_back(one.id);
+    AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+  }
+  for (const LayoutPair& one : DirectConverters())
+    if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
+      AddExported<ExportedConverter>(contents, contents.layout_converters, one);
+  DeviceTypeRegistry& types = DeviceTypes();
+  MutexLock lock(types.mutex);
+  for (const auto& one : types.entries)
+    if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
+      AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
+// Runs the operators of a library's registries for its host, and describes them.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
+// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+struct ExportThreads {
+  Mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  void (*finalize)() = nullptr;  // the function that the author gave
+  bool described = false;        // to a host that has taken the library and not yet ended it
+};
+inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
+inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
+    return *pool;
+  MutexLock lock(threads.mutex);
+  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
+  return *threads.pool;
+}
+inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  const struct End {  // also where the author's function throws
+    ~End() {
+      delete g_export_threads.pool.exchange(nullptr);
+      g_export_threads.described = false;
+    }
+  } end;
+  if (threads.finalize) threads.finalize();
+}
+// Runs this image's loops on the host's threads.
+struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
+  HostLoops() : LoopRunner{&RunOnHost} {}
+
+ private:
+  // The pool that this thread had before: also the host's, where the two share the variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* const own;
+  };
+  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
+  }
+
+  ThreadPool* const pool_ = t_pool.pool;
+};
+// The host's call that the operator which runs in this thread serves.
+OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+class OPKIT_IMAGE_LOCAL HostCallScope {
+ public:
+  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
+  HostCallScope(const HostCallScope&) = delete;
+  HostCallScope& operator=(const HostCallScope&) = delete;
+  ~HostCallScope() { t_host_call = outer_; }
+
+ private:
+  const opkit_call* const outer_;
+};
+
+// The library's operator behind one operator of the host's, and the blobs that it is bound to.
+class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
+ public:
+  // `config`: null where the host has chosen none.
+  ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
+      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
+    OperatorDef def = DefinitionOfAbi(node);
+    def.Engine("");  // the host has chosen the kernel
+    inputs_.resize(def.inputs().size());
+    outputs_.resize(def.outputs().size());
+    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const std::string& name = def.inputs()[i];
+      if (name.empty()) continue;
+      inputs_[i].blob = workspace_.CreateBlob(name);
+      workspace_.CreateTensor(name);
+    }
+    const PoolScope threads(LibraryPool());
+    const CPUStreamScope in_stream(here_);
+    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel, .config = config});
+    // The host's event tells when work on its native streams has run.
+    if (FindNativeStreams(def.device().type)) op_->DisableEvent();
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
+  }
+
+  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
+  // operator, on a native one it issues its work.
+  void Run(const opkit_call* call) {
+    if (!call->asynchronous) {
+      Forward(call);
+    } else if (IsHostAccessible(here_.device().type)) {
+      OpResource(call).launch(
+          [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    } else {
+      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
+    }
+  }
+
+ private:
+  struct Value {
+    Blob* blob = nullptr;   // null where the node leaves it out
+    int shared_input = -1;  // the input whose place an output must take
+  };
+
+  void Forward(const opkit_call* call) {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      Bind(inputs_[i], *opkit_input(call, i), InputLayout(call, i));
+    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
+    RunOperator(call);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      if (outputs_[o].blob) Deliver(call, o);
+  }
+
+  // Outputs get blobs of their own, but for those that must be an input's.
+  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
+    std::string& name = def.mutable_outputs()[o];
+    if (name.empty()) return;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const std::string& input = def.inputs()[i];
+      if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
+      outputs_[o].shared_input = static_cast<int>(i);
+      name = input;
+      return;
+    }
+    while (std::ranges::count(def.inputs(), name)) name += "_out";
+  }
+
+  // Whether `tensor` is the view already, so that nothing has to be made.
+  static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (layout) [[unlikely]]
+      return tensor.raw_data() == view.data && tensor.storage() &&
+             tensor.dtype() == static_cast<DType>(view.dtype) &&
+             tensor.layout() == LayoutOfAbi(layout) &&
+             tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
+    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+           tensor.storage() && OpTensor(view).is_dense();
+  }
+  static const char* InputLayout(const opkit_call* call, size_t i) {
+    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
+                                                                     : nullptr;
+  }
+  static const char* OutputLayout(const opkit_call* call, size_t o) {
+    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
+                                                                       : nullptr;
+  }
+  static void Bind(const Value& value, const opkit_tensor& view, const char* layout) {
+    if (!value.blob) return;
+    Tensor* tensor = value.blob->GetMutable<Tensor>();
+    if (IsView(*tensor, view, layout)) [[likely]]
+      return;
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
+  }
+  void BindOutput(const opkit_call* call, size_t o) {
+    const Value& output = outputs_[o];
+    const opkit_tensor& view = *opkit_output(call, o);
+    if (!output.blob) return;
+    if (output.shared_input >= 0) {
+      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
+      if (view.dtype == OPKIT_UNDEFINED) return;
+      if (view.data != in.data) {
+        const Tensor source = TensorOfView(in);
+        CheckResult(o, source, view, "must be in place of an input that");
+        if (view.data) CopyElements(source, TensorOfView(view), call->stream);
+      }
+    }
+    Bind(output, view, OutputLayout(call, o));
+  }
+  void RunOperator(const opkit_call* call) {
+    const HostLoops loops;
+    const PoolScope threads(LibraryPool());
+    const LoopRunnerScope on_host(&loops);
+    const CPUStreamScope in_stream(here_);
+    const HostCallScope of_host(call);
+    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
+    call->asynchronous ? op_->RunAsync() : op_->Run();
+  }
+
+  // Copies a result that does not lie in the host's memory there.
+  void Deliver(const opkit_call* call, size_t o) {
+    opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
+    const bool is_open = view.dtype == OPKIT_UNDEFINED;
+    if (is_open && view.req == OPKIT_REQ_NONE) return;
+    Blob* blob = outputs_[o].blob;
+    if (!blob->IsType<Tensor>())
+      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
+            op_->type(), " is not a tensor, which is all that a library can hand over");
+    const Tensor& result = blob->Get<Tensor>();
+    const char* const layout = OutputLayout(call, o);
+    if (IsView(result, view, layout)) [[likely]]
+      return;
+    if (!result.initialized())
+      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
+            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (is_open)
+      view = OpResource(call)
+                 .allocate_output(static_cast<int>(o),
+                                  std::span(result.shape().data(), Index(result.rank())),
+                                  result.dtype())
+                 .view();
+    CheckResult(o, result, view, "is");
+    if (layout) {
+      Tensor target = TensorInLayout(view, layout);
+      ConvertLayoutTo(result, target);
+    } else {
+      CopyElements(result, TensorOfView(view), call->stream);
+    }
+  }
+  OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
+                              const char* how) const {
+    const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
+    if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
+          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
+          ", but the program has ", static_cast<DType>(view.dtype), wanted,
+          " for it; correct the schema's TensorInferenceFunction, or write one");
+  }
+
+  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
+  // the host's call points to.
+  struct LaunchedRun : RefCounted {
+    IntrusivePtr<ExportedInstance> instance;
+    opkit_call call;
+    std::vector<opkit_tensor> inputs, outputs;
+    std::vector<const char*> input_layouts, output_layouts;
+    std::vector<Dims> extents;
+
+    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
+      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
+      call.size = sizeof call;
+      extents.reserve(2 * (call.num_inputs + call.num_outputs));
+      for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
+      for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
+      call.inputs = inputs.data();
+      call.outputs = outputs.data();
+      call.asynchronous = 0;
+      const auto keep = [](const char* const*& names, uint64_t count,
+                           std::vector<const char*>& kept) {
+        if (!names) return;
+        kept.assign(names, names + count);
+        names = kept.data();
+      };
+      keep(call.input_layouts, call.num_inputs, input_layouts);
+      keep(call.output_layouts, call.num_outputs, output_layouts);
+    }
+    void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
+      const auto rank = static_cast<size_t>(from.rank);
+      opkit_tensor view = OpTensor(from).view();
+      view.shape = extents.emplace_back(from.shape, rank).data();
+      view.strides = extents.emplace_back(from.strides, rank).data();
+      all.push_back(view);
+    }
+  };
+
+  CPUStream here_;  // the operator's turn in a stream of the host's
+  Workspace workspace_;
+  std::unique_ptr<OperatorBase> op_;
+  std::vector<Value> inputs_, outputs_;
+};
+
+// The registries last as long as the image. Where that is unmapped, and not at the program's end,
+// they are freed: nothing of the library is in use then.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (g_export_threads.described) return;
+    delete &GradientRegistry::Global();
+    delete &OpRegistry::Global();
+    DeleteLayoutRegistry();
+  }
+};
+
+// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
+// are their `author`.
+struct OPKIT_IMAGE_LOCAL SchemaFunctions {
+  static void FillIn(opkit_op& op, const OpSchema& schema) {
+    op.parse_attrs = &ParseAttrs;
+    if (schema.has_inference()) {
+      op.infer_type = &InferType;
+      op.infer_shape = &InferShape;
+    }
+    op.mutated_inputs = &MutatedInputs;
+    op.scratch_bytes = &ScratchBytes;
+    if (schema.has_cost()) op.cost = &Cost;
+    op.author = &schema;
+  }
+  static void FillIn(opkit_kernel& to, const Kernel& kernel) {
+    to.create = &Create;
+    if (kernel.propose) {
+      to.propose = &Propose;
+      to.create_for = &CreateFor;
+    }
+    to.destroy = &Destroy;
+    to.forward = &Forward;
+    to.author = &kernel;
+  }
+  // The library's gradient maker gives new values names of its own; the host then gives each its
+  // name.
+  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
+    return GuardedCall([&] {
+      const OperatorDef def = DefinitionOfAbi(*gradient->node);
+      std::vector<GradientValue> g_output;
+      for (size_t o = 0; o < def.outputs().size(); ++o) {
+        GradientValue& value = g_output.emplace_back();
+        value.dense = gradient->dense[o];
+        value.indices = gradient->indices[o];
+        value.values = gradient->values[o];
+      }
+      GradientNames names;
+      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
+      std::map<std::string, std::string> renamed;
+      const auto rename = [&](std::string& name) {
+        const std::string* value = names.ValueOf(name);
+        if (!value) return;
+        std::string& known = renamed[name];
+        if (known.empty()) {
+          const std::string own = *value, suffix = name.substr(own.size());
+          const char* given = gradient->new_name(gradient, own.c_str(),
+                                                 names.Of(own) == name ? nullptr : suffix.c_str());
+          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
+          known = given;
+        }
+        name = known;
+      };
+      const auto accept = [](opkit_status status) {
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      };
+      for (size_t i = 0; i < meta.g_input.size(); ++i) {
+        GradientValue& value = meta.g_input[i];
+        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
+        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                   value.values.c_str()));
+      }
+      for (OperatorDef& op : meta.ops) {
+        for (std::string& name : op.mutable_inputs()) rename(name);
+        for (std::string& name : op.mutable_outputs()) rename(name);
+        const AbiNode node(op);
+        accept(gradient->add_node(gradient, &node.node()));
+      }
+    });
+  }
+
+ private:
+  static const OpSchema& SchemaOf(const opkit_op* op) {
+    return *static_cast<const OpSchema*>(op->author);
+  }
+  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
+    });
+  }
+  static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
+                                const opkit_config* config, void** instance) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
+    });
+  }
+  static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
+                              const opkit_value* inputs, const opkit_value* outputs,
+                              const opkit_proposals* proposals) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
+        const AbiConfig abi(config, node->num_inputs, node->num_outputs);
+        const opkit_status status = proposals->add(proposals, &abi.config());
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
+    });
+  }
+  static void Destroy(void* instance) {
+    GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
+  }
+  static opkit_status Forward(void* instance, const opkit_call* call) {
+    return GuardedCall(
+        [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
+  }
+
+  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                                 int32_t* num_outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
+      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
+      if (std::string why = schema.VerifyArguments(args); !why.empty())
+        return OpStatus::Failure(why);
+      const auto [inputs, outputs] = schema.Arity(args);
+      *num_inputs = inputs;
+      *num_outputs = outputs;
+      return OpStatus();
+    });
+  }
+
+  // The host's knowledge of values, as this image's inference reads it.
+  class Values {
+   public:
+    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
+      for (uint64_t i = 0; i < count; ++i) {
+        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+        if (!with_shapes) {
+          info.shape = {};
+          continue;
+        }
+        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
+        if (!value.constant) continue;
+        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
+      }
+    }
+    const std::vector<TensorInfo>& infos() const { return infos_; }
+
+   private:
+    // The standard one for a layout that only the host knows.
+    static Layout KnownLayout(const char* name) {
+      for (const RegisteredLayout& known : RegisteredLayouts())
+        if (known.name == name) return Layout{known.id, {}};
+      return {};
+    }
+    std::vector<TensorInfo> infos_;
+    std::list<Tensor> constants_;  // that infos_ point to
+  };
+  static int64_t NumberOf(const Dim& dim) {
+    if (dim.is_known()) return dim.value();
+    const std::string& name = dim.symbol();
+    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
+    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
+    return number && *number >= 0 ? -2 - *number : -1;
+  }
+
+  static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                    opkit_value* outputs, bool types, bool with_shapes) {
+    OperatorDef def = DefinitionOfAbi(*node);
+    const Values ins(inputs, node->num_inputs, with_shapes);
+    const Values outs(outputs, node->num_outputs, with_shapes);
+    InferenceContext context(def, ins.infos(), outs.infos());
+    schema.Infer(context);
+    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
+      for (size_t i = 0; i < infos.size(); ++i)
+        types ? StoreType(infos[i], *opkit_value_at(values, i))
+              : StoreShape(infos[i], *opkit_value_at(values, i));
+    };
+    store(context.inputs(), inputs);
+    store(context.outputs(), outputs);
+  }
+  static void StoreType(const TensorInfo& info, opkit_value& value) {
+    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
+  }
+  static void StoreShape(const TensorInfo& info, opkit_value& value) {
+    if (!info.shape.has_rank()) return;
+    if (info.shape.rank() > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
+            " are the most");
+    const bool same_rank = value.rank == info.shape.rank();
+    value.rank = info.shape.rank();
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = NumberOf(info.shape[axis]);
+      if (extent != -1 || !same_rank) value.dims[axis] = extent;
+    }
+  }
+  // Wrong shapes are for infer_shape to report.
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      try {
+        Infer(schema, node, inputs, outputs, true, true);
+      } catch (...) {
+        const std::exception_ptr failure = std::current_exception();
+        try {
+          Infer(schema, node, inputs, outputs, true, false);
+        } catch (...) {
+          std::rethrow_exception(failure);
+        }
+      }
+    });
+  }
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs) {
+    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
+  }
+  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+    return GuardedCall([&] {
+      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
+        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
+                                   ", but the node has ", node->num_inputs);
+        mutated[input] = 1;
+      }
+      return OpStatus();
+    });
+  }
+  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                           const opkit_value* outputs, opkit_cost* cost) {
+    return GuardedCall([&] {
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
+      cost->flops = said.flops;
+      cost->bytes_read = said.bytes_read;
+      cost->bytes_written = said.bytes_written;
+      cost->params_bytes = said.params_bytes;
+    });
+  }
+  // The largest scratch among the first configurations that the device's kernels propose in
+  // standard layouts: the host does not say which of them it asks for.
+  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                   const opkit_value* inputs, int64_t* bytes) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      *bytes = 0;
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const Values ins(inputs, node->num_inputs, true);
+      std::optional<std::vector<TensorInfo>> outs;
+      for (const Kernel* kernel :
+           OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
+        if (!kernel->propose) continue;
+        if (!outs) outs = schema.InferOutputs(def, ins.infos());
+        try {
+          for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
+            if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+            *bytes = (std::max)(*bytes, config.scratch_bytes);
+            break;
+          }
+        } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
+        }
+      }
+    });
+  }
+};
+
+// Describes a registered gradient in the form that the host reads.
+OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
+  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
+  if (!gradient) return;
+  switch (gradient->kind) {
+    case GradientKind::kMaker:
+      record.abi.gradient = &SchemaFunctions::Gradient;
+      break;
+    case GradientKind::kNone:
+      record.flags |= OPKIT_OP_NO_GRADIENT;
+      break;
+    case GradientKind::kShouldNot:
+      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+      break;
+    case GradientKind::kNotImplemented:
+      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
+  }
+}
+OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
+    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
+        kernel->device < DeviceType::kFirstUserDevice)
+      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel for ",
+            kernel->device,
+            " that cannot issue work on its host's streams: include the header of the backend in "
+            "the library (opkit/backends/<its name>/context.hpp), or call RegisterNativeStreams "
+            "for a device of your own (at ",
+            kernel->Place(), ")");
+    FunctionDevice& device = record.devices.emplace_back();
+    device.name = ToString(kernel->device);
+    if (kernel->backend != kReferenceBackend) device.backend = kernel->backend;
+    SchemaFunctions::FillIn(device.abi, *kernel);
+  }
+}
+// A record of an operator of the registries: the library's second way to describe one.
+OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
+  FunctionRecord record(new FunctionOpRecord);
+  record->name = schema.name();
+  record->doc = schema.doc();
+  record->file = schema.file();
+  record->line = schema.line();
+  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
+  const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
+  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
+                  (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+                  (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
+                  (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
+                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+  SchemaFunctions::FillIn(record->abi, schema);
+  ReadGradient(*record);
+  ReadKernels(schema, *record);
+  // The in-place pairs of the first values: a schema answers for any pair by a function.
+  constexpr int kMost = 16;
+  for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
+    for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
+      if (schema.CanInplace(i, o)) record->inplace.emplace_back(i, o);
+  record->attributes = schema.attributes();
+  record->inputs = schema.inputs();
+  record->outputs = schema.outputs();
+  return record;
+}
+
+OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
+  if (IsProgramHost(g_host)) return;
+  static const ExportedRegistries registries;
+  if (const auto problems = CheckRegistrations(); !problems.empty())
+    Throw(ErrorCode::kInvalidArgument, problems[0]);
+  LibraryContents& contents = ThisLibrary();
+  if (contents.finalize != &EndLibraryPool)
+    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
+  for (const std::string& name : RegisteredOperators()) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(name);
+    if (!schema.is_internal()) records.push_back(ReadSchema(schema));
+  }
+  g_export_threads.described = true;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                               const std::vector<Tensor>& outputs, const Arguments& args) {
+  if (!detail::t_host_call)
+    Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
+          "\") is called in a thread that runs no operator of a library; a program's own operator "
+          "calls Invoke");
+  std::list<Dims> strides;
+  const auto views = [&](const std::vector<Tensor>& tensors) {
+    std::vector<OpTensor> all;
+    for (const Tensor& tensor : tensors) {
+      strides.push_back(tensor.strides());
+      all.emplace_back(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
+                       strides.back().data(), tensor.rank(), tensor.device());
+    }
+    return all;
+  };
+  OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_partitioners.ipp
+#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
+// Serves the partitioners and passes of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The graph of a host, whose constants are its memory.
+inline Graph BorrowGraph(const opkit_graph& from) {
+  return GraphOfAbi(
+      from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
+}
+inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t count,
+                                                                     const char* const* names,
+                                                                     const char* const* values) {
+  std::vector<std::pair<std::string, std::string>> options;
+  for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
+  return options;
+}
+// Throws what a function of the host has answered.
+inline void AcceptAnswer(opkit_status status) {
+  if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+}
+
+// One run of a partitioner of this library over a graph of the host's.
+class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
+ public:
+  ExportedPartitionWork(const Partitioner& partitioner, const opkit_partition& partition)
+      : graph_(BorrowGraph(*partition.graph)), structure_(graph_), types_(structure_) {
+    const opkit_graph& graph = *partition.graph;
+    for (uint64_t i = 0; i < graph.num_values; ++i) {
+      const int value = structure_.FindValue(graph.value_names[i]);
+      if (value < 0) continue;
+      const opkit_value& known = *opkit_value_at(const_cast<opkit_value*>(graph.values), i);
+      types_[value] = InfoOfAbi(known);
+      if (known.constant) types_.SetData(value, TensorOfView(*known.constant));
+    }
+    view_.emplace(structure_, types_,
+                  std::vector<char>(partition.taken, partition.taken + graph.num_nodes));
+    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition.num_options, partition.option_names,
+                                                   partition.option_values));
+  }
+
+  void Mark(const opkit_partition* partition) {
+    PartitionAnswer answer(*view_);
+    work_->Mark(answer);
+    for (int node = 0; node < view_->num_nodes(); ++node) {
+      const size_t at = Index(node);
+      if (answer.kinds()[at] != kNotTaken)
+        AcceptAnswer(partition->take(partition, at, answer.kinds()[at], answer.sets()[at]));
+      else if (!answer.reasons()[at].empty())
+        AcceptAnswer(partition->refuse(partition, at, answer.reasons()[at].c_str()));
+    }
+  }
+  void Review(const opkit_partition* partition) {
+    Graph body = BorrowGraph(*partition->subgraph);
+    OperatorDef def = DefinitionOfAbi(*partition->op);
+    const OperatorDef before = def;
+    const size_t constants = body.constants().size();
+    const std::vector<int> nodes(partition->nodes, partition->nodes + partition->num_nodes);
+    SubgraphReview review(*view_, nodes, body, def, static_cast<int>(partition->id),
+                          partition->kind);
+    work_->Review(review);
+    if (review.is_rejected())
+      return AcceptAnswer(partition->reject(partition, review.why_rejected().c_str()));
+    for (const NamedAttribute& one : def.args()) {
+      const Attribute* had = before.args().Find(one.name);
+      if (had && *had == one.value) continue;
+      const AbiAttributes attribute(Arguments{{one.name, one.value}});
+      AcceptAnswer(partition->set_attr(partition, *attribute.data()));
+    }
+    for (size_t i = constants; i < body.constants().size(); ++i) {
+      const GraphConstant& added = body.constants()[i];
+      const AbiAttributes tensor(Arguments{{"value", added.value}});
+      AcceptAnswer(
+          partition->add_constant(partition, added.name.c_str(), (*tensor.data())->tensors[0]));
+    }
+  }
+
+ private:
+  const Graph graph_;
+  const GraphView structure_;
+  GraphTypes types_;
+  std::optional<PartitionView> view_;
+  std::unique_ptr<PartitionWork> work_;
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
+  explicit ExportedPartitioner(IntrusivePtr<const Partitioner> one)
+      : partitioner(std::move(one)), name(partitioner->name()) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.subgraph_op = &SubgraphOp;
+    abi.begin = &Begin;
+    abi.mark = [](void* work, const opkit_partition* partition) {
+      return Answer([&] { WorkOf(work).Mark(partition); });
+    };
+    abi.review = [](void* work, const opkit_partition* partition) {
+      return Answer([&] { WorkOf(work).Review(partition); });
+    };
+    abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
+    abi.author = this;
+  }
+  template <class Call>
+  static opkit_status Answer(Call call) {
+    return GuardedCall([&] {
+      try {
+        call();
+      } catch (const AnsweredFail&) {
+        return OpStatus(FAIL);
+      }
+      return OpStatus();
+    });
+  }
+  static ExportedPartitionWork& WorkOf(void* work) {
+    return *static_cast<ExportedPartitionWork*>(work);
+  }
+  static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
+    auto& own = *static_cast<ExportedPartitioner*>(const_cast<void*>(self->author));
+    const char* op = nullptr;
+    GuardedCall([&] {
+      MutexLock lock(own.mutex);
+      op = own.ops.try_emplace(kind, own.partitioner->SubgraphOperator(kind)).first->second.c_str();
+    });
+    return op;
+  }
+  static opkit_status Begin(const opkit_partitioner* self, const opkit_partition* partition,
+                            void** work) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedPartitioner*>(self->author);
+      *work = new ExportedPartitionWork(*own.partitioner, *partition);
+    });
+  }
+
+  const IntrusivePtr<const Partitioner> partitioner;
+  const std::string name;
+  Mutex mutex;
+  std::map<int, std::string> ops;  // by kind, kept for the host
+  opkit_partitioner abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
+  explicit ExportedPass(IntrusivePtr<const NamedPass> one)
+      : pass(std::move(one)), name(pass->name()), place(pass->place()) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.file = place.c_str();
+    abi.run = &Run;
+    abi.author = this;
+  }
+  static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedPass*>(self->author);
+      const Graph result = own.pass->Run(
+          BorrowGraph(*rewrite->graph),
+          OptionsOfAbi(rewrite->num_options, rewrite->option_names, rewrite->option_values));
+      const AbiGraph whole{GraphView(result)};
+      AcceptAnswer(rewrite->set_graph(rewrite, &whole.view));
+    });
+  }
+
+  const IntrusivePtr<const NamedPass> pass;
+  const std::string name, place;
+  opkit_pass abi{};
+};
+
+OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
+  if (IsProgramHost(g_host)) return;
+  for (const std::string& name : PartitionerRegistry::Global().Names())
+    AddExported<ExportedPartitioner>(contents, contents.partitioners,
+                                     PartitionerRegistry::Global().Get(name));
+  for (const std::string& name : RegisteredPasses())
+    AddExported<ExportedPass>(contents, contents.passes, GetPass(name));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+#endif
 
 #endif  // OPKIT_DEFINITIONS
 
