@@ -12527,9 +12527,10 @@ namespace detail {
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// What a node is that runs the one graph that it carries. InferGraph and AddGradients fill this in,
-// and the compiled runtime when it is loaded, so that a header-only program that does neither does
-// not compile them. Relaxed: they are functions, which refer to nothing that a thread has written.
+// The inference and the gradient of a node that runs the one graph that it carries. InferGraph and
+// AddGradients fill this in, and the compiled runtime when it is loaded, so that a header-only
+// program that does neither does not compile them. Relaxed: they are functions, which refer to
+// nothing that a thread has written.
 struct CarriedGraphRules {
   using Infer = void(const Graph& graph, InferenceContext& context);
   using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
@@ -12544,7 +12545,7 @@ OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
 class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
  public:
   explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
-  // Another one, of these contents.
+  // A subgraph of the same class with these contents.
   virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;
 };
@@ -14232,7 +14233,7 @@ class PartitionerRegistry {
  public:
   static PartitionerRegistry& Global();
 
-  // What RegisterPartitioner of partition.hpp calls. A name that is registered at two places is an
+  // RegisterPartitioner of partition.hpp calls this. A name that is registered at two places is an
   // Error where it is used; at the same place twice it is one, since a header may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                 int line) noexcept {
@@ -21191,10 +21192,9 @@ class ToolRanges {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One of these for each span, each completion, push, counter and marker. The work of
-// a span has its flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in
-// `node`; a change of an
-// allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
+// A record for each span, each completion, push, counter and marker. The work of a span has its
+// flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in `node`; a change of
+// an allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
 // during a span three numbers in `begin`, `end` and `parent`, and in `node` which of them is the
 // first.
 struct ProfileRecord {

@@ -123,6 +123,20 @@ class Amalgamate(Trees):
         self.assertEqual(self.run_program(includes[1], "int main() { return Author(); }",
                                           include=[self.root / "single"]), 3)
 
+    def test_what_a_conditional_definition_includes_stands_under_its_condition(self):
+        self.write(self.SMALL | {
+            "opkit/plugin/author.hpp": ['#include "opkit/base/one.hpp"', "#ifdef OPKIT_OPKIT_HPP_",
+                                        '#include "opkit/plugin/both.hpp"', "#endif"],
+            "opkit/plugin/both.hpp": ["int Both();", "#ifdef OPKIT_DEFINITIONS",
+                                      '#include "opkit/plugin/impl/both.ipp"', "#endif"],
+            "opkit/plugin/impl/both.ipp": ['#include "opkit/ops/four.hpp"',
+                                           "inline int Both() { return Four(); }"]})
+        amalgamate.write_if_changed(self.root / "single" / "opkit" / "op.hpp",
+                                    amalgamate.amalgamate(amalgamate.AUTHOR).text())
+        own = ["#define OPKIT_DEFINITIONS", "#include <opkit/op.hpp>",
+               "int Four() { return 7; }", "int main() { return Four(); }"]
+        self.assertEqual(self.run_program(*own, include=[self.root / "single"]), 7)
+
     def test_refuses_a_conditional_include_that_others_may_depend_on(self):
         self.write(self.SMALL | {"opkit/opkit.hpp": ["#if 1", '#include "opkit/base/two.hpp"',
                                                      "#endif", '#include "opkit/base/one.hpp"']})

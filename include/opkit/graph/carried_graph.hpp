@@ -13,9 +13,10 @@ namespace detail {
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// What a node is that runs the one graph that it carries. InferGraph and AddGradients fill this in,
-// and the compiled runtime when it is loaded, so that a header-only program that does neither does
-// not compile them. Relaxed: they are functions, which refer to nothing that a thread has written.
+// The inference and the gradient of a node that runs the one graph that it carries. InferGraph and
+// AddGradients fill this in, and the compiled runtime when it is loaded, so that a header-only
+// program that does neither does not compile them. Relaxed: they are functions, which refer to
+// nothing that a thread has written.
 struct CarriedGraphRules {
   using Infer = void(const Graph& graph, InferenceContext& context);
   using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
@@ -30,7 +31,7 @@ OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
 class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
  public:
   explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
-  // Another one, of these contents.
+  // A subgraph of the same class with these contents.
   virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;
 };

@@ -16,10 +16,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One of these for each span, each completion, push, counter and marker. The work of
-// a span has its flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in
-// `node`; a change of an
-// allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
+// A record for each span, each completion, push, counter and marker. The work of a span has its
+// flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in `node`; a change of
+// an allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
 // during a span three numbers in `begin`, `end` and `parent`, and in `node` which of them is the
 // first.
 struct ProfileRecord {

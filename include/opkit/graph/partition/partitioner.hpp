@@ -119,7 +119,7 @@ class PartitionerRegistry {
  public:
   static PartitionerRegistry& Global();
 
-  // What RegisterPartitioner of partition.hpp calls. A name that is registered at two places is an
+  // RegisterPartitioner of partition.hpp calls this. A name that is registered at two places is an
   // Error where it is used; at the same place twice it is one, since a header may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                 int line) noexcept {
