@@ -14,13 +14,16 @@
 
 #include "fuzz_bytes.hpp"
 #include "opkit/abi/opkit_abi.h"
+#include "opkit/plugin/load/abi_node.hpp"
 
 inline const opkit_host* g_host = nullptr;
 inline void Require(bool holds) {
   if (!holds) std::abort();
 }
-// Counts that no array has: to be refused before it is read.
-inline constexpr uint64_t kAbsurdCounts[] = {uint64_t{1} << 32, 65536, UINT64_MAX};
+// Counts to be refused before an array is read. Each is more than a graph may have: of a smaller
+// one, nobody could see that the array does not hold it.
+inline constexpr uint64_t kAbsurdCounts[] = {uint64_t{1} << 32, opkit::detail::kMostNodes + 1,
+                                             UINT64_MAX};
 
 // A view of memory of the library's, sometimes wrong.
 struct AnyView {
