@@ -61,9 +61,9 @@ class PoolScope {
 // pool of one never overlap. Workers start when there is something for them to do, one after the
 // other.
 //
-// A worker without work looks for some for a few microseconds, then sleeps in the kernel: an idle
-// pool uses no CPU. Waking costs the waker one system call, and only if a worker sleeps and none is
-// already looking.
+// A worker without work looks for some for a few microseconds, after a loop for 0.2 ms, then sleeps
+// in the kernel: an idle pool uses no CPU. Waking costs the waker one system call, and only if a
+// worker sleeps and none is already looking.
 //
 // All members are thread-safe except the destructor. A task that lets an exception escape
 // terminates the process, as a std::thread does; TaskGroup keeps exceptions and hands them to its
@@ -137,6 +137,8 @@ class ThreadPool {
     explicit operator bool() const { return task || loop; }
   };
 
+  class IdleSpin;
+
   static void HandleFork();
   void ResetAfterFork();
   void SetThreads(int threads);
@@ -173,6 +175,9 @@ class ThreadPool {
   // How long a thread looks for work before it sleeps: longer than a sleeper takes to wake up, and
   // nothing when there are more threads than CPUs, where looking keeps others from working.
   std::atomic<uint64_t> spin_ticks_{0};
+  // The same after a loop, which another follows soon where kernels run one after the other: waking
+  // a thread takes tens of microseconds, and those are more than many a kernel's loop.
+  std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 
   detail::Mutex start_mutex_;

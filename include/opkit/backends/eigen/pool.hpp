@@ -126,6 +126,7 @@ struct PoolPlan : TaskPlan {
       : axes(WithoutTrivialAxes(all)), plane(axes) {
     constexpr int64_t kBlockFloats = 16 * 1024;  // of strips that fit in the L2 cache
     constexpr int64_t kChunkElements = 200'000;  // of windows; some 10 us
+    constexpr int64_t kTaskElements = 4'000;     // that take as long as what any task does besides
     RequireModestWindows(axes);
     outer_outputs = WindowPlane::OuterOutputs(axes);
     outer_kernel = WindowPlane::OuterKernel(axes);
@@ -142,7 +143,7 @@ struct PoolPlan : TaskPlan {
     strip = Strip(plane.rows, plane.columns, block_rows, width);
     slot_bytes =
         ScratchSlots::RoundUp((outer_kernel * strip.size() + kLanes) * int64_t{sizeof(float)});
-    grain = kChunkElements / (block_rows * width * outer_kernel * plane.taps()) + 1;
+    grain = kChunkElements / (block_rows * width * outer_kernel * plane.taps() + kTaskElements) + 1;
     for (size_t axis = 0; axis + 2 < axes.size(); ++axis)
       scales.emplace_back(axes[axis], count_include_pad);
     scales.emplace_back(plane.rows, count_include_pad);

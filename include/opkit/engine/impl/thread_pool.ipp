@@ -97,8 +97,10 @@ OPKIT_INLINE void ThreadPool::SetThreads(int threads) {
     Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
           " for the pool \"", name_, "\", found ", threads);
   }
-  constexpr uint64_t kSpinTicks = 12'000;
-  spin_ticks_ = threads <= detail::AvailableCpus() ? kSpinTicks : 0;
+  constexpr uint64_t kSpinTicks = 12'000, kLoopSpinTicks = 500'000;
+  const bool may_spin = threads <= detail::AvailableCpus();
+  spin_ticks_ = may_spin ? kSpinTicks : 0;
+  loop_spin_ticks_ = may_spin ? kLoopSpinTicks : 0;
   detail::MutexLock lock(start_mutex_);
   threads_ = threads;
 }
@@ -160,6 +162,32 @@ OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
   return true;
 }
 
+// Tells a thread without work whether it goes on looking for some.
+class ThreadPool::IdleSpin {
+ public:
+  explicit IdleSpin(const ThreadPool& pool) : pool_(pool) {}
+
+  void Worked(const Work& work) {
+    idle_since_ = 0;
+    if (work.loop) last_loop_ = detail::Ticks();
+  }
+  void Slept() { idle_since_ = last_loop_ = 0; }
+  // `crowded`: enough threads look for tasks. A loop takes all of them.
+  bool Goes(bool crowded) {
+    const uint64_t now = detail::Ticks();
+    if (idle_since_ == 0) idle_since_ = now;
+    if (!crowded && now - idle_since_ < pool_.spin_ticks()) return true;
+    // Relaxed, as in threads().
+    return last_loop_ != 0 &&
+           now - last_loop_ < pool_.loop_spin_ticks_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  const ThreadPool& pool_;
+  uint64_t idle_since_ = 0;  // in ticks, as the next; 0: it is not
+  uint64_t last_loop_ = 0;   // when a loop that it took part in ended; 0: before it slept
+};
+
 OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   {
     detail::MutexLock lock(start_mutex_);  // StartWorker has finished with `self`
@@ -168,7 +196,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
   if (pin_workers_) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
-  uint64_t idle_since = 0;
+  IdleSpin spin(*this);
   for (;;) {
     if (self.index >= worker_target()) [[unlikely]] {
       if (std::exchange(searching, false)) StopSearching();
@@ -178,21 +206,19 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
       if (std::exchange(searching, false)) StopSearching();
       Run(work);
       if (detail::t_pool.worker != &self) return;  // this is a child, forked by the task
-      idle_since = 0;
+      spin.Worked(work);
       continue;
     }
     if (stopping_) break;
     if (!std::exchange(searching, true)) idle_.StartSearching();
-    const uint64_t now = detail::Ticks();
-    if (idle_since == 0) idle_since = now;
-    // One or a few searchers find the work as fast as all would.
+    // One or a few searchers find a task as fast as all would.
     const bool crowded = idle_.searching() > 1 + worker_target() / 2;
-    if (!crowded && now - idle_since < spin_ticks()) {
+    if (spin.Goes(crowded)) {
       detail::CpuRelax();
       continue;
     }
     Sleep(self);
-    idle_since = 0;
+    spin.Slept();
   }
   if (searching) StopSearching();
 }
@@ -311,20 +337,18 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
   const int64_t deadline_ns = timeout_ns < 0 ? -1 : detail::MonotonicNs() + timeout_ns;
   PoolScope scope(*this);
   bool searching = false;
-  uint64_t idle_since = 0;
+  IdleSpin spin(*this);
   while (!latch.done()) {
     if (helps) {
       if (const Work work = FindWork(worker)) {
         if (std::exchange(searching, false)) StopSearching();
         Run(work);
-        idle_since = 0;
+        spin.Worked(work);
         continue;
       }
     }
     if (deadline_ns >= 0 && detail::MonotonicNs() >= deadline_ns) break;
-    const uint64_t now = detail::Ticks();
-    if (idle_since == 0) idle_since = now;
-    if (now - idle_since < spin_ticks()) {
+    if (spin.Goes(/*crowded=*/false)) {
       detail::CpuRelax();
       continue;
     }
@@ -341,7 +365,7 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     latch.Delist(latch_sleeper);
     // Woken for work it counts as searching, and hands that on if it leaves without taking any.
     if (helps) searching = !idle_.Delist(sleeper);
-    idle_since = 0;
+    spin.Slept();
   }
   if (searching) StopSearching();
   return latch.done();
@@ -363,7 +387,8 @@ OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain
   detail::ParallelLoop loop(first, last, grain, chunks, body);
   WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
   loop.RunChunks(loops_.mutex());
-  loops_.Finish(loop, spin_ticks());
+  // Relaxed, as in threads().
+  loops_.Finish(loop, loop_spin_ticks_.load(std::memory_order_relaxed));
 }
 
 // --- fork

@@ -71,6 +71,10 @@ struct ConvPlan : TaskPlan {
   }
 
  private:
+  // In operations of a convolution that loads an input for many outputs; a depthwise one, which
+  // does not, takes as long as one of four times as many.
+  double Cost() const { return Flops() * (IsDepthwise() ? 4 : 1); }
+
   static ConvSizes WithTrivialAxesDropped(ConvSizes sizes) {
     sizes.axes = WithoutTrivialAxes(sizes.axes);
     return sizes;
@@ -109,11 +113,12 @@ struct ConvPlan : TaskPlan {
     constexpr int64_t kBlockFloats = 48 * 1024;  // a task's inputs fit in the L2 cache
     constexpr int64_t kPackedPixels = 256;       // and so does their packed copy
     constexpr double kTaskFlops = 1e6;           // some 10 us
+    constexpr double kTaskCost = 2e4;            // of any task besides, in flops
     constexpr int64_t kPanel = kTileVectors * kLanes;
     const int64_t lines = plane.rows.output, pixels = plane.columns.output;
     block_planes = EvenBlock(planes, kBlockDepth / taps, 1);
     // Enough tasks to keep all threads busy to the end, but none too small.
-    const double wanted = threads == 1 ? 1 : (std::min)(Flops() / kTaskFlops, 4.0 * threads);
+    const double wanted = threads == 1 ? 1 : (std::min)(Cost() / kTaskFlops, 4.0 * threads);
     const auto images = static_cast<double>(sizes.batch * groups * outer_outputs);
     const auto wanted_pixels = static_cast<int64_t>(static_cast<double>(plane.output()) /
                                                     (std::max)(wanted / images, 1.0)) +
@@ -143,8 +148,8 @@ struct ConvPlan : TaskPlan {
         kTileRows);
     output_blocks = DivideUp(sizes.outputs, block_outputs);
     tasks = sizes.batch * groups * outer_outputs * row_blocks * column_blocks * output_blocks;
-    const double task_flops = Flops() / static_cast<double>(tasks);
-    grain = task_flops * 2 > kTaskFlops ? 1 : static_cast<int64_t>(kTaskFlops / (task_flops + 1));
+    const double task_cost = Cost() / static_cast<double>(tasks) + kTaskCost;
+    grain = task_cost * 2 > kTaskFlops ? 1 : static_cast<int64_t>(kTaskFlops / task_cost);
   }
   void SetScratch() {
     if (source == Source::kImage) {
