@@ -19,7 +19,7 @@ thread_local cudaError_t t_last_error = cudaSuccess;
 
 std::atomic<cudaError_t> g_device_failure{cudaSuccess};
 std::atomic<int64_t> g_stream_waits{0}, g_device_synchronizations{0}, g_host_waits{0};
-std::atomic<int64_t> g_mallocs{0}, g_trims{0};
+std::atomic<int64_t> g_mallocs{0}, g_trims{0}, g_clock{0};
 
 struct Memory {
   struct Block {
@@ -45,9 +45,11 @@ struct Recording {
   std::mutex mutex;
   std::condition_variable reached;
   bool done = false;
+  int64_t at = 0;
   void Reach() {
     std::lock_guard lock(mutex);
     done = true;
+    at = g_clock;
     reached.notify_all();
   }
   void Wait() {
@@ -117,6 +119,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   int device;
+  bool timed;
   std::mutex mutex;
   std::shared_ptr<Recording> recording;
   std::shared_ptr<Recording> Current() {
@@ -167,6 +170,7 @@ void FailDevice(cudaError_t status) {
   t_last_error = cudaSuccess;
 }
 void SetLastError(cudaError_t status) { t_last_error = status; }
+void SetClock(int64_t ns) { g_clock = ns; }
 void LimitMemory(int64_t bytes) {
   std::lock_guard lock(memory().mutex);
   memory().limit = bytes;
@@ -275,9 +279,9 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call
   });
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   ENTER();
-  *event = new CUevent_st{t_device, {}, {}};
+  *event = new CUevent_st{t_device, (flags & cudaEventDisableTiming) == 0, {}, {}};
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -295,6 +299,14 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   ENTER();
   const auto recording = event->Current();
   return !recording || recording->Done() ? cudaSuccess : Return(cudaErrorNotReady);
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  ENTER();
+  const auto begin = from->Current(), end = to->Current();
+  if (!begin || !end || !from->timed || !to->timed) return Return(cudaErrorInvalidResourceHandle);
+  if (!begin->Done() || !end->Done()) return Return(cudaErrorNotReady);
+  *ms = static_cast<float>(end->at - begin->at) / 1e6f;
+  return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ENTER();

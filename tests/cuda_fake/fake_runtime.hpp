@@ -37,6 +37,8 @@ class Gate {
 void FailDevice(cudaError_t status);
 // As a launch without a check leaves it behind.
 void SetLastError(cudaError_t status);
+// ns on the devices' clock, which stands still otherwise.
+void SetClock(int64_t ns);
 // Bytes that a device has; what is asked for beyond them is "out of memory".
 void LimitMemory(int64_t bytes);
 

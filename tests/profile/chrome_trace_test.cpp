@@ -83,6 +83,19 @@ TEST_CASE("the time of a custom operator outside its sub-operators is its user c
                                          "MyOp::Add 20.0 30.0", "MyOp::user_code 50.0 50.0"});
 }
 
+TEST_CASE("what a device has timed is an asynchronous pair of the device's times") {
+  Profile profile;
+  profile.threads = {{1, "main"}};
+  ProfileSpan issued = Span("OnDevice", 8, 0, 10, 20);
+  issued.completed = 900;
+  issued.device_begin = 300;
+  issued.device_end = 700;
+  profile.spans = {issued};
+  const Trace trace(profile);
+  CHECK(trace.Of("b").at(0).at("ts").dump() == "0.3");
+  CHECK(trace.Of("e").at(0).at("ts").dump() == "0.7");
+}
+
 TEST_CASE("what goes on after its span is an asynchronous pair, a push an arrow to its run") {
   Profile profile;
   profile.threads = {{1, "main"}, {2, "worker"}};

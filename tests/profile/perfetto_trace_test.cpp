@@ -125,6 +125,8 @@ TEST_CASE("work that goes on, pushes, counters and markers are events of their o
               task = Span("fill", 9, 30, 40);
   issued.completed = 300;
   other.completed = 200;
+  other.device_begin = 150;
+  other.device_end = 180;
   task.thread = 1;
   task.pushed = 8;
   task.pusher = 0;
@@ -134,7 +136,7 @@ TEST_CASE("work that goes on, pushes, counters and markers are events of their o
   CHECK(Events(Written(profile)) ==
         std::vector<std::string>{"begin Issued 0", "end 10", "begin Other 12", "end 14",
                                  "begin fill to 9 30", "end 40", "begin Issued 0", "end 300",
-                                 "begin Other 12", "end 200", "counter 2.5 5",
+                                 "begin Other 150", "end 180", "counter 2.5 5",
                                  "instant fill from 9 8", "instant here 25"});
 }
 

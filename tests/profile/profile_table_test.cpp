@@ -106,6 +106,17 @@ TEST_CASE("a run on a stream lasts until its event") {
   CHECK(Row(MakeProfileTable(profile), "OnStream").self == 10);
 }
 
+TEST_CASE("a run that its device has timed took what it took there") {
+  Profile profile;
+  profile.threads = {{1, "main"}};
+  profile.spans = {Span("OnDevice", 10, 20)};
+  profile.spans[0].completed = 510;
+  profile.spans[0].device_begin = 100;
+  profile.spans[0].device_end = 400;
+  CHECK(Row(MakeProfileTable(profile), "OnDevice").total == 300);
+  CHECK(Row(MakeProfileTable(profile), "OnDevice").self == 10);
+}
+
 TEST_CASE("rows are sorted as asked") {
   Profile profile = Runs();
   using Sort = ProfileTableOptions::Sort;

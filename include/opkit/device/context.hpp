@@ -42,6 +42,11 @@ template <class C>
 concept NativeStreamContext = requires(C& context) {
   { context.native_stream() } -> std::convertible_to<void*>;
 };
+// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, when a
+// profile records it: the device tells the span of `event` when the work was there
+// (SpanSink::RanOnDevice).
+template <class C>
+concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
 // A stream that is an object of the toolkit's or the author's.
 template <class C>
 concept StreamContext = requires(C& context) { &context.stream(); };

@@ -71,6 +71,7 @@ class EventState : public RefCounted {
 
   // The invocation whose span in a profile ends with this event. Before the work is issued.
   void SetSpan(uint64_t invocation) { span_ = invocation; }
+  uint64_t span() const { return span_; }
 
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
   // long before that). Touched by the recording thread before the work is issued and by the device

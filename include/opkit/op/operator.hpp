@@ -104,7 +104,7 @@ class Operator : public OperatorBase {
     SwitchStream(stream_id, by_event);
     if (by_event) {
       PrepareEvent();
-      if (invocation.is_recorded()) event().state()->SetSpan(CurrentInvocation().id);
+      if (invocation.is_recorded()) BeginSpan();
     }
     try {
       body();
@@ -116,6 +116,10 @@ class Operator : public OperatorBase {
       DescribeSpan();
     observers.Succeeded();
     return true;
+  }
+  OPKIT_COLD void BeginSpan() {
+    event().state()->SetSpan(CurrentInvocation().id);
+    if constexpr (TimedContext<Context>) context_.BeginSpan(event());
   }
   void SwitchStream(int stream_id, bool by_event) {
     try {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "opkit/core/device.hpp"
@@ -19,9 +20,13 @@ struct ProfileSpan {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t completed = -1;  // when the event of its run ended, where that was after `end`
-  int64_t pushed = -1;     // when a task was handed to its engine
-  int thread = 0;          // index in Profile::threads
-  int pusher = -1;         // the thread that pushed the task
+  // From when to when its work was on the device, by the device's clock; -1 where that is not
+  // known. `completed` is when the host learnt of the end.
+  int64_t device_begin = -1;
+  int64_t device_end = -1;
+  int64_t pushed = -1;  // when a task was handed to its engine
+  int thread = 0;       // index in Profile::threads
+  int pusher = -1;      // the thread that pushed the task
   InvocationKind kind = InvocationKind::kNone;
   Device device;
   // Interned names: of the operator's type, task or scope; of the node; Invocation::custom.
@@ -84,6 +89,11 @@ struct Profile {
   int64_t cost = 0;  // ns that recording took of all threads: of each record as much as of a span
 };
 
+// ns that its run took: on the device where that is known, else until it and its event had ended.
+inline int64_t RunTime(const ProfileSpan& span) {
+  if (span.device_end >= 0) return span.device_end - span.device_begin;
+  return (span.completed > span.end ? span.completed : span.end) - span.begin;
+}
 // What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,
 // "MyOp::scope" for a scope of its author's.
 std::string DisplayName(const ProfileSpan& span);
@@ -92,6 +102,12 @@ std::string DisplayName(const ProfileSpan& span);
 const char* DomainOf(const ProfileSpan& span);
 
 namespace detail {
+// From when to when what a span has issued went on: on its device where that is known, else from
+// its begin until its event had ended. {-1, -1} where nothing went on after it.
+inline std::pair<int64_t, int64_t> AsynchronousTime(const ProfileSpan& span) {
+  if (span.device_end >= 0) return {span.device_begin, span.device_end};
+  return {span.completed >= 0 ? span.begin : -1, span.completed};
+}
 // Whether the times of the span in which none of its children runs are its author's code.
 inline bool HasUserCode(const ProfileSpan& span) {
   return span.kind == InvocationKind::kCustomOperator && !span.adopted;

@@ -18,7 +18,8 @@ namespace detail {
 
 // A record for each span, each completion, push, counter and marker. The work of a span has its
 // flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in `node`; a change of
-// an allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
+// an allocator's memory its bytes in `parent` and what lives after it in `end`; a run on a device
+// its times in ns, not in ticks, in `begin` and `end`; what was counted
 // during a span three numbers in `begin`, `end` and `parent`, and in `node` which of them is the
 // first.
 struct ProfileRecord {
@@ -26,6 +27,7 @@ struct ProfileRecord {
     kSpan,
     kAdopted,
     kCompleted,
+    kOnDevice,
     kPushed,
     kCounter,
     kMarker,
@@ -191,6 +193,7 @@ class Recorder final : public SpanSink, public MemorySink {
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
+  void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
   void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;

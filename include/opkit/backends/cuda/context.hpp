@@ -68,6 +68,13 @@ class CUDAContext {
       });
     }
   }
+  // The device's clock times what is issued on this stream from now on, until `event` is recorded.
+  // Where it cannot, the span has the host's times; what else fails on the device the run says.
+  void BeginSpan(Event& event) noexcept try {
+    if (auto* state = dynamic_cast<detail::CUDAEventState*>(event.state().get()))
+      state->BeginSpan(stream());
+  } catch (const std::exception&) {
+  }
   // A CUDA event of any device blocks the stream, not the host; one of this stream blocks nothing.
   // An event of another kind of device (or one SCHEDULED by hand) blocks the calling thread, as a
   // stream that waits for an event that never completes could not be released. Errors:

@@ -5,8 +5,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include "opkit/backends/cuda/clock.hpp"
 #include "opkit/backends/cuda/stream.hpp"
 #include "opkit/device/event.hpp"
+#include "opkit/device/invocation.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -25,12 +27,19 @@ class CUDAEventState final : public EventState {
     }
   }
 
+  // What is issued on the stream from here to Record is timed.
+  void BeginSpan(CUDAStream& stream) {
+    CUDAMark begin = stream.Mark(/*timed=*/true);
+    std::lock_guard lock(mark_mutex_);
+    begin_ = std::move(begin);
+  }
+
   // Makes the event SCHEDULED; it completes when the work issued on the stream so far is done. A
   // terminal event stays terminal, but keeps `retained` until then. Errors: kFailedPrecondition if
   // it is SCHEDULED; CUDA's.
   void Record(CUDAStream& stream) {
     if (status() == EventStatus::kScheduled) Schedule();  // throws
-    CUDAMark mark = stream.Mark();
+    CUDAMark mark = stream.Mark(IsTimed());
     {
       // Before Schedule(), so that a thread that reads SCHEDULED finds the mark.
       std::lock_guard lock(mark_mutex_);
@@ -66,6 +75,7 @@ class CUDAEventState final : public EventState {
     {
       std::lock_guard lock(mark_mutex_);
       mark_ = {};
+      begin_ = {};
       requested_ = false;
     }
     wanted_ = false;
@@ -82,11 +92,18 @@ class CUDAEventState final : public EventState {
   }
 
  private:
+  bool IsTimed() {
+    std::lock_guard lock(mark_mutex_);
+    if (begin_) wanted_ = true;  // the span is told its times though nobody waits for the event
+    return static_cast<bool>(begin_);
+  }
   void Reached(cudaError_t reached) {
     RefCountedList drained;
     {
-      std::lock_guard lock(mark_mutex_);
+      std::lock_guard lock(
+          mark_mutex_);  // also so that nobody completes the event before its times
       drained.swap(retained);
+      if (begin_) TellTimes(reached, std::exchange(begin_, {}));
     }
     drained.clear();  // before the event completes, so that a waiting thread finds the memory freed
     if (reached == cudaSuccess)
@@ -95,8 +112,17 @@ class CUDAEventState final : public EventState {
       Complete(std::make_exception_ptr(CUDAError(reached, "work on the device")));
   }
 
+  OPKIT_COLD void TellTimes(cudaError_t reached, const CUDAMark& begin) noexcept {
+    SpanSink* const sink = CurrentSpanSink();
+    if (!sink || reached != cudaSuccess) return;
+    if (const auto time =
+            CUDAClock::Get(begin.stream().device()).Between(begin.event(), mark_.event()))
+      sink->RanOnDevice(span(), time->begin, time->end);
+  }
+
   std::mutex mark_mutex_;
   CUDAMark mark_;
+  CUDAMark begin_;          // of the run, where a profile records it
   bool requested_ = false;  // for this mark
   std::atomic<bool> wanted_{false};
 };

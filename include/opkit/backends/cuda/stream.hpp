@@ -22,9 +22,10 @@ namespace detail {
 
 // The idle CUDA events of a device, kept for reuse: creating one costs more than recording it.
 struct CUDAEventPool {
-  static CUDAEventPool& Get(int device) {
-    static auto* pools = new std::vector<CUDAEventPool>(static_cast<size_t>(CUDADeviceCount()));
-    return (*pools)[Index(device)];
+  // Those that a profile times cost the device more, and are kept apart.
+  static CUDAEventPool& Get(int device, bool timed) {
+    static auto* pools = new std::vector<CUDAEventPool>(2 * static_cast<size_t>(CUDADeviceCount()));
+    return (*pools)[2 * Index(device) + timed];
   }
   std::mutex mutex;
   std::vector<cudaEvent_t> idle;
@@ -37,11 +38,13 @@ class CUDAMark {
   CUDAMark(CUDAMark&& other) noexcept
       : stream_(std::exchange(other.stream_, nullptr)),
         event_(std::exchange(other.event_, nullptr)),
-        sequence_(other.sequence_) {}
+        sequence_(other.sequence_),
+        timed_(other.timed_) {}
   CUDAMark& operator=(CUDAMark&& other) noexcept {
     std::swap(stream_, other.stream_);
     std::swap(event_, other.event_);
     std::swap(sequence_, other.sequence_);
+    std::swap(timed_, other.timed_);
     return *this;
   }
   inline ~CUDAMark();
@@ -63,6 +66,7 @@ class CUDAMark {
   CUDAStream* stream_ = nullptr;
   cudaEvent_t event_ = nullptr;
   uint64_t sequence_ = 0;
+  bool timed_ = false;
 };
 
 // The streams of one thread. When a thread ends, they become idle, for the next thread that asks
@@ -137,10 +141,11 @@ class CUDAStream {
   int id() const { return id_; }  // -1 for streams without an id
   cudaStream_t handle() const { return handle_; }
 
-  // Marks the work issued so far.
-  detail::CUDAMark Mark() {
+  // Marks the work issued so far. Where `timed`, the mark knows when the stream passed it.
+  detail::CUDAMark Mark(bool timed = false) {
     detail::CUDAMark mark;
-    mark.event_ = TakeEvent();
+    mark.event_ = TakeEvent(timed);
+    mark.timed_ = timed;
     mark.stream_ = this;
     std::lock_guard lock(mutex_);  // so that the numbers have the stream's order
     OPKIT_CUDA_CHECK(cudaEventRecord(mark.event_, handle_));
@@ -277,8 +282,8 @@ class CUDAStream {
     }
     return new CUDAStream(device, id, Create(device));
   }
-  cudaEvent_t TakeEvent() {
-    auto& pool = detail::CUDAEventPool::Get(device_.index);
+  cudaEvent_t TakeEvent(bool timed) {
+    auto& pool = detail::CUDAEventPool::Get(device_.index, timed);
     {
       std::lock_guard lock(pool.mutex);
       if (!pool.idle.empty()) {
@@ -289,7 +294,8 @@ class CUDAStream {
     }
     CUDADeviceGuard guard(device_);
     cudaEvent_t event = nullptr;
-    OPKIT_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    OPKIT_CUDA_CHECK(
+        cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
     return event;
   }
   // A notifier that waits for no mark later than this one. There is more than one only if notices
@@ -322,7 +328,7 @@ class CUDAStream {
 namespace detail {
 inline CUDAMark::~CUDAMark() {
   if (!event_) return;
-  auto& pool = CUDAEventPool::Get(stream_->device().index);
+  auto& pool = CUDAEventPool::Get(stream_->device().index, timed_);
   std::lock_guard lock(pool.mutex);
   pool.idle.push_back(event_);
 }

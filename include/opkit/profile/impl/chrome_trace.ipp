@@ -110,9 +110,9 @@ class ChromeTrace {
       Flow(span, "flow_out");
       out_ += '}';
     }
-    if (span.completed >= 0) {
-      Asynchronous("b", name, span, span.begin);
-      Asynchronous("e", name, span, span.completed);
+    if (const auto [from, to] = AsynchronousTime(span); to >= 0) {
+      Asynchronous("b", name, span, from);
+      Asynchronous("e", name, span, to);
     }
   }
   void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {

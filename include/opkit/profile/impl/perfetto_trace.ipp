@@ -156,7 +156,7 @@ class PerfettoTrace {
           }
           ProtoMessage event;
           const bool is_task = span.pushed >= 0;
-          if (span.adopted || is_task || span.completed >= 0 ||
+          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
               span.kind == InvocationKind::kCustomOperator)
             Annotate(event, "id", span.id);
           if (span.node != 0) AnnotateName(event, "node", span.node);
@@ -177,11 +177,16 @@ class PerfettoTrace {
         [&](const ProfileSpan& span, int64_t) { end(span.end); });
   }
   void WriteAsynchronous() {
-    std::vector<const ProfileSpan*> spans;
+    struct Run {
+      int64_t begin, end;
+      const ProfileSpan* span;
+    };
+    std::vector<Run> runs;
     for (const ProfileSpan& span : profile_.spans)
-      if (span.completed >= 0) spans.push_back(&span);
-    std::sort(spans.begin(), spans.end(), [](const ProfileSpan* a, const ProfileSpan* b) {
-      return a->begin != b->begin ? a->begin < b->begin : a->id < b->id;
+      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
+        runs.push_back({from, to, &span});
+    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
     });
     struct Lane {
       uint64_t track;
@@ -189,18 +194,18 @@ class PerfettoTrace {
       int64_t end;
     };
     std::vector<Lane> lanes;
-    for (const ProfileSpan* span : spans) {
+    for (const auto& [begin, end, span] : runs) {
       auto lane = std::find_if(lanes.begin(), lanes.end(),
-                               [&](const Lane& other) { return other.end <= span->begin; });
+                               [from = begin](const Lane& other) { return other.end <= from; });
       if (lane == lanes.end()) {
         const uint64_t track = NewTrack("asynchronous");
         lane = lanes.insert(lane, {track, BeginSequence(track), 0});
       }
       ProtoMessage event;
       Annotate(event, "id", span->id);
-      Event(lane->sequence, kBegin, span->begin, NameOf(*span), "asynchronous", std::move(event));
-      Event(lane->sequence, kEnd, span->completed, "", "");
-      lane->end = span->completed;
+      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, end, "", "");
+      lane->end = end;
     }
   }
   void WriteCounters() {

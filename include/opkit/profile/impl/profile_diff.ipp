@@ -25,7 +25,7 @@ OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by
     std::vector<double>*& list = known.Of(span, node);
     if (!list)
       list = &times[DisplayName(span) + (node != 0 ? StrCat(" (", InternedName(node), ")") : "")];
-    list->push_back(static_cast<double>((std::max)(span.end, span.completed) - span.begin));
+    list->push_back(static_cast<double>(RunTime(span)));
   }
   std::vector<NamedTimes> out;
   for (auto& [name, list] : times) out.push_back({name, std::move(list)});

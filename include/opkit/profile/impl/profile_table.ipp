@@ -54,7 +54,7 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
         // A part of a task is its run; parts of other invocations are in their own span.
         if (span.adopted && span.kind != InvocationKind::kTask) return;
         Sums& sum = sums_of(span);
-        sum.times.push_back((std::max)(span.end, span.completed) - span.begin);
+        sum.times.push_back(RunTime(span));
         sum.row.flops += span.work.flops;
         sum.row.bytes += span.work.bytes;
         ++domains[DomainOf(span)].count;

@@ -311,6 +311,14 @@ OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
   record.type = ProfileRecord::Type::kCompleted;
   Add(record);
 }
+OPKIT_INLINE void Recorder::RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
+  ProfileRecord record;
+  record.begin = static_cast<uint64_t>(begin);
+  record.end = static_cast<uint64_t>(end);
+  record.id = id;
+  record.type = ProfileRecord::Type::kOnDevice;
+  Add(record);
+}
 OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noexcept {
   ProfileRecord record;
   record.begin = Ticks();
@@ -384,6 +392,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     uint64_t id;
     SpanNames names = {};
     int64_t pushed = -1, completed = -1;
+    int64_t device_begin = -1, device_end = -1;
     int pusher = -1;
     SpanWork work = {};
   };
@@ -429,6 +438,15 @@ OPKIT_INLINE Profile Recorder::Read() {
           case ProfileRecord::Type::kCompleted:
             known.push_back({.id = record.id, .completed = begin});
             break;
+          case ProfileRecord::Type::kOnDevice: {
+            // Nothing ran before the session, though the two clocks are compared with some error.
+            const int64_t from =
+                (std::max)(static_cast<int64_t>(record.begin) - start_.ns, int64_t{0});
+            known.push_back({.id = record.id,
+                             .device_begin = from,
+                             .device_end = from + static_cast<int64_t>(record.end - record.begin)});
+            break;
+          }
           case ProfileRecord::Type::kPushed:
             known.push_back({.id = record.id,
                              .names = {.name = record.name},
@@ -490,6 +508,10 @@ OPKIT_INLINE Profile Recorder::Read() {
           span.pusher = fact->pusher;
         }
         if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
+        if (!span.adopted && fact->device_end >= 0) {
+          span.device_begin = fact->device_begin;
+          span.device_end = fact->device_end;
+        }
         if (!span.adopted && fact->work.shapes != 0) span.work = fact->work;
       }
     }
