@@ -3097,6 +3097,11 @@ class SpanSink {
   virtual void Describe(const SpanWork&) noexcept {}
   // The event of an operator's run has ended, which may be long after its span on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
+  // What the run issued was on its device from `begin` to `end`, by the device's clock: ns of
+  // MonotonicNs. Called before Completed, by a device that has a clock.
+  virtual void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
+    static_cast<void>(id), static_cast<void>(begin), static_cast<void>(end);
+  }
   // Whether spans of kEngine, and Marked, are to be called.
   virtual bool WantsEngine() const noexcept { return false; }
   // Something of this interned name has happened on this thread.

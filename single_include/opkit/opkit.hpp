@@ -2773,6 +2773,7 @@ class EventState : public RefCounted {
 
   // The invocation whose span in a profile ends with this event. Before the work is issued.
   void SetSpan(uint64_t invocation) { span_ = invocation; }
+  uint64_t span() const { return span_; }
 
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
   // long before that). Touched by the recording thread before the work is issued and by the device
@@ -2932,6 +2933,11 @@ template <class C>
 concept NativeStreamContext = requires(C& context) {
   { context.native_stream() } -> std::convertible_to<void*>;
 };
+// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, when a
+// profile records it: the device tells the span of `event` when the work was there
+// (SpanSink::RanOnDevice).
+template <class C>
+concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
 // A stream that is an object of the toolkit's or the author's.
 template <class C>
 concept StreamContext = requires(C& context) { &context.stream(); };
@@ -3059,6 +3065,11 @@ class SpanSink {
   virtual void Describe(const SpanWork&) noexcept {}
   // The event of an operator's run has ended, which may be long after its span on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
+  // What the run issued was on its device from `begin` to `end`, by the device's clock: ns of
+  // MonotonicNs. Called before Completed, by a device that has a clock.
+  virtual void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
+    static_cast<void>(id), static_cast<void>(begin), static_cast<void>(end);
+  }
   // Whether spans of kEngine, and Marked, are to be called.
   virtual bool WantsEngine() const noexcept { return false; }
   // Something of this interned name has happened on this thread.
@@ -3559,6 +3570,46 @@ class IdleList {
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
+// ---- opkit/engine/pool/idle_spin.hpp
+// IdleSpin: how long a thread without work looks for some before it sleeps.
+#ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
+#define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct SpinTimes {  // in ticks
+  uint64_t idle = 0;
+  uint64_t after_loop = 0;  // another loop follows soon where kernels run one after the other
+};
+
+// Of one thread. `now` is never 0.
+class IdleSpin {
+ public:
+  // Has had work until now.
+  void Worked(bool on_loop, uint64_t now) {
+    idle_since_ = 0;
+    if (on_loop) last_loop_ = now;
+  }
+  void Slept() { idle_since_ = last_loop_ = 0; }
+  // Whether it goes on looking. `crowded`: enough threads look for tasks; a loop would take all of
+  // them.
+  bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
+    if (idle_since_ == 0) idle_since_ = now;
+    return (!crowded && now - idle_since_ < times.idle) ||
+           (last_loop_ != 0 && now - last_loop_ < times.after_loop);
+  }
+
+ private:
+  uint64_t idle_since_ = 0;  // 0: it is not
+  uint64_t last_loop_ = 0;   // when a loop that it took part in ended; 0: none since it slept
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
+
 // ---- opkit/engine/pool/spin_lock.hpp
 // SpinLock: one word, for sections of a dozen instructions that are nearly never contended: the
 // bookkeeping of one Var, the head of a free list.
@@ -3973,9 +4024,9 @@ class PoolScope {
 // pool of one never overlap. Workers start when there is something for them to do, one after the
 // other.
 //
-// A worker without work looks for some for a few microseconds, then sleeps in the kernel: an idle
-// pool uses no CPU. Waking costs the waker one system call, and only if a worker sleeps and none is
-// already looking.
+// A worker without work looks for some for a few microseconds, after a loop for 0.2 ms, then sleeps
+// in the kernel: an idle pool uses no CPU. Waking costs the waker one system call, and only if a
+// worker sleeps and none is already looking.
 //
 // All members are thread-safe except the destructor. A task that lets an exception escape
 // terminates the process, as a std::thread does; TaskGroup keeps exceptions and hands them to its
@@ -4053,6 +4104,10 @@ class ThreadPool {
   void ResetAfterFork();
   void SetThreads(int threads);
 
+  // Relaxed, as threads().
+  detail::SpinTimes spin_times() const {
+    return {spin_ticks(), loop_spin_ticks_.load(std::memory_order_relaxed)};
+  }
   // Below 2 threads there is still the one worker for tasks.
   int worker_target() const { return threads() > 1 ? threads() - 1 : 1; }
   detail::PoolWorker* OwnWorker() const;
@@ -4085,6 +4140,9 @@ class ThreadPool {
   // How long a thread looks for work before it sleeps: longer than a sleeper takes to wake up, and
   // nothing when there are more threads than CPUs, where looking keeps others from working.
   std::atomic<uint64_t> spin_ticks_{0};
+  // The same after a loop, which another follows soon where kernels run one after the other: waking
+  // a thread takes tens of microseconds, and those are more than many a kernel's loop.
+  std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 
   detail::Mutex start_mutex_;
@@ -5086,9 +5144,13 @@ struct ProfileSpan {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t completed = -1;  // when the event of its run ended, where that was after `end`
-  int64_t pushed = -1;     // when a task was handed to its engine
-  int thread = 0;          // index in Profile::threads
-  int pusher = -1;         // the thread that pushed the task
+  // From when to when its work was on the device, by the device's clock; -1 where that is not
+  // known. `completed` is when the host learnt of the end.
+  int64_t device_begin = -1;
+  int64_t device_end = -1;
+  int64_t pushed = -1;  // when a task was handed to its engine
+  int thread = 0;       // index in Profile::threads
+  int pusher = -1;      // the thread that pushed the task
   InvocationKind kind = InvocationKind::kNone;
   Device device;
   // Interned names: of the operator's type, task or scope; of the node; Invocation::custom.
@@ -5151,6 +5213,11 @@ struct Profile {
   int64_t cost = 0;  // ns that recording took of all threads: of each record as much as of a span
 };
 
+// ns that its run took: on the device where that is known, else until it and its event had ended.
+inline int64_t RunTime(const ProfileSpan& span) {
+  if (span.device_end >= 0) return span.device_end - span.device_begin;
+  return (span.completed > span.end ? span.completed : span.end) - span.begin;
+}
 // What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,
 // "MyOp::scope" for a scope of its author's.
 std::string DisplayName(const ProfileSpan& span);
@@ -5159,6 +5226,12 @@ std::string DisplayName(const ProfileSpan& span);
 const char* DomainOf(const ProfileSpan& span);
 
 namespace detail {
+// From when to when what a span has issued went on: on its device where that is known, else from
+// its begin until its event had ended. {-1, -1} where nothing went on after it.
+inline std::pair<int64_t, int64_t> AsynchronousTime(const ProfileSpan& span) {
+  if (span.device_end >= 0) return {span.device_begin, span.device_end};
+  return {span.completed >= 0 ? span.begin : -1, span.completed};
+}
 // Whether the times of the span in which none of its children runs are its author's code.
 inline bool HasUserCode(const ProfileSpan& span) {
   return span.kind == InvocationKind::kCustomOperator && !span.adopted;
@@ -10200,7 +10273,7 @@ class Operator : public OperatorBase {
     SwitchStream(stream_id, by_event);
     if (by_event) {
       PrepareEvent();
-      if (invocation.is_recorded()) event().state()->SetSpan(CurrentInvocation().id);
+      if (invocation.is_recorded()) BeginSpan();
     }
     try {
       body();
@@ -10212,6 +10285,10 @@ class Operator : public OperatorBase {
       DescribeSpan();
     observers.Succeeded();
     return true;
+  }
+  OPKIT_COLD void BeginSpan() {
+    event().state()->SetSpan(CurrentInvocation().id);
+    if constexpr (TimedContext<Context>) context_.BeginSpan(event());
   }
   void SwitchStream(int stream_id, bool by_event) {
     try {
@@ -17396,8 +17473,10 @@ OPKIT_INLINE void ThreadPool::SetThreads(int threads) {
     Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
           " for the pool \"", name_, "\", found ", threads);
   }
-  constexpr uint64_t kSpinTicks = 12'000;
-  spin_ticks_ = threads <= detail::AvailableCpus() ? kSpinTicks : 0;
+  constexpr uint64_t kSpinTicks = 12'000, kLoopSpinTicks = 500'000;
+  const bool may_spin = threads <= detail::AvailableCpus();
+  spin_ticks_ = may_spin ? kSpinTicks : 0;
+  loop_spin_ticks_ = may_spin ? kLoopSpinTicks : 0;
   detail::MutexLock lock(start_mutex_);
   threads_ = threads;
 }
@@ -17467,7 +17546,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
   if (pin_workers_) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
-  uint64_t idle_since = 0;
+  detail::IdleSpin spin;
   for (;;) {
     if (self.index >= worker_target()) [[unlikely]] {
       if (std::exchange(searching, false)) StopSearching();
@@ -17477,21 +17556,19 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
       if (std::exchange(searching, false)) StopSearching();
       Run(work);
       if (detail::t_pool.worker != &self) return;  // this is a child, forked by the task
-      idle_since = 0;
+      spin.Worked(/*on_loop=*/work.loop, detail::Ticks());
       continue;
     }
     if (stopping_) break;
     if (!std::exchange(searching, true)) idle_.StartSearching();
-    const uint64_t now = detail::Ticks();
-    if (idle_since == 0) idle_since = now;
-    // One or a few searchers find the work as fast as all would.
+    // One or a few searchers find a task as fast as all would.
     const bool crowded = idle_.searching() > 1 + worker_target() / 2;
-    if (!crowded && now - idle_since < spin_ticks()) {
+    if (spin.Goes(detail::Ticks(), crowded, spin_times())) {
       detail::CpuRelax();
       continue;
     }
     Sleep(self);
-    idle_since = 0;
+    spin.Slept();
   }
   if (searching) StopSearching();
 }
@@ -17610,20 +17687,18 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
   const int64_t deadline_ns = timeout_ns < 0 ? -1 : detail::MonotonicNs() + timeout_ns;
   PoolScope scope(*this);
   bool searching = false;
-  uint64_t idle_since = 0;
+  detail::IdleSpin spin;
   while (!latch.done()) {
     if (helps) {
       if (const Work work = FindWork(worker)) {
         if (std::exchange(searching, false)) StopSearching();
         Run(work);
-        idle_since = 0;
+        spin.Worked(/*on_loop=*/work.loop, detail::Ticks());
         continue;
       }
     }
     if (deadline_ns >= 0 && detail::MonotonicNs() >= deadline_ns) break;
-    const uint64_t now = detail::Ticks();
-    if (idle_since == 0) idle_since = now;
-    if (now - idle_since < spin_ticks()) {
+    if (spin.Goes(detail::Ticks(), /*crowded=*/false, spin_times())) {
       detail::CpuRelax();
       continue;
     }
@@ -17640,7 +17715,7 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     latch.Delist(latch_sleeper);
     // Woken for work it counts as searching, and hands that on if it leaves without taking any.
     if (helps) searching = !idle_.Delist(sleeper);
-    idle_since = 0;
+    spin.Slept();
   }
   if (searching) StopSearching();
   return latch.done();
@@ -17662,7 +17737,7 @@ OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain
   detail::ParallelLoop loop(first, last, grain, chunks, body);
   WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
   loop.RunChunks(loops_.mutex());
-  loops_.Finish(loop, spin_ticks());
+  loops_.Finish(loop, spin_times().after_loop);
 }
 
 // --- fork
@@ -20589,7 +20664,7 @@ OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by
     std::vector<double>*& list = known.Of(span, node);
     if (!list)
       list = &times[DisplayName(span) + (node != 0 ? StrCat(" (", InternedName(node), ")") : "")];
-    list->push_back(static_cast<double>((std::max)(span.end, span.completed) - span.begin));
+    list->push_back(static_cast<double>(RunTime(span)));
   }
   std::vector<NamedTimes> out;
   for (auto& [name, list] : times) out.push_back({name, std::move(list)});
@@ -20843,7 +20918,7 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
         // A part of a task is its run; parts of other invocations are in their own span.
         if (span.adopted && span.kind != InvocationKind::kTask) return;
         Sums& sum = sums_of(span);
-        sum.times.push_back((std::max)(span.end, span.completed) - span.begin);
+        sum.times.push_back(RunTime(span));
         sum.row.flops += span.work.flops;
         sum.row.bytes += span.work.bytes;
         ++domains[DomainOf(span)].count;
@@ -21194,7 +21269,8 @@ namespace detail {
 
 // A record for each span, each completion, push, counter and marker. The work of a span has its
 // flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in `node`; a change of
-// an allocator's memory its bytes in `parent` and what lives after it in `end`; what was counted
+// an allocator's memory its bytes in `parent` and what lives after it in `end`; a run on a device
+// its times in ns, not in ticks, in `begin` and `end`; what was counted
 // during a span three numbers in `begin`, `end` and `parent`, and in `node` which of them is the
 // first.
 struct ProfileRecord {
@@ -21202,6 +21278,7 @@ struct ProfileRecord {
     kSpan,
     kAdopted,
     kCompleted,
+    kOnDevice,
     kPushed,
     kCounter,
     kMarker,
@@ -21367,6 +21444,7 @@ class Recorder final : public SpanSink, public MemorySink {
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
+  void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
   void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
@@ -40148,9 +40226,9 @@ class ChromeTrace {
       Flow(span, "flow_out");
       out_ += '}';
     }
-    if (span.completed >= 0) {
-      Asynchronous("b", name, span, span.begin);
-      Asynchronous("e", name, span, span.completed);
+    if (const auto [from, to] = AsynchronousTime(span); to >= 0) {
+      Asynchronous("b", name, span, from);
+      Asynchronous("e", name, span, to);
     }
   }
   void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
@@ -40477,7 +40555,7 @@ class PerfettoTrace {
           }
           ProtoMessage event;
           const bool is_task = span.pushed >= 0;
-          if (span.adopted || is_task || span.completed >= 0 ||
+          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
               span.kind == InvocationKind::kCustomOperator)
             Annotate(event, "id", span.id);
           if (span.node != 0) AnnotateName(event, "node", span.node);
@@ -40498,11 +40576,16 @@ class PerfettoTrace {
         [&](const ProfileSpan& span, int64_t) { end(span.end); });
   }
   void WriteAsynchronous() {
-    std::vector<const ProfileSpan*> spans;
+    struct Run {
+      int64_t begin, end;
+      const ProfileSpan* span;
+    };
+    std::vector<Run> runs;
     for (const ProfileSpan& span : profile_.spans)
-      if (span.completed >= 0) spans.push_back(&span);
-    std::sort(spans.begin(), spans.end(), [](const ProfileSpan* a, const ProfileSpan* b) {
-      return a->begin != b->begin ? a->begin < b->begin : a->id < b->id;
+      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
+        runs.push_back({from, to, &span});
+    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
     });
     struct Lane {
       uint64_t track;
@@ -40510,18 +40593,18 @@ class PerfettoTrace {
       int64_t end;
     };
     std::vector<Lane> lanes;
-    for (const ProfileSpan* span : spans) {
+    for (const auto& [begin, end, span] : runs) {
       auto lane = std::find_if(lanes.begin(), lanes.end(),
-                               [&](const Lane& other) { return other.end <= span->begin; });
+                               [from = begin](const Lane& other) { return other.end <= from; });
       if (lane == lanes.end()) {
         const uint64_t track = NewTrack("asynchronous");
         lane = lanes.insert(lane, {track, BeginSequence(track), 0});
       }
       ProtoMessage event;
       Annotate(event, "id", span->id);
-      Event(lane->sequence, kBegin, span->begin, NameOf(*span), "asynchronous", std::move(event));
-      Event(lane->sequence, kEnd, span->completed, "", "");
-      lane->end = span->completed;
+      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, end, "", "");
+      lane->end = end;
     }
   }
   void WriteCounters() {
@@ -41128,6 +41211,14 @@ OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
   record.type = ProfileRecord::Type::kCompleted;
   Add(record);
 }
+OPKIT_INLINE void Recorder::RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
+  ProfileRecord record;
+  record.begin = static_cast<uint64_t>(begin);
+  record.end = static_cast<uint64_t>(end);
+  record.id = id;
+  record.type = ProfileRecord::Type::kOnDevice;
+  Add(record);
+}
 OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noexcept {
   ProfileRecord record;
   record.begin = Ticks();
@@ -41201,6 +41292,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     uint64_t id;
     SpanNames names = {};
     int64_t pushed = -1, completed = -1;
+    int64_t device_begin = -1, device_end = -1;
     int pusher = -1;
     SpanWork work = {};
   };
@@ -41246,6 +41338,15 @@ OPKIT_INLINE Profile Recorder::Read() {
           case ProfileRecord::Type::kCompleted:
             known.push_back({.id = record.id, .completed = begin});
             break;
+          case ProfileRecord::Type::kOnDevice: {
+            // Nothing ran before the session, though the two clocks are compared with some error.
+            const int64_t from =
+                (std::max)(static_cast<int64_t>(record.begin) - start_.ns, int64_t{0});
+            known.push_back({.id = record.id,
+                             .device_begin = from,
+                             .device_end = from + static_cast<int64_t>(record.end - record.begin)});
+            break;
+          }
           case ProfileRecord::Type::kPushed:
             known.push_back({.id = record.id,
                              .names = {.name = record.name},
@@ -41307,6 +41408,10 @@ OPKIT_INLINE Profile Recorder::Read() {
           span.pusher = fact->pusher;
         }
         if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
+        if (!span.adopted && fact->device_end >= 0) {
+          span.device_begin = fact->device_begin;
+          span.device_end = fact->device_end;
+        }
         if (!span.adopted && fact->work.shapes != 0) span.work = fact->work;
       }
     }

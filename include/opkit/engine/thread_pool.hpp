@@ -11,6 +11,7 @@
 #include "opkit/base/unique_function.hpp"
 #include "opkit/device/invocation.hpp"
 #include "opkit/engine/pool/idle_list.hpp"
+#include "opkit/engine/pool/idle_spin.hpp"
 #include "opkit/engine/pool/inbox.hpp"
 #include "opkit/engine/pool/latch.hpp"
 #include "opkit/engine/pool/loop_board.hpp"
@@ -137,12 +138,14 @@ class ThreadPool {
     explicit operator bool() const { return task || loop; }
   };
 
-  class IdleSpin;
-
   static void HandleFork();
   void ResetAfterFork();
   void SetThreads(int threads);
 
+  // Relaxed, as threads().
+  detail::SpinTimes spin_times() const {
+    return {spin_ticks(), loop_spin_ticks_.load(std::memory_order_relaxed)};
+  }
   // Below 2 threads there is still the one worker for tasks.
   int worker_target() const { return threads() > 1 ? threads() - 1 : 1; }
   detail::PoolWorker* OwnWorker() const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "opkit/backends/eigen/pool.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "support/check_node.hpp"
 #include "support/compare_backends.hpp"
@@ -35,6 +36,18 @@ TEST_CASE("Windows that models use are pooled as the plain operator does") {
           {{"kernel_shape", Ints{3, 4}}, {"strides", Ints{2, 4}}, {"ceil_mode", 1}});
   Compare(Random({2, 3, 1000}, 6), {{"kernel_shape", Ints{5}}, {"strides", Ints{4}}});
   Compare(Random({1, 3, 300, 301}, 7), {{"kernel_shape", Ints{7, 7}}});
+}
+
+TEST_CASE("Pools of many small planes are cut for threads, pools of few are not") {
+  const auto chunks = [](int64_t channels) {
+    const WindowAttributes attributes(
+        OperatorDef("AveragePool").Arg("kernel_shape", Ints{3, 3}).Arg("strides", Ints{2, 2}));
+    const detail::PoolPlan plan({attributes.At(0, 15, 3), attributes.At(1, 15, 3)}, channels,
+                                false);
+    return (plan.tasks - 1) / plan.grain + 1;
+  };
+  CHECK(chunks(272) >= 4);  // 95 us on one thread
+  CHECK(chunks(20) == 1);
 }
 
 TEST_CASE("Random windows are pooled as the plain operator does") {

@@ -162,32 +162,6 @@ OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
   return true;
 }
 
-// Tells a thread without work whether it goes on looking for some.
-class ThreadPool::IdleSpin {
- public:
-  explicit IdleSpin(const ThreadPool& pool) : pool_(pool) {}
-
-  void Worked(const Work& work) {
-    idle_since_ = 0;
-    if (work.loop) last_loop_ = detail::Ticks();
-  }
-  void Slept() { idle_since_ = last_loop_ = 0; }
-  // `crowded`: enough threads look for tasks. A loop takes all of them.
-  bool Goes(bool crowded) {
-    const uint64_t now = detail::Ticks();
-    if (idle_since_ == 0) idle_since_ = now;
-    if (!crowded && now - idle_since_ < pool_.spin_ticks()) return true;
-    // Relaxed, as in threads().
-    return last_loop_ != 0 &&
-           now - last_loop_ < pool_.loop_spin_ticks_.load(std::memory_order_relaxed);
-  }
-
- private:
-  const ThreadPool& pool_;
-  uint64_t idle_since_ = 0;  // in ticks, as the next; 0: it is not
-  uint64_t last_loop_ = 0;   // when a loop that it took part in ended; 0: before it slept
-};
-
 OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   {
     detail::MutexLock lock(start_mutex_);  // StartWorker has finished with `self`
@@ -196,7 +170,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
   if (pin_workers_) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
-  IdleSpin spin(*this);
+  detail::IdleSpin spin;
   for (;;) {
     if (self.index >= worker_target()) [[unlikely]] {
       if (std::exchange(searching, false)) StopSearching();
@@ -206,14 +180,14 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
       if (std::exchange(searching, false)) StopSearching();
       Run(work);
       if (detail::t_pool.worker != &self) return;  // this is a child, forked by the task
-      spin.Worked(work);
+      spin.Worked(/*on_loop=*/work.loop, detail::Ticks());
       continue;
     }
     if (stopping_) break;
     if (!std::exchange(searching, true)) idle_.StartSearching();
     // One or a few searchers find a task as fast as all would.
     const bool crowded = idle_.searching() > 1 + worker_target() / 2;
-    if (spin.Goes(crowded)) {
+    if (spin.Goes(detail::Ticks(), crowded, spin_times())) {
       detail::CpuRelax();
       continue;
     }
@@ -337,18 +311,18 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
   const int64_t deadline_ns = timeout_ns < 0 ? -1 : detail::MonotonicNs() + timeout_ns;
   PoolScope scope(*this);
   bool searching = false;
-  IdleSpin spin(*this);
+  detail::IdleSpin spin;
   while (!latch.done()) {
     if (helps) {
       if (const Work work = FindWork(worker)) {
         if (std::exchange(searching, false)) StopSearching();
         Run(work);
-        spin.Worked(work);
+        spin.Worked(/*on_loop=*/work.loop, detail::Ticks());
         continue;
       }
     }
     if (deadline_ns >= 0 && detail::MonotonicNs() >= deadline_ns) break;
-    if (spin.Goes(/*crowded=*/false)) {
+    if (spin.Goes(detail::Ticks(), /*crowded=*/false, spin_times())) {
       detail::CpuRelax();
       continue;
     }
@@ -387,8 +361,7 @@ OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain
   detail::ParallelLoop loop(first, last, grain, chunks, body);
   WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
   loop.RunChunks(loops_.mutex());
-  // Relaxed, as in threads().
-  loops_.Finish(loop, loop_spin_ticks_.load(std::memory_order_relaxed));
+  loops_.Finish(loop, spin_times().after_loop);
 }
 
 // --- fork

@@ -1,0 +1,40 @@
+// IdleSpin: how long a thread without work looks for some before it sleeps.
+#ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
+#define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
+
+#include "opkit/base/platform.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct SpinTimes {  // in ticks
+  uint64_t idle = 0;
+  uint64_t after_loop = 0;  // another loop follows soon where kernels run one after the other
+};
+
+// Of one thread. `now` is never 0.
+class IdleSpin {
+ public:
+  // Has had work until now.
+  void Worked(bool on_loop, uint64_t now) {
+    idle_since_ = 0;
+    if (on_loop) last_loop_ = now;
+  }
+  void Slept() { idle_since_ = last_loop_ = 0; }
+  // Whether it goes on looking. `crowded`: enough threads look for tasks; a loop would take all of
+  // them.
+  bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
+    if (idle_since_ == 0) idle_since_ = now;
+    return (!crowded && now - idle_since_ < times.idle) ||
+           (last_loop_ != 0 && now - last_loop_ < times.after_loop);
+  }
+
+ private:
+  uint64_t idle_since_ = 0;  // 0: it is not
+  uint64_t last_loop_ = 0;   // when a loop that it took part in ended; 0: none since it slept
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
