@@ -39068,8 +39068,9 @@ class LibraryLoader {
       Throw(ErrorCode::kInvalidArgument, path,
             " is a shared object, but exports no " OPKIT_LIBRARY_ENTRY
             ": it is not a library of operators. ",
-            HasMangledEntry(*object) ? "One is there that is not extern \"C\""
-                                     : "Include opkit/op.hpp in it");
+            HasMangledEntry(*object)
+                ? "One is there that is not extern \"C\""
+                : "Include opkit/op.hpp in it, or opkit/plugin/author.hpp beside opkit/opkit.hpp");
     const size_t slash = path.rfind('/');
     return Load(std::move(object), reinterpret_cast<opkit_library_entry_function>(entry),
                 slash == std::string::npos ? path : path.substr(slash + 1), path, options);

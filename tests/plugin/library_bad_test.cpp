@@ -174,7 +174,8 @@ TEST_CASE("a shared object that is no library of operators is refused") {
   CHECK(Refusal(PathOf("no_entry")).message() ==
         PathOf("no_entry") +
             " is a shared object, but exports no opkit_library_entry: it is not a library of "
-            "operators. Include opkit/op.hpp in it");
+            "operators. Include opkit/op.hpp in it, or opkit/plugin/author.hpp beside "
+            "opkit/opkit.hpp");
   CHECK(Contains(Refusal(PathOf("mangled_entry")).message(),
                  "exports no opkit_library_entry: it is not a library of operators. One is there "
                  "that is not extern \"C\""));
