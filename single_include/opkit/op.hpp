@@ -4531,7 +4531,8 @@ struct FunctionOpRecord : detail::RefCounted {
   int line = 0;
   std::string doc;
   std::string library;  // the library that it came from; empty for the program itself
-  uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
+  std::string library_name, library_version;  // as that library announces them
+  uint64_t flags = 0;                         // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
   std::vector<AttributeSchema> attributes;

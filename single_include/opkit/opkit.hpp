@@ -6425,9 +6425,18 @@ class OpSchema {
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
-  // The library it came from; empty for the program itself.
+  // The library it came from, by its name in this program; empty for the program itself.
   const std::string& origin() const { return origin_; }
-  OpSchema& SetOrigin(std::string library) { return origin_ = std::move(library), *this; }
+  // That library as it calls itself, the same in every program: its own name or its file's without
+  // the folder, and the version that it announces, which may be empty.
+  const std::string& library_name() const { return library_name_; }
+  const std::string& library_version() const { return library_version_; }
+  OpSchema& SetOrigin(std::string library, std::string name, std::string version) {
+    origin_ = std::move(library);
+    library_name_ = std::move(name);
+    library_version_ = std::move(version);
+    return *this;
+  }
   // The parameters of the typed function that the schema was derived from; empty for others.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
@@ -6512,7 +6521,7 @@ class OpSchema {
   const char* file_ = "";
   int line_ = 0;
   std::string signature_;
-  std::string origin_;
+  std::string origin_, library_name_, library_version_;
   std::string doc_;
   std::string problem_;
   detail::ArityRules arity_;
@@ -9840,7 +9849,8 @@ struct FunctionOpRecord : detail::RefCounted {
   int line = 0;
   std::string doc;
   std::string library;  // the library that it came from; empty for the program itself
-  uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
+  std::string library_name, library_version;  // as that library announces them
+  uint64_t flags = 0;                         // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
   std::vector<AttributeSchema> attributes;
@@ -15086,7 +15096,8 @@ class SharedObject : public RefCounted {
 struct LibraryImage : RefCounted {
   IntrusivePtr<SharedObject> object;  // null for the program's own operators
   const opkit_library* library = nullptr;
-  std::string name;
+  std::string name;       // no other library of the program has it
+  std::string announced;  // its own name or its file's, without a folder
 };
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
@@ -25398,7 +25409,7 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
                                        FunctionPass pass) {
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
-  schema.SetOrigin(record->library)
+  schema.SetOrigin(record->library, record->library_name, record->library_version)
       .ParsesAttributes()
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);
@@ -38086,6 +38097,8 @@ class LibraryInstance final : public DirectState {
 // Lets a record that was read from `op` call the library's functions.
 inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op) {
   record.library = image->name;
+  record.library_name = image->announced;
+  if (const char* version = image->library->version) record.library_version = version;
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
   for (size_t k = 0; k < record.devices.size(); ++k) {
     FunctionDevice& device = record.devices[k];
@@ -38997,6 +39010,7 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
                   kLibraryBytes),
            "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
+  CheckLibraryText(name, library.version, "opkit_library.version");
 }
 // The operators of a library's description. Their faults are an Error that names them; nothing is
 // registered yet.
@@ -39071,9 +39085,8 @@ class LibraryLoader {
             HasMangledEntry(*object)
                 ? "One is there that is not extern \"C\""
                 : "Include opkit/op.hpp in it, or opkit/plugin/author.hpp beside opkit/opkit.hpp");
-    const size_t slash = path.rfind('/');
     return Load(std::move(object), reinterpret_cast<opkit_library_entry_function>(entry),
-                slash == std::string::npos ? path : path.substr(slash + 1), path, options);
+                WithoutFolder(path), path, options);
   }
 
   LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
@@ -39093,7 +39106,11 @@ class LibraryLoader {
       return image.library ? OPKIT_OK : OPKIT_FAILED;
     });
     CheckLibrary(*image.library, image.name);
-    if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
+    image.announced = WithoutFolder(name);
+    if (const char* own = image.library->name; own && *own) {
+      image.name = UniqueName(own);
+      image.announced = WithoutFolder(own);
+    }
     LibraryLayouts::Register(*loaded);
     try {
       loaded->records = ReadLibrary(*image.library, image.name);
@@ -39194,6 +39211,9 @@ class LibraryLoader {
     return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {
       return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
     });
+  }
+  static std::string WithoutFolder(const std::string& path) {
+    return path.substr(path.rfind('/') + 1);
   }
   // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {

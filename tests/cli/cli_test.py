@@ -665,6 +665,16 @@ class Libraries(Cli):
         self.assertIn("opkit: Twice is in 'libgood.so' and in 'again.so'; the one of 'again.so' is "
                       "used\n", self.stderr)
 
+    def test_a_model_names_the_library_that_it_needs(self):
+        path = self.write("m.onnx", model(
+            [node("Twice", ["x"], ["y"], domain="opkit", metadata=[
+                ("opkit.library", self.GOOD), ("opkit.library_version", "0.0.9")])],
+            [value_info("x", FLOAT, [1])], [value_info("y", FLOAT, [1])]))
+        for command in (["run", path, "--random"], ["inspect", path]):
+            self.refuses(BAD_MODEL, command,
+                         "operator Twice of library libgood.so, version 0.0.9", "--library FILE.so")
+            self.opkit(*command, "--library", self.GOOD)
+
     def test_files_that_are_no_libraries(self):
         self.write("text.so", "# not a library\n")
         whole = (libraries / self.GOOD).read_bytes()

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "made_library.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "support/error_of.hpp"
@@ -252,6 +253,95 @@ TEST_CASE("nesting is limited where the stack would end") {
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
   CHECK(ErrorOf([&] { LoadGraphJson(objects); }).code() == ErrorCode::kUnsupported);
+}
+
+// A library's operators, in the graph and in the bodies of an operator that no library brought.
+Graph OfLibraries() {
+  Graph inner;
+  inner.AddInput("x", DType::kFloat32, {Dim()});
+  inner.AddNode(OperatorDef("JsonMadeChain", {"x"}, {"t"}));
+  inner.AddNode(OperatorDef("JsonMadeOther", {"t"}, {"y"}));
+  inner.AddOutput("y");
+  Graph g;
+  g.AddInput("X", DType::kFloat32, {2});
+  g.AddNode(OperatorDef("JsonMadeChain", {"X"}, {"A"}).Name("first"));
+  g.AddNode(OperatorDef("Loop", {"A"}, {"B"}).Subgraph("body", MakeSubgraph(std::move(inner))));
+  g.AddOutput("B");
+  return g;
+}
+const char* const kJsonMade[] = {"JsonMadeChain", "JsonMadeOther"};
+using made_library::MadeLibrary;
+
+TEST_CASE("nodes name the library of their operator, without a folder") {
+  const std::string before = SaveGraphJson(OfLibraries());
+  CHECK_FALSE(Contains(before, "library"));
+  {
+    const MadeLibrary library("folder/libmade.so", nullptr, "1.2 beta", {kJsonMade[0]});
+    const MadeLibrary other("libother.so", "folder/others", nullptr, {kJsonMade[1]});
+    const std::string text = SaveGraphJson(OfLibraries());
+    CHECK(Contains(text, R"(   "type": "JsonMadeChain",
+   "name": "first",
+   "library": {
+    "name": "libmade.so",
+    "version": "1.2 beta"
+   },
+)"));
+    CHECK(Contains(text, R"("library": {
+        "name": "others"
+       },
+)"));
+    CHECK_FALSE(Contains(text, "folder"));
+    const Graph loaded = LoadGraphJson(text);
+    CHECK(SameGraph(loaded, OfLibraries()));
+    CHECK(SaveGraphJson(loaded) == text);
+  }
+  CHECK(SaveGraphJson(OfLibraries()) == before);
+}
+
+TEST_CASE("one that is loaded twice has the same name in files") {
+  const MadeLibrary first("libmade.so", nullptr, "1", {"JsonMadeOther"});
+  const MadeLibrary second("libmade.so", nullptr, "1", {"JsonMadeChain"});
+  CHECK(second.loaded().name() == "libmade.so (2)");
+  const std::string text = SaveGraphJson(OfLibraries());
+  CHECK(Contains(text, "\"libmade.so\""));
+  CHECK_FALSE(Contains(text, "(2)"));
+}
+
+TEST_CASE("a graph whose libraries are missing is one error that names them all") {
+  std::string text;
+  {
+    const MadeLibrary library("libmade.so", nullptr, "1.2", {kJsonMade[0]});
+    const MadeLibrary other("libother.so", nullptr, nullptr, {kJsonMade[1]});
+    text = SaveGraphJson(OfLibraries());
+  }
+  const Error error = ErrorOf([&] { LoadGraphJson(text); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(error.message() ==
+        "the graph needs what is not registered in this program: operator JsonMadeChain of library "
+        "libmade.so, version 1.2 (nodes[0] and 1 more node); operator JsonMadeOther of library "
+        "libother.so (nodes[1].subgraphs.body.nodes[1]); load the library before the graph, by "
+        "Library::Load or opkit's option --library");
+  // Another version of it will do, and so will an operator of another library.
+  const MadeLibrary newer("libmade.so", nullptr, "2.0", {kJsonMade[0]});
+  CHECK(Contains(ErrorOf([&] { LoadGraphJson(text); }).message(),
+                 "program: operator JsonMadeOther of library libother.so (nodes[1]"));
+  const MadeLibrary another("libanother.so", nullptr, nullptr, {kJsonMade[1]});
+  CHECK(SameGraph(LoadGraphJson(text), OfLibraries()));
+}
+
+TEST_CASE("what is wrong with a node's library is said with its place") {
+  const auto wrong = [](const char* library) {
+    return Wrong(R"("type": "Scale",)", StrCat(R"("type": "Scale", "library": )", library, ","));
+  };
+  CHECK(Contains(wrong("\"libmade.so\""), "nodes[0].library: expected an object, found string"));
+  CHECK(Contains(wrong("null"), "nodes[0].library: expected an object, found null"));
+  CHECK(Contains(wrong("{}"), "nodes[0].library: needs the member 'name'"));
+  CHECK(Contains(wrong(R"({"name": 3})"), "nodes[0].library.name: expected a string"));
+  CHECK(Contains(wrong(R"({"name": "a", "version": [1]})"),
+                 "nodes[0].library.version: expected a string"));
+  CHECK(Contains(wrong(R"({"name": "a", "versoin": "1"})"), "did you mean 'version'?"));
+  CHECK(Contains(wrong(R"({"name": {"base64": "/w=="}})"),
+                 "operator Scale of library \xff (nodes[0])"));
 }
 
 TEST_CASE("a document that was cut or changed is loaded whole or refused") {

@@ -6,11 +6,13 @@
 
 #include "any_operator.hpp"
 #include "graph/random_graph.hpp"
+#include "made_library.hpp"
 #include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx_writer.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
+#include "support/onnx_bytes.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace onnx_writer_test {
@@ -281,6 +283,72 @@ TEST_CASE("Bodies that do not fit their node are Errors") {
   CHECK(Contains(WhatOf(node({"x", "h"})), "'captures' names 2 values, but it reads 1"));
   const Graph twice = OneNode(OperatorDef("Op").Arg("b", 1).Subgraph("b", MakeSubgraph(body)));
   CHECK(Contains(WhatOf(twice), "subgraph 'b': an attribute has that name too"));
+}
+
+// A library's operators, in the graph and in the body of an operator that no library brought.
+Graph OfLibraries() {
+  Graph inner;
+  inner.AddInput("i", DType::kFloat32, {2});
+  inner.AddNode(OperatorDef("OnnxMadeChain", {"i"}, {"t"}));
+  inner.AddNode(OperatorDef("org.made.Other", {"t"}, {"o"}).Name("last"));
+  inner.AddOutput("o");
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("OnnxMadeChain", {"x"}, {"a"}));
+  graph.AddNode(OperatorDef("OnnxWriterOwn", {"a"}, {"y"})
+                    .Arg("captures", Strings{})
+                    .Subgraph("body", MakeSubgraph(std::move(inner))));
+  graph.AddOutput("y");
+  return graph;
+}
+
+TEST_CASE("Nodes name the library of their operator, and a model without it is one Error") {
+  using made_library::MadeLibrary;
+  const std::string before = ToOnnx(OfLibraries());
+  CHECK_FALSE(Contains(before, "opkit.library"));
+  std::string bytes;
+  {
+    const MadeLibrary library("folder/libmade.so", nullptr, "1.2", {"OnnxMadeChain"});
+    const MadeLibrary other("libother.so", nullptr, nullptr, {"org.made.Other"});
+    bytes = ToOnnx(OfLibraries());
+    for (const char* part : {"opkit.library", "libmade.so", "opkit.library_version", "1.2"})
+      CHECK(Contains(bytes, part));
+    CHECK_FALSE(Contains(bytes, "folder"));
+    const Graph back = ParseOnnxModel(bytes).graph;
+    CHECK(SameGraph(back, OfLibraries()));
+    CHECK(ToOnnx(back) == bytes);
+  }
+  CHECK(ToOnnx(OfLibraries()) == before);
+  const Error error = ErrorOf([&] { ParseOnnxModel(bytes); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(error.message() ==
+        "the graph needs what is not registered in this program: operator OnnxMadeChain of library "
+        "libmade.so, version 1.2 (the node of 'a' and 1 more node); operator "
+        "org.made.Other of library libother.so (node 'last'); load the library before the graph, "
+        "by Library::Load or opkit's option --library");
+  CHECK(ParseOnnxModel(bytes, AnyOperator()).graph.num_nodes() == 2);
+  const MadeLibrary newer("libmade.so", nullptr, "2.0", {"OnnxMadeChain"});
+  CHECK(Contains(ErrorOf([&] { ParseOnnxModel(bytes); }).message(),
+                 "program: operator org.made.Other of library libother.so (node 'last')"));
+}
+
+TEST_CASE("A missing library is named before what its operators leave open") {
+  std::string from_library = onnx_bytes::Node("OnnxMadeChain", {"x"}, {"h"}, {}, "", "opkit");
+  {
+    protozero::pbf_writer node(from_library);
+    protozero::pbf_writer entry(node, 9);
+    entry.add_string(1, "opkit.library");
+    entry.add_string(2, "libmade.so");
+  }
+  // The second node needs the rank of what the first makes.
+  const std::string bytes = onnx_bytes::Graph()
+                                .Input("x", {2, 3})
+                                .Add(from_library)
+                                .Node("Softmax", {"h"}, {"y"})
+                                .Output("y")
+                                .Model(11);
+  const std::string what = ErrorOf([&] { ParseOnnxModel(bytes); }).message();
+  CHECK(Contains(what, "operator OnnxMadeChain of library libmade.so"));
 }
 
 TEST_CASE("A model is saved as a file, which stays as it was where that fails") {

@@ -308,6 +308,8 @@ TEST_CASE("a library of wrong names, or with too few or too many operators, is r
   CheckRefused([](D d) { d.library.num_ops = uint64_t{1} << 60; }, "operators; at most a million");
   CheckRefused([](D d) { d.library.name = "a\nb"; },
                "has opkit_library.name that holds the character 10");
+  CheckRefused([](D d) { d.library.version = "1\t2"; },
+               "has opkit_library.version that holds the character 9");
   const std::string long_name(300, 'x');
   CheckRefused([&](D d) { d.library.name = long_name.c_str(); }, "of more than 255 bytes: xxxx");
   CheckRefused([](D d) { d.op.name = nullptr; }, "gives operator 0 no name");

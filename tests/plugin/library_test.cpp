@@ -82,6 +82,8 @@ TEST_CASE("a library says what it holds, and each operator where it comes from")
   CHECK(Library::All() == std::vector<Library>{library});
   const OpSchema& schema = OpRegistry::Global().GetSchema("LibShared");
   CHECK(schema.origin() == "libtwice.so");
+  CHECK(schema.library_name() == "libtwice.so");
+  CHECK(schema.library_version() == OPKIT_VERSION_STRING);
   CHECK(schema.doc() == "Multiplies.");
   CHECK(Contains(schema.file(), "shared_op.cc"));
   const auto kernels = OpRegistry::Global().KernelsOf("LibShared");

@@ -24,10 +24,11 @@ namespace opkit::inline OPKIT_ABI {
 // - calls of the model's functions are replaced by their bodies
 // `external_dir` is the folder of external data; if it is empty, such data is an Error.
 //
-// Errors name the node or tensor: kNotFound for an operator that is not registered (with the
-// nearest name that is) or a missing file; kUnsupported for strings, sparse tensors, float8 and
-// int4, values other than tensors, an opset out of the range above; kInvalidArgument for bytes that
-// are no valid ONNX model, damaged or hostile.
+// Errors name the node or tensor: kNotFound for an operator that is not registered, with the
+// nearest name that is (where nodes say by `opkit.library` in their metadata_props which library
+// brought theirs, all that are missing in one Error), or a missing file; kUnsupported for strings,
+// sparse tensors, float8 and int4, values other than tensors, an opset out of the range above;
+// kInvalidArgument for bytes that are no valid ONNX model, damaged or hostile.
 OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& options = {},
                          std::string external_dir = {});
 

@@ -250,9 +250,18 @@ class OpSchema {
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
-  // The library it came from; empty for the program itself.
+  // The library it came from, by its name in this program; empty for the program itself.
   const std::string& origin() const { return origin_; }
-  OpSchema& SetOrigin(std::string library) { return origin_ = std::move(library), *this; }
+  // That library as it calls itself, the same in every program: its own name or its file's without
+  // the folder, and the version that it announces, which may be empty.
+  const std::string& library_name() const { return library_name_; }
+  const std::string& library_version() const { return library_version_; }
+  OpSchema& SetOrigin(std::string library, std::string name, std::string version) {
+    origin_ = std::move(library);
+    library_name_ = std::move(name);
+    library_version_ = std::move(version);
+    return *this;
+  }
   // The parameters of the typed function that the schema was derived from; empty for others.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
@@ -337,7 +346,7 @@ class OpSchema {
   const char* file_ = "";
   int line_ = 0;
   std::string signature_;
-  std::string origin_;
+  std::string origin_, library_name_, library_version_;
   std::string doc_;
   std::string problem_;
   detail::ArityRules arity_;

@@ -5,6 +5,7 @@
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/json.hpp"
 #include "opkit/interop/json_values.hpp"
+#include "opkit/interop/missing_operators.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -55,6 +56,12 @@ class GraphJsonWriter {
   static Json Node(const OperatorDef& def, const std::string& path, int depth) {
     Json out = {{"type", ToJson(def.type())}};
     if (!def.name().empty()) out["name"] = ToJson(def.name());
+    if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+        schema && !schema->library_name().empty()) {
+      out["library"] = {{"name", ToJson(schema->library_name())}};
+      if (!schema->library_version().empty())
+        out["library"]["version"] = ToJson(schema->library_version());
+    }
     out["inputs"] = Strings(def.inputs());
     out["outputs"] = Strings(def.outputs());
     if (!def.control_inputs().empty()) out["control_inputs"] = Strings(def.control_inputs());
@@ -134,7 +141,10 @@ class GraphJsonReader {
           "version",
           StrCat(version, " cannot be read; this program reads versions 1 to ", kGraphVersion),
           ErrorCode::kUnsupported);
-    return ReadGraph(object, 0);
+    GraphJsonReader reader;
+    Graph graph = reader.ReadGraph(object, 0);
+    reader.missing_.ThrowIfAny();
+    return graph;
   }
 
  private:
@@ -156,7 +166,7 @@ class GraphJsonReader {
     }
   }
 
-  static Graph ReadGraph(const JsonObject& object, int depth) {
+  Graph ReadGraph(const JsonObject& object, int depth) {
     Graph graph;
     object.ForEach("inputs", [&](const Json& json, const std::string& path) {
       const JsonObject item(json, path, {"name", "dtype", "shape", "device"});
@@ -184,16 +194,19 @@ class GraphJsonReader {
     });
     return graph;
   }
-  static OperatorDef Node(const Json& json, const std::string& path, int depth) {
-    const JsonObject item(json, path,
-                          {"type", "name", "inputs", "outputs", "control_inputs", "attributes",
-                           "subgraphs", "device", "engine", "requires_engine", "is_gradient_op"});
+  OperatorDef Node(const Json& json, const std::string& path, int depth) {
+    const JsonObject item(
+        json, path,
+        {"type", "name", "library", "inputs", "outputs", "control_inputs", "attributes",
+         "subgraphs", "device", "engine", "requires_engine", "is_gradient_op"});
     OperatorDef def(StringFromJson(item.Get("type"), item.PathOf("type")));
     const auto text = [&](const char* name) {
       const Json* found = item.Find(name);
       return found ? StringFromJson(*found, item.PathOf(name)) : std::string();
     };
     def.Name(text("name")).Engine(text("engine"));
+    if (const Json* library = item.Find("library"))
+      CheckLibrary(def.type(), *library, item.PathOf("library"), path);
     item.ForEach("inputs", [&](auto&& name, auto&& at) { def.Input(StringFromJson(name, at)); });
     item.ForEach("outputs", [&](auto&& name, auto&& at) { def.Output(StringFromJson(name, at)); });
     item.ForEach("control_inputs",
@@ -217,6 +230,21 @@ class GraphJsonReader {
       def.IsGradientOp(BoolFromJson(*gradient, item.PathOf("is_gradient_op")));
     return def;
   }
+  // Notes an operator that the program lacks. One of another version, or of its own, is the
+  // program's choice.
+  void CheckLibrary(const std::string& op, const Json& json, const std::string& path,
+                    const std::string& node) {
+    const JsonObject library(json, path, {"name", "version"});
+    const std::string name = StringFromJson(library.Get("name"), library.PathOf("name"));
+    std::string version;
+    if (const Json* found = library.Find("version"))
+      version = StringFromJson(*found, library.PathOf("version"));
+    const OpRegistry& registry = OpRegistry::Global();
+    if (!registry.FindSchema(op) && registry.KernelsOf(op).empty())
+      missing_.Add(op, name, version, node);
+  }
+
+  MissingOperators missing_;
 };
 
 }  // namespace detail

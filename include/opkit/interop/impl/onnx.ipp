@@ -19,8 +19,13 @@ inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& optio
     if (opset.domain.empty()) CheckOnnxOpset(opset.version);
   OnnxFunctionInliner::Run(model, reader, options);
   OnnxContext context{options, model, std::move(source)};
-  Graph graph = OnnxGraphBuilder(context, model.graph).Build();
-  model.about.graph = std::move(graph);
+  try {
+    model.about.graph = OnnxGraphBuilder(context, model.graph).Build();
+  } catch (const Error&) {  // which may come of a value whose type a missing operator would say
+    context.missing.ThrowIfAny();
+    throw;
+  }
+  context.missing.ThrowIfAny();
   return std::move(model.about);
 }
 

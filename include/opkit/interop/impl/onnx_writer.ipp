@@ -192,6 +192,17 @@ class OnnxGraphWriter {
       AtOnnxPlace([&] { return StrCat("subgraph '", subgraph.name, "'"); },
                   [&] { Write(protozero::pbf_writer(to, 5), def, subgraph, outer); });
     if (!domain.empty()) to.add_string(7, domain);
+    if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+        schema && !schema->library_name().empty()) {
+      Metadata(to, kOnnxLibraryKey, schema->library_name());
+      if (!schema->library_version().empty())
+        Metadata(to, kOnnxLibraryVersionKey, schema->library_version());
+    }
+  }
+  static void Metadata(protozero::pbf_writer& to, const char* key, const std::string& value) {
+    protozero::pbf_writer entry(to, 9);
+    entry.add_string(1, key);
+    entry.add_string(2, value);
   }
   static std::vector<std::string> CapturesOf(const OperatorDef& def) {
     const Attribute* found = def.subgraphs().empty() ? nullptr : def.args().Find("captures");

@@ -156,7 +156,7 @@ class OnnxGraphBuilder {
       RewriteOnnxNode(scope_, def, node.opset);
       CheckAttributes(def);
     }
-    scope_.AddNode(std::move(def), node.domain, node.opset);
+    scope_.AddNode(std::move(def), node.domain, node.opset, node.library);
   }
   // Compiling would find the attribute too; this Error names the model's node.
   void CheckAttributes(const OperatorDef& def) const {

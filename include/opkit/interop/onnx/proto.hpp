@@ -58,6 +58,13 @@ struct OnnxAttributeProto {
   std::vector<OnnxGraphProto> graphs;
 };
 
+// The library that a node's operator came from, as the node's metadata_props say.
+inline constexpr const char* kOnnxLibraryKey = "opkit.library";
+inline constexpr const char* kOnnxLibraryVersionKey = "opkit.library_version";
+struct OnnxNodeLibrary {
+  std::string name, version;  // empty: the file does not say
+};
+
 struct OnnxNodeProto {
   std::string name;
   std::string type;
@@ -66,6 +73,7 @@ struct OnnxNodeProto {
   std::vector<std::string> inputs, outputs;
   std::vector<OnnxAttributeProto> attributes;
   int64_t opset = 0;  // of its domain
+  OnnxNodeLibrary library;
 };
 
 struct OnnxGraphProto {

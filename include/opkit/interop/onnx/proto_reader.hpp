@@ -201,6 +201,11 @@ class OnnxProtoReader {
         Append(message.Bytes(), attributes, "attributes");
       if (field == 7) out.domain = Domain(message.Bytes());
       if (field == 8) out.overload = message.String();
+      if (field == 9) {
+        auto [key, value] = ReadOnnxEntry(message.Bytes());
+        if (key == kOnnxLibraryKey) out.library.name = std::move(value);
+        if (key == kOnnxLibraryVersionKey) out.library.version = std::move(value);
+      }
     }
     if (out.type.empty()) Throw(ErrorCode::kInvalidArgument, "it has no operator (op_type)");
     for (const OnnxOpset& opset : *opsets_)

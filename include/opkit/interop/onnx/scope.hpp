@@ -4,6 +4,7 @@
 #define OPKIT_INTEROP_ONNX_SCOPE_HPP_
 
 #include "opkit/graph/graph_view.hpp"
+#include "opkit/interop/missing_operators.hpp"
 #include "opkit/interop/onnx/proto.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -15,6 +16,7 @@ struct OnnxContext {
   OnnxModelProto& model;
   OnnxTensorSource source;
   int64_t num_fresh = 0;
+  MissingOperators missing = {};  // that the file says are of libraries
 };
 
 class OnnxScope {
@@ -46,14 +48,20 @@ class OnnxScope {
     return !name.empty() && context_.model.read.Find(name) >= 0;
   }
 
-  // Error (kNotFound, with the nearest name) for an operator that is not registered.
-  void AddNode(OperatorDef def, std::string_view domain = "", int64_t opset = 0) {
+  // Error (kNotFound, with the nearest name) for an operator that is not registered; one of a
+  // library is noted, for an Error that names all of them.
+  void AddNode(OperatorDef def, std::string_view domain = "", int64_t opset = 0,
+               const OnnxNodeLibrary& library = {}) {
     const std::string plain = def.type();
     if (!domain.empty()) def.Type(TypeIn(domain, plain));
     if (!domain.empty() && def.type() == plain && IsStandard(plain))
       context_.model.about.warnings.push_back(
           StrCat("node ", def, " of domain '", domain, "' runs the standard operator ", plain));
-    if (!context_.options.allow_unknown_operators && !IsRegistered(def.type())) {
+    const bool missing = !context_.options.allow_unknown_operators && !IsRegistered(def.type());
+    if (missing && !library.name.empty()) {
+      context_.missing.Add(domain == "opkit" ? plain : def.type(), library.name, library.version,
+                           PlaceOf(def));
+    } else if (missing) {
       const std::vector<std::string> known = RegisteredOperators();
       Throw(ErrorCode::kNotFound, "operator ", def.type(),
             domain.empty() ? "" : StrCat(" of domain '", domain, "'"),
@@ -95,6 +103,10 @@ class OnnxScope {
   static bool IsStandard(const std::string& type) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(type);
     return schema && schema->is_standard();
+  }
+  static std::string PlaceOf(const OperatorDef& def) {
+    if (!def.name().empty()) return StrCat("node '", def.name(), "'");
+    return def.outputs().empty() ? "a node" : StrCat("the node of '", def.outputs()[0], "'");
   }
   // The plain type where that alone is registered, by a program or a library for any domain; the
   // standard operators are for ONNX's own, unless the options say otherwise.

@@ -62,6 +62,7 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
                   kLibraryBytes),
            "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
+  CheckLibraryText(name, library.version, "opkit_library.version");
 }
 // The operators of a library's description. Their faults are an Error that names them; nothing is
 // registered yet.
@@ -136,9 +137,8 @@ class LibraryLoader {
             HasMangledEntry(*object)
                 ? "One is there that is not extern \"C\""
                 : "Include opkit/op.hpp in it, or opkit/plugin/author.hpp beside opkit/opkit.hpp");
-    const size_t slash = path.rfind('/');
     return Load(std::move(object), reinterpret_cast<opkit_library_entry_function>(entry),
-                slash == std::string::npos ? path : path.substr(slash + 1), path, options);
+                WithoutFolder(path), path, options);
   }
 
   LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
@@ -158,7 +158,11 @@ class LibraryLoader {
       return image.library ? OPKIT_OK : OPKIT_FAILED;
     });
     CheckLibrary(*image.library, image.name);
-    if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
+    image.announced = WithoutFolder(name);
+    if (const char* own = image.library->name; own && *own) {
+      image.name = UniqueName(own);
+      image.announced = WithoutFolder(own);
+    }
     LibraryLayouts::Register(*loaded);
     try {
       loaded->records = ReadLibrary(*image.library, image.name);
@@ -259,6 +263,9 @@ class LibraryLoader {
     return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {
       return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
     });
+  }
+  static std::string WithoutFolder(const std::string& path) {
+    return path.substr(path.rfind('/') + 1);
   }
   // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {

@@ -297,6 +297,8 @@ class LibraryInstance final : public DirectState {
 // Lets a record that was read from `op` call the library's functions.
 inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op) {
   record.library = image->name;
+  record.library_name = image->announced;
+  if (const char* version = image->library->version) record.library_version = version;
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
   for (size_t k = 0; k < record.devices.size(); ++k) {
     FunctionDevice& device = record.devices[k];

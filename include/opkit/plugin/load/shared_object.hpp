@@ -74,7 +74,8 @@ class SharedObject : public RefCounted {
 struct LibraryImage : RefCounted {
   IntrusivePtr<SharedObject> object;  // null for the program's own operators
   const opkit_library* library = nullptr;
-  std::string name;
+  std::string name;       // no other library of the program has it
+  std::string announced;  // its own name or its file's, without a folder
 };
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 

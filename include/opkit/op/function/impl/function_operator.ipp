@@ -76,7 +76,7 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
                                        FunctionPass pass) {
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
-  schema.SetOrigin(record->library)
+  schema.SetOrigin(record->library, record->library_name, record->library_version)
       .ParsesAttributes()
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);

@@ -1,0 +1,53 @@
+// The operators of libraries that a saved graph needs and the program lacks, as one Error: the
+// readers of graphs gather them node by node, so that a person sees all libraries at once.
+#ifndef OPKIT_INTEROP_MISSING_OPERATORS_HPP_
+#define OPKIT_INTEROP_MISSING_OPERATORS_HPP_
+
+#include "opkit/base/index.hpp"
+#include "opkit/base/name_index.hpp"
+#include "opkit/op/op_registry.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class MissingOperators {
+ public:
+  // `library` and `version`, which may be empty, are what the file says; `place` names the node.
+  void Add(const std::string& op, const std::string& library, const std::string& version,
+           const std::string& place) {
+    const int number = known_.Add(StrCat(op, '\0', library, '\0', version));
+    if (Index(number) < missing_.size()) {
+      ++missing_[Index(number)].more_nodes;
+    } else {
+      missing_.push_back({StrCat("operator ", op, " of library ", library,
+                                 version.empty() ? "" : StrCat(", version ", version)),
+                          place});
+    }
+  }
+  // Throws an Error (kNotFound) that says what is missing and how to mend it.
+  void ThrowIfAny() const {
+    if (missing_.empty()) return;
+    std::string text;
+    for (const Missing& one : missing_) {
+      text += StrCat(text.empty() ? "" : "; ", one.what, " (", one.place);
+      if (one.more_nodes > 0)
+        text += StrCat(" and ", one.more_nodes, one.more_nodes == 1 ? " more node" : " more nodes");
+      text += ")";
+    }
+    Throw(ErrorCode::kNotFound, "the graph needs what is not registered in this program: ", text,
+          "; load the library before the graph, by Library::Load or opkit's option --library");
+  }
+
+ private:
+  struct Missing {
+    std::string what, place;  // of the first node
+    int64_t more_nodes = 0;
+  };
+  NameIndex known_;
+  std::vector<Missing> missing_;  // by the number in `known_`
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_MISSING_OPERATORS_HPP_
