@@ -8,6 +8,7 @@
 #include "file.hpp"
 #include "model.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/graph/partition/report.hpp"
 #include "opkit/graph/run_profile.hpp"
 #include "opkit/interop/npy.hpp"
 #include "opkit/profile/machine_peak.hpp"
@@ -113,7 +114,7 @@ RunReport LastRun(const Plan& plan) {
   }
 }
 
-void WriteProfile(const RunCommand& command, const Plan& plan) {
+void WriteProfile(const RunCommand& command, const Plan& plan, const PartitionReport& partition) {
   FailWith(ExitCode::kBadFile, "", [&] {
     if (command.profile && command.profile->ends_with(".pftrace"))
       Profiler::WritePerfettoTrace(*command.profile);
@@ -122,7 +123,9 @@ void WriteProfile(const RunCommand& command, const Plan& plan) {
     if (command.report) {
       ProfileTableOptions table;
       table.peak = MachinePeak(NumThreads());
-      Profiler::WriteReport(*command.report, table, LastRun(plan));
+      RunReport run = LastRun(plan);
+      if (!partition.nodes.empty()) run.partition = partition.ToJson();
+      Profiler::WriteReport(*command.report, table, run);
     }
   });
 }
@@ -130,7 +133,8 @@ void WriteProfile(const RunCommand& command, const Plan& plan) {
 void RunModel(RunCommand& command) {
   const OnnxModel model = LoadModel(command.model);
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
-  Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model));
+  PartitionReport partition;
+  Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model, &partition));
   if (command.output_dir) MakeFolder(*command.output_dir);  // before work is done in vain
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
@@ -148,7 +152,7 @@ void RunModel(RunCommand& command) {
     }
   }
   Profiler::Stop();
-  WriteProfile(command, executor.plan());
+  WriteProfile(command, executor.plan(), partition);
   WriteOutputs(executor.outputs(), command.output_dir.value_or(""));
   if (command.table) {
     constexpr int kMostRuns = 10;
@@ -206,7 +210,7 @@ void AddRunCommand(CLI::App& program) {
       ->delimiter(',');
   app->add_option("--report", command->report,
                   "Writes a page of the runs for a browser: their timeline, a table, the graph "
-                  "coloured by time and its memory")
+                  "coloured by time and its memory, and what partitioners took")
       ->option_text("FILE.html");
   app->footer(
       "Examples:\n"

@@ -5528,11 +5528,15 @@ struct RunReport {
   std::vector<Buffer> buffers;
   int64_t begin = 0, end = 0;
   int64_t arena_bytes = 0;  // that the plan holds for all buffers
+  // What partitioners took of the graph and why the rest stayed, as PartitionReport::ToJson() of
+  // opkit/graph/partition/report.hpp says it; empty: there is nothing of it to show.
+  std::string partition = {};
 };
 
 // `table` is for the report's table; with its `peak` the report has a roofline, with a `run` the
-// graph and its memory. Errors: kUnsupported where no file of the program includes
-// opkit/report/report.hpp; kFailedPrecondition where the file cannot be written.
+// graph and its memory, and what partitioners took of the graph. Errors: kUnsupported where no file
+// of the program includes opkit/report/report.hpp; kFailedPrecondition where the file cannot be
+// written.
 void WriteReport(const Profile& profile, const std::string& path,
                  const ProfileTableOptions& table = {}, const RunReport& run = {});
 

@@ -877,6 +877,13 @@ class Partition(Cli):
             self.assertEqual(read_npy(self.folder / "flat" / name),
                              read_npy(self.folder / "parted" / name))
 
+    def test_the_page_of_a_run_shows_what_was_taken(self):
+        self.opkit("run", self.affine(), "--random", "--report", "flat.html")
+        self.opkit("run", "affine.onnx", "--random", "--report", "parted.html", "--partition",
+                   "by_operator", "--option", "ops=Mul,Relu", "--option", "min_size=1")
+        self.assertIn(r'"partition":"{\"taken\": 2, \"of\": 3,', (self.folder / "parted.html").read_text())
+        self.assertNotIn('"partition":"', (self.folder / "flat.html").read_text())
+
     def test_operators_that_nobody_has_may_stand_until_somebody_must_run_them(self):
         path = self.write("m.onnx", model(
             [node("Neg", ["x"], ["a"]), node("Alien", ["a"], ["y"])],

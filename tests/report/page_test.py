@@ -111,6 +111,22 @@ class Report(unittest.TestCase):
         self.assertIn("V", self.page.value(
             "document.querySelector('#plan .area').getAttribute('d')"))
 
+    def rows(self, table):
+        return self.page.value(f"[...document.querySelectorAll('#{table} tbody tr')]"
+                               ".map(row => [...row.cells].map(cell => cell.textContent))")
+
+    def test_what_partitioners_took_and_why_the_rest_stays(self):
+        self.assertFalse(self.page.value("document.getElementById('partition_section').hidden"))
+        self.assertEqual(self.text("partition_note"), "2 of 5 nodes taken, in 1 subgraph")
+        self.assertEqual(self.rows("subgraphs"), [  # by flops
+            ["1", "Chain (Chain0)", "chains", "2", "Op (first), Op (second)", "x", "y, z", "2 KiB",
+             "64 B", "1,234,567", "1 value of open shape"],
+            ["0", "Chain", "chains", "1", "Op (third)", "x", "y, z", "2 KiB", "64 B", "10",
+             "it is no chain"]])
+        self.assertEqual(self.rows("staying"), [  # by the number of nodes
+            ["chains", "unsupported", "2", "Op 3, Op (</script><b>)"],
+            ["chains", "it is no chain", "1", "Op (third)"], ["other", "too large", "1", "Op 3"]])
+
     def test_names_are_text_whatever_they_hold(self):
         self.assertEqual(self.page.value("document.querySelectorAll('b').length"), 0)
         self.click("</script><b>")

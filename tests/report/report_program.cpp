@@ -1,6 +1,7 @@
 // Writes a report of a profile that is made here: report_program FILE [SPANS].
 #include <cstdlib>
 
+#include "opkit/graph/partition/report.hpp"
 #include "opkit/report/report.hpp"
 
 namespace {
@@ -40,6 +41,37 @@ Profile Small() {
   return profile;
 }
 
+// Of five nodes two are taken, one is rejected, and two stay for one reason.
+PartitionReport Partitioned() {
+  PartitionReport report;
+  for (const char* name : {"first", "second", "third", "", "</script><b>"})
+    report.graph.AddNode(OperatorDef("Op").Name(name));
+  report.nodes.resize(5);
+  PartitionReport::Subgraph taken;
+  taken.partitioner = "chains";
+  taken.op = "Chain";
+  taken.name = "Chain0";
+  taken.nodes = {0, 1};
+  taken.inputs = {"x"};
+  taken.outputs = {"y", "z"};
+  taken.input_bytes = 2048;
+  taken.output_bytes = 64;
+  taken.open_values = 1;
+  taken.flops = 1234567;
+  PartitionReport::Subgraph rejected = taken;
+  rejected.name.clear();
+  rejected.nodes = {2};
+  rejected.open_values = 0;
+  rejected.flops = 10;
+  rejected.rejected = "it is no chain";
+  report.subgraphs = {rejected, taken};
+  report.nodes[0].subgraph = report.nodes[1].subgraph = 1;
+  report.nodes[2].refused = {{"chains", "it is no chain"}};
+  report.nodes[3].refused = {{"chains", "unsupported"}, {"other", "too large"}};
+  report.nodes[4].refused = {{"chains", "unsupported"}};
+  return report;
+}
+
 // Three nodes, of which the last waits for the others, and their memory: 192 bytes at 400 to 450
 // us.
 RunReport Run() {
@@ -54,6 +86,7 @@ RunReport Run() {
                  {"b = c", "</script><b> (odd)", 96, 350'000, 450'000},
                  {"scratch", "</script><b> (odd)", 32, 400'000, 450'000},
                  {"d", "Mine (mine)", 100, 500'000, 1'000'000}};
+  run.partition = Partitioned().ToJson();
   return run;
 }
 

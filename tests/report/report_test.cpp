@@ -58,6 +58,19 @@ TEST_CASE("a report shows a run where it is given one") {
   CHECK_FALSE(Contains(ReadFile(folder / "none.html"), "\"run\":"));
 }
 
+TEST_CASE("a report shows what partitioners took where it is given that, with a run or without") {
+  const TemporaryFolder folder;
+  const Recorded recorded;
+  RunReport run;
+  run.partition = "{\"taken\": 0, \"of\": 1, \"subgraphs\": [], \"nodes\": [\n</script>]}";
+  Profiler::WriteReport(folder / "partition.html", {}, run);
+  Profiler::WriteReport(folder / "none.html");
+  CHECK(Contains(ReadFile(folder / "partition.html"),
+                 R"(,"partition":"{\"taken\": 0, \"of\": 1, \"subgraphs\": [], \"nodes\": [\u000a)"
+                 R"(\u003c/script>]}",)"));
+  CHECK_FALSE(Contains(ReadFile(folder / "none.html"), "\"partition\":\""));
+}
+
 TEST_CASE("a report that cannot be written is an Error, and what was recorded stays") {
   const TemporaryFolder folder;
   const Recorded recorded;

@@ -13,6 +13,7 @@
 #include "opkit/profile/nesting.hpp"
 #include "opkit/profile/profile_table.hpp"
 #include "opkit/report/impl/report_page.ipp"
+#include "opkit/report/impl/report_partition_script.ipp"
 #include "opkit/report/impl/report_run_script.ipp"
 #include "opkit/report/impl/report_script.ipp"
 #include "opkit/report/report.hpp"
@@ -40,6 +41,7 @@ class ReportData {
     AppendCounters();
     AppendMarkers();
     if (!run_.nodes.empty()) AppendRun();
+    if (!run_.partition.empty()) out_ += ",\"partition\":" + Quoted(run_.partition);
     out_ += ",\"table\":" + opkit::ToJson(MakeProfileTable(profile_, table_));
     out_ +=
         StrCat(",\"peak\":{\"flops\":", table_.peak.flops, ",\"bytes\":", table_.peak.bytes, "}");
@@ -279,6 +281,7 @@ OPKIT_INLINE void WriteHtmlReport(const Profile& profile, const std::string& pat
   file.Write(ReportData(profile, table, run).ToJson());
   file.Write(kReportScript);
   file.Write(kReportRunScript);
+  file.Write(kReportPartitionScript);
   file.Commit();
 }
 

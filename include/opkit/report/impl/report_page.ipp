@@ -140,6 +140,9 @@ inline constexpr char kReportBody[] = R"html(<body>
 <p class="faint" id="peak"></p><div class="scroll"><table id="owners"></table></div></section>
 <section id="graph_section" hidden><h2>Graph by time</h2><p class="faint" id="graph_note"></p>
 <div class="scroll"><svg id="graph"></svg></div></section>
+<section id="partition_section" hidden><h2>Partitions</h2>
+<p class="faint" id="partition_note"></p><div class="scroll"><table id="subgraphs"></table></div>
+<h2>Nodes that stay</h2><div class="scroll"><table id="staying"></table></div></section>
 <section id="memory_section"><h2>Memory</h2><table id="memory"></table></section>
 </div>
 <script type="application/json" id="data">)html";

@@ -161,8 +161,6 @@ if (data.run) {
       ({name: texts[name], owner: texts[owner], bytes, from, to})));
 }
 </script>
-</body>
-</html>
 )html";
 
 }  // namespace detail
