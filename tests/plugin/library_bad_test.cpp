@@ -408,6 +408,28 @@ void CheckRunFails(Change change, const char* text) {
   CHECK(Contains(what, "of library made"));
 }
 
+TEST_CASE("an operator whose node carries a graph says types and shapes, or neither") {
+  const auto carries = [](D d) {
+    d.library.abi_minor = OPKIT_ABI_MINOR;
+    d.library.num_ops = 1;
+    d.op.flags = OPKIT_OP_SUBGRAPH;
+    d.op.parse_attrs = [](const opkit_op*, const opkit_node*, int32_t* inputs, int32_t* outputs) {
+      *inputs = *outputs = 1;
+      return opkit_status{OPKIT_OK};
+    };
+  };
+  CHECK(MessageAfter(carries) == kAccepted);
+  CheckRefused(
+      [&](D d) {
+        carries(d);
+        d.op.infer_type = [](const opkit_op*, const opkit_node*, opkit_value*, opkit_value*) {
+          return opkit_status{OPKIT_OK};
+        };
+      },
+      "has operator BadOp without inferShape: nothing says the shapes of its outputs; add "
+      ".setInferShape(f), or leave out .setInferType(f): then both follow from the graph");
+}
+
 TEST_CASE("a status without a text is told as the number or code that it is") {
   CheckRunFails(
       [](D d) {

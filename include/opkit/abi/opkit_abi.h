@@ -434,7 +434,8 @@ typedef struct opkit_cost {
 /* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
  * what nothing else decides, for an operator that the program has not already: parse_attrs,
  * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
- * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. */
+ * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. Where an operator with OPKIT_OP_SUBGRAPH
+ * has neither of them, types and shapes are those of the graph that its node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;

@@ -92,5 +92,13 @@ REGISTER_OP(LibChain)
     .setInput("x")
     .setOutput("y")
     .setInferShape(SameShape);
+// The graph that the node carries says types and shapes.
+REGISTER_OP(LibCarries)
+    .setCreateOpState(MakeChain)
+    .setNoGradient()
+    .setIsSubgraphOp()
+    .setOpenAttrs()
+    .setInput("x")
+    .setOutput("y");
 REGISTER_OP(LibExp).setForward(Each<Exp>).setInput("x").setOutput("y").setInferShape(SameShape);
 REGISTER_OP(LibLog).setForward(Each<Log>).setInput("x").setOutput("y").setInferShape(SameShape);

@@ -74,6 +74,23 @@ TEST_CASE("an operator of a library has its host run the graph that it has taken
           flat.Run({{"X", Vector(x)}})["Y"].ToVector<float>());
 }
 
+TEST_CASE("a library's operator gets types and shapes from the graph that its node carries") {
+  Scoped library("partitioner");
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("LibCarries", {"X"}, {"A"})
+                    .Subgraph("body", MakeSubgraph(ChainOf({"LibExp", "LibLog"}))));
+  graph.AddOutput("A");
+  const GraphView view(graph);
+  const TensorInfo info = InferGraph(view).at("A");
+  CHECK(info.dtype == DType::kFloat32);
+  CHECK(info.shape == SymbolicShape{2});
+  const auto run = [](const Graph& g, const char* output) {
+    return Executor(Compile(g)).Run({{"X", Vector({1, 2})}})[output].ToVector<float>();
+  };
+  CHECK(run(graph, "A") == run(ChainOf({"LibExp", "LibLog"}), "Y"));
+}
+
 TEST_CASE("what the functions of a library's partitioner answer is told with its name") {
   Scoped library("partitioner");
   const Graph graph = ChainOf({"LibExp", "PartNeg"});

@@ -327,8 +327,8 @@ class LibraryLoader {
       throw;
     }
   }
-  // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: for
-  // one that exists its schema does.
+  // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: the
+  // schema of one that exists does, and the graph that a node carries says types and shapes.
   static void CheckComplete(const LibraryImage& image, FunctionOpRecord& record) {
     if (image.library->abi_minor == 0 || OpRegistry::Global().FindSchema(record.name)) return;
     const auto need = [&](bool is_there, const char* function, const char* why, const char* mend) {
@@ -346,8 +346,12 @@ class LibraryLoader {
     } catch (const Error&) {  // it depends on attributes
     }
     if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
+    const bool carries_graph = record.Has(OPKIT_OP_SUBGRAPH);
+    if (carries_graph && !op.infer_type && !op.infer_shape) return;
     need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
-         "add .setInferShape(f), or .setAllocatesOutputs()");
+         carries_graph ? "add .setInferShape(f), or leave out .setInferType(f): then both follow "
+                         "from the graph that its node carries"
+                       : "add .setInferShape(f), or .setAllocatesOutputs()");
     need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
          "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
