@@ -8206,7 +8206,8 @@ struct opkit_partition {
                        const int64_t** nodes);
 
   /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
-   * one subgraph; nor are different sets, numbers from 0 on. Or says why it stays. */
+   * one subgraph; nor are different sets, numbers from 0 on: 0 where there is but one. Or says why
+   * it stays. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
@@ -24353,12 +24354,14 @@ inline constexpr char kSaysNotWhy[] =
   Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
-// The reason why a function of the C ABI has failed with `status`.
+// The reason why a function of the C ABI has failed with `status`. One that gives none has often
+// handed on the status of a function of the host's, whose text then says more.
 inline std::string ReasonOf(opkit_status status) {
-  const std::string& text = CurrentHostError().text;
-  if (!text.empty()) return text;
-  if (status == OPKIT_FAILED) return kSaysNotWhy;
-  return StrCat("it returned status ", status, " without a text");
+  const HostError& error = CurrentHostError();
+  if (!error.text.empty()) return error.text;
+  return StrCat(status == OPKIT_FAILED ? std::string(kSaysNotWhy)
+                                       : StrCat("it returned status ", status, " without a text"),
+                error.failure.empty() ? "" : "; before, the host told it: ", error.failure);
 }
 // Calls a function of a library, which ought not to throw. An exception that comes all the same is
 // kept as text, because the exception's own code goes with the library.

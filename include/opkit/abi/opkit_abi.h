@@ -571,7 +571,8 @@ struct opkit_partition {
                        const int64_t** nodes);
 
   /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
-   * one subgraph; nor are different sets, numbers from 0 on. Or says why it stays. */
+   * one subgraph; nor are different sets, numbers from 0 on: 0 where there is but one. Or says why
+   * it stays. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 

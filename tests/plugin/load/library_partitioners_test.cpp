@@ -159,6 +159,44 @@ TEST_CASE("partitioners and passes go with their library, which stays while one 
   CHECK_FALSE(PartitionerRegistry::Global().Has("LibTyped"));
 }
 
+TEST_CASE("what a partitioner in C answers wrong is told though it hands on a status alone") {
+  static int32_t kind, set;
+  static opkit_partitioner partitioner;
+  static const opkit_partitioner* partitioners[] = {&partitioner};
+  static opkit_library library;
+  partitioner.size = sizeof partitioner;
+  partitioner.name = "c_takes";
+  partitioner.subgraph_op = [](const opkit_partitioner*, int32_t) { return "Subgraph"; };
+  partitioner.mark = [](void*, const opkit_partition* partition) {
+    return partition->take(partition, 1, kind, set);
+  };
+  library = {};
+  library.size = sizeof library;
+  library.abi_major = OPKIT_ABI_MAJOR;
+  library.abi_minor = OPKIT_ABI_MINOR;
+  library.num_partitioners = 1;
+  library.partitioners = partitioners;
+  Library loaded = Library::LoadEntry(
+      [](const opkit_host*) -> const opkit_library* { return &library; }, "in_c");
+  const Graph graph = ChainOf({"PartNeg", "PartNeg"});
+  const auto taken = [&](int32_t with_kind, int32_t with_set) {
+    kind = with_kind;
+    set = with_set;
+    return Partition(graph, "c_takes");
+  };
+  const Error error = ErrorOf([&] { taken(-1, -1); });
+  CHECK(error.code() == ErrorCode::kOutOfRange);
+  CHECK(Contains(error.message(),
+                 "mark of partitioner c_takes of library in_c failed: it returned status 5 without "
+                 "a text; before, the host told it: the answer puts node PartNeg 'n1' (V1) -> (Y) "
+                 "into the set -1; it is a number from 0 on"));
+  CheckFails([&] { taken(-2, 0); },
+             "the answer takes node PartNeg 'n1' (V1) -> (Y) for the kind -2; it is -1 for any "
+             "subgraph, or a number from 0 on");
+  CHECK(TypesOf(taken(-1, 0)) == Types{"PartNeg", "Subgraph"});
+  loaded.Unload();
+}
+
 TEST_CASE("a pass edits a graph through the table in C, in one and only where it comes out right") {
   static opkit_pass pass;
   static const opkit_pass* passes[] = {&pass};

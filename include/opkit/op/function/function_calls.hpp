@@ -58,12 +58,14 @@ inline constexpr char kSaysNotWhy[] =
   Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
-// The reason why a function of the C ABI has failed with `status`.
+// The reason why a function of the C ABI has failed with `status`. One that gives none has often
+// handed on the status of a function of the host's, whose text then says more.
 inline std::string ReasonOf(opkit_status status) {
-  const std::string& text = CurrentHostError().text;
-  if (!text.empty()) return text;
-  if (status == OPKIT_FAILED) return kSaysNotWhy;
-  return StrCat("it returned status ", status, " without a text");
+  const HostError& error = CurrentHostError();
+  if (!error.text.empty()) return error.text;
+  return StrCat(status == OPKIT_FAILED ? std::string(kSaysNotWhy)
+                                       : StrCat("it returned status ", status, " without a text"),
+                error.failure.empty() ? "" : "; before, the host told it: ", error.failure);
 }
 // Calls a function of a library, which ought not to throw. An exception that comes all the same is
 // kept as text, because the exception's own code goes with the library.
