@@ -5,7 +5,8 @@
 // the toolkit's share of what the machine does at most (MachinePeak), `met` whether the interval
 // reaches 1.02 or, below 10 us, the difference is at most 100 ns. On 2 threads oneDNN's own has
 // OpenMP's, Eigen's two halves. Rows "Least" are two kernels of the toolkit, oneDNN's and Eigen's:
-// where the ratio falls below 1 is what kOnednnLeastFlops says (backends/onednn/backend.hpp).
+// where the ratio falls below 1 is what kOnednnLeastFlops says (backends/onednn/backend.hpp); rows
+// "InBlocks" are the same, the first one in blocks of channels.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -236,9 +237,10 @@ Pair OnednnProductPair(int64_t m, int64_t k, int64_t n, int threads) {
           2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n),
           Bytes({m * k, k * n, m * n})};
 }
-// The same node by both backends; the peer is Eigen's.
-Pair Least(const OperatorDef& def, const std::vector<Tensor>& inputs, double flops) {
-  auto onednn = std::make_shared<Node>(def, "onednn", inputs);
+// The same node by both backends; the peer is Eigen's, which has no layouts but the standard one.
+Pair Least(const OperatorDef& def, const std::vector<Tensor>& inputs, double flops,
+           const std::vector<Layout>& layouts = {}) {
+  auto onednn = std::make_shared<Node>(def, "onednn", inputs, layouts);
   auto eigen = std::make_shared<Node>(def, "eigen", inputs);
   return {[onednn] { onednn->op->Run(); }, [eigen] { eigen->op->Run(); }, flops, 0};
 }
@@ -348,6 +350,22 @@ const bool registered = [] {
                    {Random({rows, 256}), Random(Shape{256}), Random(Shape{256})}, 8 * elements);
     });
   }
+  for (const char* op : {"ReduceSum", "ReduceMean"})
+    for (const int64_t rows : {10, 160, 2560})
+      Register("Least" + std::string(op) + "/" + std::to_string(rows), [=](int) {
+        return Least(OperatorDef(op), {Random({rows, 256}), Tensor::From<int64_t>({1}, {1})},
+                     static_cast<double>(rows) * 256);
+      });
+  for (const char* op : {"ReduceMean", "ReduceMax", "ReduceL1", "ReduceL2"})
+    for (const auto& [channels, size] : {std::pair<int64_t, int64_t>{512, 7}, {64, 56}}) {
+      const Shape x{1, channels, size, size};
+      Register("InBlocks" + std::string(op) + "/" + std::to_string(channels) + "@" +
+                   std::to_string(size),
+               [=](int) {
+                 return Least(OperatorDef(op), {Random(x), Tensor::From<int64_t>({2}, {2, 3})},
+                              static_cast<double>(x.numel()), {detail::OnednnBlocked(x, 8)});
+               });
+    }
   for (const int64_t batch : {1, 16})
     Register("LeastLstm/" + std::to_string(batch), [=](int) {
       constexpr int64_t kSteps = 32, kHidden = 128;

@@ -3,4 +3,5 @@
 #include "opkit/backends/onednn/elementwise.hpp"
 #include "opkit/backends/onednn/normalization.hpp"
 #include "opkit/backends/onednn/pool.hpp"
+#include "opkit/backends/onednn/reduce.hpp"
 #include "opkit/backends/onednn/resize.hpp"

@@ -16,6 +16,7 @@
 #include "opkit/backends/onednn/pool.hpp"
 #include "opkit/backends/onednn/primitive.hpp"
 #include "opkit/backends/onednn/recurrent.hpp"
+#include "opkit/backends/onednn/reduce.hpp"
 #include "opkit/backends/onednn/resize.hpp"
 #include "opkit/backends/onednn/rows.hpp"
 #include "opkit/backends/onednn/threads.hpp"
