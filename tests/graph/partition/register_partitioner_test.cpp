@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "graph/partition/partition_graphs.hpp"
+#include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/opkit.hpp"
 #include "support/tensors.hpp"
 
@@ -140,6 +141,20 @@ TEST_CASE("the original's functions get the graph as its JSON, with types, and a
   CHECK(after.node(0).args().Get<std::string>("note") == "subgraph 0");
   CHECK(after.node(2).args().Get<std::string>("note") == "subgraph 1");
   CheckSameResults(graph, after, 1);
+}
+
+TEST_CASE("attributes in the original's JSON are the text that operators read") {
+  Graph graph = WithInputs({"X"});
+  graph.AddNode(OperatorDef("Unknown", {"X"}, {"Y"})
+                    .Arg("word", "linear")
+                    .Arg("words", std::vector<std::string>{"a", "b"})
+                    .Arg("exact", 0.1234567890123)
+                    .Arg("narrow", 0.1f));
+  const GraphView view(graph);
+  const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
+  CHECK(Contains(WriteSymbolJson(view, types).text,
+                 R"("attrs": {"word": "linear", "words": "[\"a\", \"b\"]", )"
+                 R"("exact": "0.1234567890123", "narrow": "0.1"})"));
 }
 
 TEST_CASE("FAIL, ids that mean nothing and another number of ids are Errors with their reason") {

@@ -18,9 +18,10 @@ struct SymbolJson {
 // {"nodes": [{"op": "null", "name": "X", "attrs": {"isArg": "True"}, "inputs": []}, {"op": "Exp",
 // "name": "a", "attrs": {"scale": "2"}, "inputs": [[0, 0, 0]], "dtypes": ["float32"], "shapes":
 // [[2, 3]]}], "arg_nodes": [0], "heads": [[1, 0, 0]]}. Nodes come after those that they read;
-// attributes are text; an extent that is not known is -1, a shape of unknown rank null. Constants
-// have isArg too, and "constant": "True". A node without a name gets one: its op and number. The
-// version of a value that rewriting nodes leave is that of the last before the reader.
+// attributes are text, as AttrMap reads it; an extent that is not known is -1, a shape of unknown
+// rank null. Constants have isArg too, and "constant": "True". A node without a name gets one: its
+// op and number. The version of a value that rewriting nodes leave is that of the last before the
+// reader.
 SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types);
 
 }  // namespace opkit

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "opkit/graph/partition/symbol_json.hpp"
+#include "opkit/op/abi/attr_map.hpp"
 #include "opkit/profile/json_text.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -64,7 +65,7 @@ class SymbolJsonWriter {
       if (!std::exchange(first, false)) text_ += ", ";
       AppendJsonString(text_, arg.name);
       text_ += ": ";
-      AppendJsonString(text_, ToString(arg.value));
+      AppendJsonString(text_, AttributeText(arg.value));
     }
     text_ += "}, \"inputs\": [";
     first = true;
