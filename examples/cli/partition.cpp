@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
@@ -46,8 +47,12 @@ void WriteSvg(const std::string& path, const std::string& dot) {
   std::string quoted = "'";
   for (const char c : path) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   std::FILE* const graphviz = popen(("dot -Tsvg -o " + quoted + "' 2> /dev/null").c_str(), "w");
+  // Where the shell finds no dot, nobody reads what is written, and the signal would end this
+  // program.
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
   bool written = graphviz && std::fwrite(dot.data(), 1, dot.size(), graphviz) == dot.size();
   if (graphviz) written = pclose(graphviz) == 0 && written;
+  std::signal(SIGPIPE, before);
   if (!written)
     throw Failure(ExitCode::kBadFile, "Graphviz did not draw '" + path + "'",
                   "install its program dot, or give a name that ends with .dot");
