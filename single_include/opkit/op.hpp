@@ -8407,6 +8407,39 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
 
+// ---- opkit/op/function/answered_fail.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// Functions in MXNet's spelling answer MX_FAIL, and say why by OPKIT_ERROR_MSG: an Error of that.
+#ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A function in MXNet's spelling has answered FAIL, and the host of its library has the reason.
+class OPKIT_EXPORT AnsweredFail : public Error {
+ public:
+  using Error::Error;
+};
+
+// Calls f, whose FAIL becomes an Error with the text that OPKIT_ERROR_MSG collected.
+template <class F>
+void CallReturning(const char* what, F&& f) {
+  static_cast<void>(ProgramHost());  // keeps the text
+  const HostErrorScope scope;
+  if (f() == SUCCESS) return;
+  if (!IsProgramHost(g_host))
+    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
+  const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
+  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#endif
+
 // ---- opkit/plugin/export/impl/export_partitioners.ipp
 #ifdef OPKIT_OPKIT_HPP_
 // Serves the partitioners and passes of a library's registries to its host.
@@ -8496,6 +8529,19 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
   std::unique_ptr<PartitionWork> work_;
 };
 
+// Runs what the host has called; of a FAIL the host has the reason already.
+template <class Call>
+opkit_status AnswerHost(Call call) {
+  return GuardedCall([&] {
+    try {
+      call();
+    } catch (const AnsweredFail&) {
+      return OpStatus(FAIL);
+    }
+    return OpStatus();
+  });
+}
+
 struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
   explicit ExportedPartitioner(IntrusivePtr<const Partitioner> one)
       : partitioner(std::move(one)), name(partitioner->name()) {
@@ -8504,24 +8550,13 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     abi.subgraph_op = &SubgraphOp;
     abi.begin = &Begin;
     abi.mark = [](void* work, const opkit_partition* partition) {
-      return Answer([&] { WorkOf(work).Mark(partition); });
+      return AnswerHost([&] { WorkOf(work).Mark(partition); });
     };
     abi.review = [](void* work, const opkit_partition* partition) {
-      return Answer([&] { WorkOf(work).Review(partition); });
+      return AnswerHost([&] { WorkOf(work).Review(partition); });
     };
     abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
     abi.author = this;
-  }
-  template <class Call>
-  static opkit_status Answer(Call call) {
-    return GuardedCall([&] {
-      try {
-        call();
-      } catch (const AnsweredFail&) {
-        return OpStatus(FAIL);
-      }
-      return OpStatus();
-    });
   }
   static ExportedPartitionWork& WorkOf(void* work) {
     return *static_cast<ExportedPartitionWork*>(work);
@@ -8560,7 +8595,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
     abi.author = this;
   }
   static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
-    return GuardedCall([&] {
+    return AnswerHost([&] {
       const auto& own = *static_cast<const ExportedPass*>(self->author);
       const Graph result = own.pass->Run(
           BorrowGraph(*rewrite->graph),

@@ -14530,12 +14530,6 @@ class FunctionPartitioner final : public Partitioner {
   PartitionerRecord record;
 };
 
-// A function in MXNet's spelling has answered FAIL, and the host of its library has the reason.
-class OPKIT_EXPORT AnsweredFail : public Error {
- public:
-  using Error::Error;
-};
-
 // The bridge from MXNet's signatures.
 using SupportedOpsCall =
     FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
@@ -35734,6 +35728,37 @@ SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types);
 
 #endif  // OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
+// ---- opkit/op/function/answered_fail.hpp
+// Functions in MXNet's spelling answer MX_FAIL, and say why by OPKIT_ERROR_MSG: an Error of that.
+#ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A function in MXNet's spelling has answered FAIL, and the host of its library has the reason.
+class OPKIT_EXPORT AnsweredFail : public Error {
+ public:
+  using Error::Error;
+};
+
+// Calls f, whose FAIL becomes an Error with the text that OPKIT_ERROR_MSG collected.
+template <class F>
+void CallReturning(const char* what, F&& f) {
+  static_cast<void>(ProgramHost());  // keeps the text
+  const HostErrorScope scope;
+  if (f() == SUCCESS) return;
+  if (!IsProgramHost(g_host))
+    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
+  const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
+  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+
 // ---- opkit/graph/partition/impl/register_partitioner.ipp
 // The definitions of partitioners made of functions.
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
@@ -35787,17 +35812,6 @@ OPKIT_INLINE std::string FunctionPartitioner::problem() const {
   return {};
 }
 
-// Calls f, whose FAIL becomes an Error with the text that OPKIT_ERROR_MSG collected.
-template <class F>
-void CallReturning(const char* what, F&& f) {
-  static_cast<void>(ProgramHost());  // keeps the text
-  const HostErrorScope scope;
-  if (f() == SUCCESS) return;
-  if (!IsProgramHost(g_host))
-    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
-  const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
-  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
-}
 OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                              SupportedOpsCall call) {
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
@@ -43999,6 +44013,19 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
   std::unique_ptr<PartitionWork> work_;
 };
 
+// Runs what the host has called; of a FAIL the host has the reason already.
+template <class Call>
+opkit_status AnswerHost(Call call) {
+  return GuardedCall([&] {
+    try {
+      call();
+    } catch (const AnsweredFail&) {
+      return OpStatus(FAIL);
+    }
+    return OpStatus();
+  });
+}
+
 struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
   explicit ExportedPartitioner(IntrusivePtr<const Partitioner> one)
       : partitioner(std::move(one)), name(partitioner->name()) {
@@ -44007,24 +44034,13 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     abi.subgraph_op = &SubgraphOp;
     abi.begin = &Begin;
     abi.mark = [](void* work, const opkit_partition* partition) {
-      return Answer([&] { WorkOf(work).Mark(partition); });
+      return AnswerHost([&] { WorkOf(work).Mark(partition); });
     };
     abi.review = [](void* work, const opkit_partition* partition) {
-      return Answer([&] { WorkOf(work).Review(partition); });
+      return AnswerHost([&] { WorkOf(work).Review(partition); });
     };
     abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
     abi.author = this;
-  }
-  template <class Call>
-  static opkit_status Answer(Call call) {
-    return GuardedCall([&] {
-      try {
-        call();
-      } catch (const AnsweredFail&) {
-        return OpStatus(FAIL);
-      }
-      return OpStatus();
-    });
   }
   static ExportedPartitionWork& WorkOf(void* work) {
     return *static_cast<ExportedPartitionWork*>(work);
@@ -44063,7 +44079,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
     abi.author = this;
   }
   static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
-    return GuardedCall([&] {
+    return AnswerHost([&] {
       const auto& own = *static_cast<const ExportedPass*>(self->author);
       const Graph result = own.pass->Run(
           BorrowGraph(*rewrite->graph),

@@ -48,12 +48,6 @@ class FunctionPartitioner final : public Partitioner {
   PartitionerRecord record;
 };
 
-// A function in MXNet's spelling has answered FAIL, and the host of its library has the reason.
-class OPKIT_EXPORT AnsweredFail : public Error {
- public:
-  using Error::Error;
-};
-
 // The bridge from MXNet's signatures.
 using SupportedOpsCall =
     FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;

@@ -1,4 +1,4 @@
-// The definitions of interop/json.hpp: a writer, a check of the text's structure and a reader.
+// The definitions of interop/json.hpp: a writer and a reader.
 #ifndef OPKIT_INTEROP_IMPL_JSON_IPP_
 #define OPKIT_INTEROP_IMPL_JSON_IPP_
 
@@ -6,6 +6,7 @@
 #include "opkit/interop/json.hpp"
 #include "opkit/interop/json_values.hpp"
 #include "opkit/interop/missing_operators.hpp"
+#include "opkit/interop/parse_json.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -13,7 +14,7 @@ namespace detail {
 inline constexpr const char* kGraphFormat = "opkit graph";
 inline constexpr int64_t kGraphVersion = 1;  // of the format; readers accept older versions too
 inline constexpr int kMaxGraphDepth = 64;    // graphs inside graphs
-inline constexpr int kMaxJsonDepth = 5 * kMaxGraphDepth;
+static_assert(5 * kMaxGraphDepth <= kMaxJsonDepth);
 
 class GraphJsonWriter {
  public:
@@ -88,50 +89,10 @@ class GraphJsonWriter {
   }
 };
 
-// Refuses duplicate members, of which the library would drop one, and nesting that could overflow
-// the stack. (The library's parser with a callback finds duplicates too, in quadratic time.)
-class JsonStructureCheck final : public nlohmann::json_sax<Json> {
- public:
-  bool start_object(size_t) override {
-    open_.emplace_back();
-    return Enter();
-  }
-  bool key(std::string& name) override {
-    if (open_.back().Find(name) >= 0)
-      Throw(ErrorCode::kInvalidArgument, "the document has the member '", name,
-            "' twice in one object");
-    open_.back().Add(name);
-    return true;
-  }
-  bool end_object() override {
-    open_.pop_back();
-    return --depth_ >= 0;
-  }
-  bool start_array(size_t) override { return Enter(); }
-  bool end_array() override { return --depth_ >= 0; }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(int64_t) override { return true; }
-  bool number_unsigned(uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(Json::binary_t&) override { return true; }
-  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
-
- private:
-  bool Enter() {
-    if (++depth_ > kMaxJsonDepth)
-      Throw(ErrorCode::kUnsupported, "the document is nested more than ", kMaxJsonDepth, " deep");
-    return true;
-  }
-  std::vector<NameIndex> open_;  // member names of the objects that are being read
-  int depth_ = 0;
-};
-
 class GraphJsonReader {
  public:
   static Graph Read(std::string_view text) {
-    const Json json = Parse(text);
+    const Json json = ParseJson(text);
     const JsonObject object(json, "", Members(true));
     const Json& format = object.Get("format");
     if (format != kGraphFormat) ThrowAtPath("format", StrCat("expected \"", kGraphFormat, "\""));
@@ -153,19 +114,6 @@ class GraphJsonReader {
     if (outermost) names.insert(names.begin(), {"format", "version"});
     return names;
   }
-  static Json Parse(std::string_view text) {
-    JsonStructureCheck check;
-    static_cast<void>(Json::sax_parse(text, &check));  // a syntax error is reported below
-    try {
-      return Json::parse(text);
-    } catch (const Json::exception& error) {
-      const std::string_view what = error.what();  // "[json.exception.parse_error.101] parse …"
-      const size_t begin = what.find("] ");
-      Throw(ErrorCode::kInvalidArgument, "the document is not JSON: ",
-            begin == std::string_view::npos ? what : what.substr(begin + 2));
-    }
-  }
-
   Graph ReadGraph(const JsonObject& object, int depth) {
     Graph graph;
     object.ForEach("inputs", [&](const Json& json, const std::string& path) {

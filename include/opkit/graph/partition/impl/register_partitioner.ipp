@@ -7,8 +7,8 @@
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
-#include "opkit/op/abi/host_table.hpp"
 #include "opkit/op/abi/resource_state.hpp"
+#include "opkit/op/function/answered_fail.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -58,17 +58,6 @@ OPKIT_INLINE std::string FunctionPartitioner::problem() const {
   return {};
 }
 
-// Calls f, whose FAIL becomes an Error with the text that OPKIT_ERROR_MSG collected.
-template <class F>
-void CallReturning(const char* what, F&& f) {
-  static_cast<void>(ProgramHost());  // keeps the text
-  const HostErrorScope scope;
-  if (f() == SUCCESS) return;
-  if (!IsProgramHost(g_host))
-    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
-  const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
-  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
-}
 OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                              SupportedOpsCall call) {
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());

@@ -8,7 +8,7 @@
 
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
-#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/function/answered_fail.hpp"
 #include "opkit/plugin/export/export_operators.hpp"
 #include "opkit/plugin/load/abi_node.hpp"
 
@@ -95,6 +95,19 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
   std::unique_ptr<PartitionWork> work_;
 };
 
+// Runs what the host has called; of a FAIL the host has the reason already.
+template <class Call>
+opkit_status AnswerHost(Call call) {
+  return GuardedCall([&] {
+    try {
+      call();
+    } catch (const AnsweredFail&) {
+      return OpStatus(FAIL);
+    }
+    return OpStatus();
+  });
+}
+
 struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
   explicit ExportedPartitioner(IntrusivePtr<const Partitioner> one)
       : partitioner(std::move(one)), name(partitioner->name()) {
@@ -103,24 +116,13 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     abi.subgraph_op = &SubgraphOp;
     abi.begin = &Begin;
     abi.mark = [](void* work, const opkit_partition* partition) {
-      return Answer([&] { WorkOf(work).Mark(partition); });
+      return AnswerHost([&] { WorkOf(work).Mark(partition); });
     };
     abi.review = [](void* work, const opkit_partition* partition) {
-      return Answer([&] { WorkOf(work).Review(partition); });
+      return AnswerHost([&] { WorkOf(work).Review(partition); });
     };
     abi.end = [](void* work) { GuardedCall([&] { delete &WorkOf(work); }); };
     abi.author = this;
-  }
-  template <class Call>
-  static opkit_status Answer(Call call) {
-    return GuardedCall([&] {
-      try {
-        call();
-      } catch (const AnsweredFail&) {
-        return OpStatus(FAIL);
-      }
-      return OpStatus();
-    });
   }
   static ExportedPartitionWork& WorkOf(void* work) {
     return *static_cast<ExportedPartitionWork*>(work);
@@ -159,7 +161,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
     abi.author = this;
   }
   static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
-    return GuardedCall([&] {
+    return AnswerHost([&] {
       const auto& own = *static_cast<const ExportedPass*>(self->author);
       const Graph result = own.pass->Run(
           BorrowGraph(*rewrite->graph),

@@ -1,0 +1,260 @@
+// The definitions of interop/graph_pass.hpp.
+#ifndef OPKIT_INTEROP_IMPL_GRAPH_PASS_IPP_
+#define OPKIT_INTEROP_IMPL_GRAPH_PASS_IPP_
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "opkit/graph/partition/symbol_json.hpp"
+#include "opkit/interop/graph_pass.hpp"
+#include "opkit/interop/parse_json.hpp"
+#include "opkit/op/abi/attr_map.hpp"
+#include "opkit/op/function/answered_fail.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The attribute of that type that a text means; none where it does not read as one.
+inline std::optional<Attribute> AttributeOfText(AttributeType type, const std::string& text) {
+  const auto made = [](auto value) {
+    return value ? std::optional<Attribute>(*value) : std::nullopt;
+  };
+  switch (type) {
+    case AttributeType::kInt:
+      return made(ParseText<int64_t>(text));
+    case AttributeType::kFloat:
+      return made(ParseText<double>(text));
+    case AttributeType::kBool:
+      return made(ParseText<bool>(text));
+    case AttributeType::kString:
+      return Attribute(text);
+    case AttributeType::kInts:
+      return made(ParseList<int64_t>(text));
+    case AttributeType::kFloats:
+      return made(ParseList<double>(text));
+    case AttributeType::kBools:
+      return made(ParseList<bool>(text));
+    case AttributeType::kStrings:
+      return made(ParseList<std::string>(text));
+    default:
+      return std::nullopt;  // the elements of a tensor are not in the text
+  }
+}
+
+class SymbolJsonReader {
+ public:
+  explicit SymbolJsonReader(const Graph& before) : before_(before), view_(before) {
+    if (!view_.rewrites().empty())
+      Throw(ErrorCode::kUnsupported, "node ", before.node(view_.rewrites()[0].node),
+            " rewrites a value, and JSON in the shape of MXNet's symbols cannot say which version "
+            "of it a node reads");
+    const size_t variables = before.inputs().size() + before.constants().size();
+    for (size_t k = 0; k < view_.order().size(); ++k) {
+      const OperatorDef& def = before.node(view_.order()[k]);
+      const std::string name =
+          def.name().empty() ? StrCat(def.type(), "_", variables + k) : def.name();
+      if (Index(originals_.Add(name)) < k)
+        Throw(ErrorCode::kUnsupported, "two nodes are called '", name,
+              "', and JSON in the shape of MXNet's symbols tells nodes apart by their names");
+    }
+    for (const std::string& name : view_.names()) values_.Add(name);
+  }
+
+  Graph Read(std::string_view text) {
+    const Json json = ParseJson(text);
+    const JsonObject whole(json, "", {"nodes", "arg_nodes", "heads", "node_row_ptr", "attrs"});
+    static_cast<void>(whole.Get("nodes"));
+    whole.ForEach("nodes", [&](const Json& node, const std::string& path) { Node(node, path); });
+    Heads(whole.Get("heads"));
+    return Build();
+  }
+
+ private:
+  // An output of a node of the text.
+  struct Entry {
+    size_t node = 0, output = 0;
+  };
+  struct TextNode {
+    bool is_variable = false;
+    OperatorDef def;
+    std::vector<Entry> reads;          // for the inputs that are not left out
+    std::vector<std::string> outputs;  // names of its values
+  };
+
+  Entry ReadEntry(const Json& json, const std::string& path) {
+    if (!json.is_array() || json.size() < 2 || json.size() > 3)
+      ThrowAtPath(path, "expected [node, output, version]");
+    const auto number = [&](size_t i, size_t end, const char* what) {
+      const std::string at = Element(path, i);
+      const int64_t value = IntFromJson(json[i], at);
+      if (value < 0 || Index(value) >= end)
+        ThrowAtPath(at, StrCat("there is no ", what, " ", value, " yet; there are ", end),
+                    ErrorCode::kInvalidArgument);
+      return Index(value);
+    };
+    const size_t node = number(0, nodes_.size(), "node");
+    const Entry entry{node, number(1, nodes_[node].outputs.size(), "output")};
+    if (NameOf(entry).empty()) NameOf(entry) = FreshName(names_[static_cast<int>(node)]);
+    return entry;
+  }
+  std::string FreshName(const std::string& hint) {
+    std::string name = hint;
+    for (int n = 1; values_.Find(name) >= 0; ++n) name = StrCat(hint, "_", n);
+    values_.Add(name);
+    return name;
+  }
+
+  void Node(const Json& json, const std::string& path) {
+    const JsonObject item(json, path,
+                          {"op", "name", "attrs", "inputs", "control_inputs", "dtypes", "shapes"});
+    const std::string op = StringFromJson(item.Get("op"), item.PathOf("op"));
+    const std::string name = StringFromJson(item.Get("name"), item.PathOf("name"));
+    if (Index(names_.Add(name)) < nodes_.size())
+      ThrowAtPath(item.PathOf("name"), StrCat("two nodes are called '", name, "'"));
+    TextNode node;
+    node.is_variable = op == "null";
+    if (node.is_variable) {
+      if (!before_.IsInput(name) && !before_.IsConstant(name))
+        ThrowAtPath(item.PathOf("name"), StrCat("the graph has no input or constant '", name,
+                                                "', and a pass over JSON makes no new ones"));
+      node.outputs = {name};
+    } else {
+      const int original = originals_.Find(name);
+      node.def =
+          original < 0 ? OperatorDef().Name(name) : before_.node(view_.order()[Index(original)]);
+      node.def.Type(op);
+      item.ForEach("inputs", [&](const Json& entry, const std::string& at) {
+        node.reads.push_back(ReadEntry(entry, at));
+      });
+      PlaceInputs(node, item.PathOf("inputs"));
+      ReadAttributes(item, node.def);
+      node.def.mutable_control_inputs().clear();
+      item.ForEach("control_inputs", [&](const Json& text, const std::string& at) {
+        node.def.ControlInput(StringFromJson(text, at));
+      });
+      NameOutputs(item, node);
+    }
+    nodes_.push_back(std::move(node));
+  }
+  // A node of `before` leaves out the inputs that it left out there.
+  static void PlaceInputs(TextNode& node, const std::string& path) {
+    std::vector<std::string>& inputs = node.def.mutable_inputs();
+    const auto left_out = Index(std::count(inputs.begin(), inputs.end(), std::string()));
+    if (inputs.size() - left_out == node.reads.size()) return;
+    if (left_out > 0)
+      ThrowAtPath(path, StrCat("the node read ", inputs.size() - left_out, " values and left out ",
+                               left_out, " of its inputs; now it reads ", node.reads.size(),
+                               ", and the text cannot say which it leaves out"));
+    inputs.assign(node.reads.size(), "?");
+  }
+  static void ReadAttributes(const JsonObject& item, OperatorDef& def) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    Arguments args;
+    item.ForEachMember(
+        "attrs", [&](const std::string& name, const Json& json, const std::string& at) {
+          const std::string text = StringFromJson(json, at);
+          const Attribute* had = def.args().Find(name);
+          if (had && AttributeText(*had) == text) return args.Set(name, *had);
+          const AttributeSchema* declared = schema ? schema->FindAttribute(name) : nullptr;
+          const AttributeType type = declared && declared->type ? *declared->type
+                                     : had                      ? had->type()
+                                                                : AttributeType::kString;
+          const std::optional<Attribute> value = AttributeOfText(type, text);
+          if (!value) ThrowAtPath(at, StrCat("\"", text, "\" does not read as ", ToString(type)));
+          args.Set(name, *value);
+        });
+    def.mutable_args() = std::move(args);
+  }
+  void NameOutputs(const JsonObject& item, TextNode& node) {
+    node.outputs = node.def.outputs();
+    if (!node.outputs.empty()) return;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(node.def.type());
+    const int said = schema ? schema->CalculateOutput(static_cast<int>(node.def.inputs().size()),
+                                                      node.def.args())
+                            : -1;
+    const Json* dtypes = item.Find("dtypes");
+    const size_t count = dtypes && dtypes->is_array() ? dtypes->size() : said < 0 ? 1 : Index(said);
+    for (size_t o = 0; o < count; ++o)
+      node.outputs.push_back(FreshName(o == 0 ? node.def.name() : StrCat(node.def.name(), "_", o)));
+  }
+
+  std::string& NameOf(const Entry& entry) { return nodes_[entry.node].outputs[entry.output]; }
+  void Heads(const Json& json) {
+    const std::vector<std::string>& outputs = before_.outputs();
+    if (!json.is_array() || json.size() != outputs.size())
+      ThrowAtPath("heads", StrCat("expected an array of ", outputs.size(),
+                                  " elements, as many as the graph has outputs"));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const std::string at = Element("heads", i);
+      const Entry head = ReadEntry(json[i], at);
+      const std::string& wanted = outputs[i];
+      if (NameOf(head) == wanted) continue;
+      if (before_.IsInput(wanted) || before_.IsConstant(wanted))
+        ThrowAtPath(at, StrCat("output '", wanted,
+                               "' is an input or a constant of the graph, and a pass keeps it"));
+      for (TextNode& node : nodes_)
+        for (std::string& name : node.outputs)
+          if (name == wanted) name = FreshName(wanted);
+      if (nodes_[head.node].is_variable || before_.IsOutput(NameOf(head)))
+        copies_.emplace_back(head, wanted);
+      else
+        NameOf(head) = wanted;
+    }
+  }
+  Graph Build() {
+    Graph out;
+    for (const GraphInput& input : before_.inputs())
+      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const GraphConstant& constant : before_.constants())
+      out.AddConstant(constant.name, constant.value);
+    for (TextNode& node : nodes_) {
+      if (node.is_variable) continue;
+      size_t read = 0;
+      for (std::string& name : node.def.mutable_inputs())
+        if (!name.empty()) name = NameOf(node.reads[read++]);
+      node.def.mutable_outputs() = node.outputs;
+      out.AddNode(std::move(node.def));
+    }
+    for (const auto& [from, to] : copies_)
+      out.AddNode(OperatorDef("Identity", {NameOf(from)}, {to}));
+    for (const std::string& name : before_.outputs()) out.AddOutput(name);
+    return out;
+  }
+
+  const Graph& before_;
+  const GraphView view_;
+  NameIndex originals_;  // names of the nodes of `before`, in the view's order
+  NameIndex values_;     // names of values, those that are no more among them
+  NameIndex names_;      // of the text's nodes
+  std::vector<TextNode> nodes_;
+  std::vector<std::pair<Entry, std::string>> copies_;
+};
+
+OPKIT_INLINE Graph RunJsonPass(const Graph& graph, const PassArguments& options,
+                               GraphPassCall call) {
+  const GraphView view(graph);
+  const std::string text =
+      WriteSymbolJson(view, InferGraph(view, {}, UnknownOperators::kAllowed)).text;
+  const std::string* answer = nullptr;
+  StringMapArgument map(options);
+  struct Delete {
+    const std::string*& answer;
+    const std::string& text;
+    ~Delete() {
+      if (answer != &text) delete answer;
+    }
+  } at_the_end{answer, text};
+  CallReturning("the pass over JSON", [&] { return call(text, &answer, map); });
+  return answer && *answer != text ? ReadSymbolJson(graph, *answer) : graph;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Graph ReadSymbolJson(const Graph& before, std::string_view text) {
+  return detail::SymbolJsonReader(before).Read(text);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_IMPL_GRAPH_PASS_IPP_
