@@ -13,6 +13,7 @@
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/interop/json.hpp"
+#include "opkit/interop/onnx_writer.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -75,7 +76,10 @@ void PartitionModel(PartitionCommand& command) {
     });
   } else {
     const Plan plan = MakePlan(model.graph, shapes, command.model, &report);
-    if (!command.output.empty()) graph = SaveGraphJson(plan.graph());
+    if (command.output.ends_with(".onnx"))
+      FailWith(ExitCode::kBadModel, "", [&] { return graph = ToOnnx(plan.graph()); });
+    else if (!command.output.empty())
+      graph = SaveGraphJson(plan.graph());
   }
   if (command.dot.ends_with(".svg"))
     WriteSvg(command.dot, report.ToDot({.constants = false}));
@@ -133,8 +137,9 @@ void AddPartitionCommand(CLI::App& program) {
   app->add_flag("--dry-run", command->dry_run,
                 "Only reports: operators that nobody has may be left, and nothing is compiled");
   app->add_option("-o,--output", command->output,
-                  "Writes the graph that runs as JSON; - is standard output")
-      ->option_text("FILE.json");
+                  "Writes the graph that runs, as a model where the name ends with .onnx, else as "
+                  "JSON; - is standard output")
+      ->option_text("FILE");
   app->add_option("--dot", command->dot,
                   "Draws the model with a box around each subgraph, for Graphviz; as SVG where the "
                   "name ends with .svg, - is standard output")
@@ -147,7 +152,9 @@ void AddPartitionCommand(CLI::App& program) {
       "Examples:\n"
       "  opkit partition model.onnx --partition by_operator --option ops=Conv,Relu\n"
       "  opkit partition model.onnx --partition my_prop --library libmy.so --dry-run\n"
-      "  opkit partition model.onnx --partition my_prop --library libmy.so --dot parts.svg");
+      "  opkit partition model.onnx --partition my_prop --library libmy.so --dot parts.svg\n"
+      "  opkit partition model.onnx --partition my_prop --library libmy.so -o parted.onnx\n"
+      "  opkit run parted.onnx --random --library libmy.so");
   app->callback([command] { PartitionModel(*command); });
 }
 

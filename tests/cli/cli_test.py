@@ -873,9 +873,14 @@ class Partition(Cli):
         self.opkit("run", self.affine(), "--input", "x=x.npy", "--output-dir", "flat")
         self.opkit("run", "affine.onnx", "--input", "x=x.npy", "--output-dir", "parted",
                    "--partition", "by_operator", "--option", "ops=Mul,Relu")
+        self.opkit("partition", "affine.onnx", "--partition", "by_operator", "--option",
+                   "ops=Mul,Relu", "--shape", "x=2x3", "-o", "parted.onnx")
+        self.assertIn("Subgraph", self.opkit("inspect", "parted.onnx"))
+        self.opkit("run", "parted.onnx", "--input", "x=x.npy", "--output-dir", "saved")
         for name in ("y.npy", "dir_sum_0.npy"):
-            self.assertEqual(read_npy(self.folder / "flat" / name),
-                             read_npy(self.folder / "parted" / name))
+            flat = read_npy(self.folder / "flat" / name)
+            self.assertEqual(flat, read_npy(self.folder / "parted" / name))
+            self.assertEqual(flat, read_npy(self.folder / "saved" / name))
 
     def test_the_page_of_a_run_shows_what_was_taken(self):
         self.opkit("run", self.affine(), "--random", "--report", "flat.html")
