@@ -20,6 +20,7 @@
 #include "opkit/backends/onednn/resize.hpp"
 #include "opkit/backends/onednn/rows.hpp"
 #include "opkit/backends/onednn/threads.hpp"
+#include "opkit/backends/onednn/types.hpp"
 #include "opkit/ops/all.hpp"
 
 #endif  // OPKIT_BACKENDS_ONEDNN_ALL_HPP_

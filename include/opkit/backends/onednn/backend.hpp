@@ -14,12 +14,13 @@ inline constexpr int kOnednnRank = 200;
 OPKIT_REGISTER_BACKEND_RANK(kOnednnBackend, kOnednnRank);
 
 // For Propose: refuses a node unless its inputs and output 0 have known shapes with elements and
-// its tensors are float32. Inputs from `first_other` on are not looked at.
-inline void RequireOnednnTensors(const KernelQuery& query, size_t first_other = 2) {
-  const auto require = [](const TensorInfo& info, const char* what, size_t i) {
-    if (info.dtype != DType::kFloat32)
+// its tensors are of this dtype. Inputs from `first_other` on are not looked at.
+inline void RequireOnednnTensors(const KernelQuery& query, size_t first_other = 2,
+                                 DType dtype = DType::kFloat32) {
+  const auto require = [dtype](const TensorInfo& info, const char* what, size_t i) {
+    if (info.dtype != dtype)
       throw UnsupportedOperatorFeature(
-          StrCat("it computes float32, and ", what, i, " is ",
+          StrCat("it computes ", dtype, ", and ", what, i, " is ",
                  info.dtype == DType::kUndefined ? "not known" : ToString(info.dtype)));
     if (!info.shape.is_known())
       throw UnsupportedOperatorFeature(StrCat("the shape of ", what, i, " is not known yet"));

@@ -1,5 +1,6 @@
-// Conv of float32 for the "onednn" backend: in blocks of channels where the weights are constant,
-// and in the standard layout where that is a product of matrices; in plans with what follows it.
+// Conv of float32 and bfloat16 for the "onednn" backend: in blocks of channels where the weights
+// are constant, and in the standard layout where that is a product of matrices; in plans with what
+// follows it.
 #ifndef OPKIT_BACKENDS_ONEDNN_CONV_HPP_
 #define OPKIT_BACKENDS_ONEDNN_CONV_HPP_
 
@@ -18,10 +19,11 @@ class OnednnConv {
   using Kernel = dnnl::convolution_forward::primitive_desc;
 
   OnednnConv(const WindowAttributes& attributes, int64_t groups, const Shape& x, const Shape& w,
-             const Shape& y, bool has_bias, const OnednnEpilogue& epilogue = {},
+             const Shape& y, bool has_bias, OnednnType type, const OnednnEpilogue& epilogue = {},
              std::vector<OnednnOperand> operands = {})
       : x_(OnednnDims(x)),
         y_(OnednnDims(y)),
+        type_(type),
         groups_(groups),
         has_bias_(has_bias),
         epilogue_(epilogue),
@@ -94,8 +96,9 @@ class OnednnConv {
   // The images, their channels in blocks of this many; 0: in the standard layout.
   Desc ImageDesc(int64_t block) const { return Images(x_, block); }
   Desc OutputDesc(int64_t block) const { return Images(y_, block); }
-  Desc StandardWeights() const { return RowMajorDesc(w_); }
+  Desc StandardWeights() const { return RowMajorDesc(w_, type_); }
   bool is_pointwise() const { return is_pointwise_; }
+  OnednnType type() const { return type_; }
   double flops() const { return flops_; }
 
   // Errors: dnnl::error where oneDNN has no kernel.
@@ -109,10 +112,8 @@ class OnednnConv {
     return Kernel(OnednnEngine(), kind, direct, x, w, BiasDesc(), y, strides_, dilations_, begin_,
                   end_, attributes);
   }
-  Desc AnyWeights() const {
-    return {w_, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
-  }
-  Desc BiasDesc() const { return RowMajorDesc({y_[1]}); }
+  Desc AnyWeights() const { return {w_, type_, dnnl::memory::format_tag::any}; }
+  Desc BiasDesc() const { return RowMajorDesc({y_[1]}, type_); }
   // Kernels that oneDNN compiles for the machine; the others are slower than any other backend.
   static bool IsCompiled(const Kernel& kernel) {
     const std::string name = kernel.impl_info_str();
@@ -132,12 +133,12 @@ class OnednnConv {
         kernel.scratchpad_desc()};
     if (has_bias_) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc(), bias_at});
     piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), y_at});
-    std::vector<int64_t> floats;
+    std::vector<int64_t> begins;
     for (const OnednnOperand operand : operands_)
-      floats.push_back(operand == OnednnOperand::kWhole      ? y_at
+      begins.push_back(operand == OnednnOperand::kWhole      ? y_at
                        : operand == OnednnOperand::kChannels ? bias_at
                                                              : 0);
-    epilogue_.AddArguments(OperandDescs(kernel.dst_desc()), floats, piece);
+    epilogue_.AddArguments(OperandDescs(kernel.dst_desc()), begins, piece);
     return piece;
   }
   // Of the epilogue, beside an output as this one describes it.
@@ -146,7 +147,7 @@ class OnednnConv {
     for (const OnednnOperand operand : operands_) {
       Dims extents(y_.size(), 1);
       if (operand == OnednnOperand::kChannels) extents[1] = y_[1];
-      descs.push_back(operand == OnednnOperand::kWhole ? y : RowMajorDesc(extents));
+      descs.push_back(operand == OnednnOperand::kWhole ? y : RowMajorDesc(extents, type_));
     }
     return descs;
   }
@@ -174,17 +175,18 @@ class OnednnConv {
   static int64_t PaddedChannels(const Dims& extents, int64_t block) {
     return block ? (extents[1] + block - 1) / block * block : extents[1];
   }
-  // Floats of images.
+  // Elements of images.
   static int64_t Padded(const Dims& extents, int64_t block) {
-    int64_t floats = extents[0] * PaddedChannels(extents, block);
-    for (size_t i = 2; i < extents.size(); ++i) floats *= extents[i];
-    return floats;
+    int64_t elements = extents[0] * PaddedChannels(extents, block);
+    for (size_t i = 2; i < extents.size(); ++i) elements *= extents[i];
+    return elements;
   }
-  static Desc Images(const Dims& extents, int64_t block) {
-    return block ? BlockedDesc(extents, block) : RowMajorDesc(extents);
+  Desc Images(const Dims& extents, int64_t block) const {
+    return block ? BlockedDesc(extents, block, type_) : RowMajorDesc(extents, type_);
   }
 
   Dims x_, w_, y_, strides_, dilations_, begin_, end_;
+  OnednnType type_;
   int64_t groups_;
   bool has_bias_, is_pointwise_ = false;
   double flops_ = 0;
@@ -196,10 +198,7 @@ class OnednnConv {
 // on processors that have half as wide units (Zen 4: 109 GFLOP/s with 8, 106 with 16), and lose
 // by padding to 16 (24 channels: 104 against 64), so they are for wide networks alone.
 inline int64_t OnednnFirstBlock(int64_t channels, int64_t outputs, bool takes_standard) {
-  static const bool has_avx512 = [] {
-    const auto avx512 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & avx512) == avx512;
-  }();
+  static const bool has_avx512 = OnednnHas(dnnl::cpu_isa::avx512_core);
   constexpr int64_t kWide = 32;
   return has_avx512 && outputs % kWide == 0 && (takes_standard || channels % kWide == 0) ? 16 : 8;
 }
@@ -214,7 +213,9 @@ class ConvOnednnOp final : public ConvOpBase {
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     if (query.def.type() == kFused)
       throw UnsupportedOperatorFeature("only plans make it, of a Conv that was selected");
-    RequireOnednnTensors(query, 3);
+    const DType dtype = query.inputs[0].dtype;
+    const detail::OnednnType type = detail::RequireOnednnType(dtype);
+    RequireOnednnTensors(query, 3, dtype);
     const Shape x = query.inputs[0].shape.ToShape(), w = query.inputs[1].shape.ToShape();
     const Shape y = query.outputs[0].shape.ToShape();
     if (!detail::CanBlock(x))
@@ -222,13 +223,15 @@ class ConvOnednnOp final : public ConvOpBase {
           StrCat("it has kernels for 1 to 3 spatial axes, and X is ", ToString(x)));
     const int64_t groups = detail::ConvGroups(query.def);
     const bool has_bias = query.inputs.size() > 2 && !query.def.inputs()[2].empty();
-    const detail::OnednnConv conv(WindowAttributes(query.def), groups, x, w, y, has_bias);
+    const detail::OnednnConv conv(WindowAttributes(query.def), groups, x, w, y, has_bias, type);
     const OnednnScope scope;
     std::vector<KernelConfig> configs;
     std::string why = "its weights are not constant, and would be converted in every run";
     if (query.inputs[1].constant) why = ProposeBlocked(query, conv, x, y, groups, configs);
-    if (conv.is_pointwise() && query.inputs[0].layout.is_standard())
-      ProposePointwise(query, conv, configs);
+    // Of bfloat16 other backends have the plain loops alone.
+    if ((conv.is_pointwise() || type == detail::OnednnType::bf16) &&
+        query.inputs[0].layout.is_standard())
+      ProposeStandard(query, conv, configs);
     if (configs.empty()) throw UnsupportedOperatorFeature(why);
     return configs;
   }
@@ -258,10 +261,10 @@ class ConvOnednnOp final : public ConvOpBase {
       operands.push_back(query.node.inputs[i].shape.ToShape());
     if (operand >= 0) operands.push_back(query.next.inputs[detail::Index(operand)].shape.ToShape());
     const Shape x = query.node.inputs[0].shape.ToShape(), w = query.node.inputs[1].shape.ToShape();
-    const detail::OnednnConv conv(WindowAttributes(made.def), detail::ConvGroups(made.def), x, w, y,
-                                  !made.def.inputs()[2].empty(),
-                                  detail::OnednnEpilogue(made.def, kFirstOperand),
-                                  Spreads(operands, y));
+    const detail::OnednnConv conv(
+        WindowAttributes(made.def), detail::ConvGroups(made.def), x, w, y,
+        !made.def.inputs()[2].empty(), detail::OnednnTypeOf(query.node.inputs[0].dtype),
+        detail::OnednnEpilogue(made.def, kFirstOperand), Spreads(operands, y));
     const std::vector<Layout>& layouts = made.config.input_layouts;
     const int64_t x_block = detail::OnednnBlockOf(layouts[0]);
     try {
@@ -280,7 +283,7 @@ class ConvOnednnOp final : public ConvOpBase {
   }
 
   bool RunOnDevice() override {
-    RequireOnednnFloat32(*this);
+    const detail::OnednnType type = detail::RequireOnednnType(Input(0).dtype());
     const Tensor &x = DenseInput(0), &w = DenseInput(1);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
@@ -295,7 +298,7 @@ class ConvOnednnOp final : public ConvOpBase {
       for (size_t i = 0; i < epilogue_.operands(); ++i)
         operands.push_back(Input(static_cast<int>(kFirstOperand + i)).shape());
       const detail::OnednnConv conv(attributes_, groups_, x.shape(), w.shape(), y->shape(),
-                                    HasInput(2), epilogue_, Spreads(operands, y->shape()));
+                                    HasInput(2), type, epilogue_, Spreads(operands, y->shape()));
       return conv.Cut(threads, WeightsOf(conv, w.layout()), detail::OnednnBlockOf(x.layout()),
                       detail::OnednnBlockOf(y->layout()));
     });
@@ -323,9 +326,14 @@ class ConvOnednnOp final : public ConvOpBase {
     constexpr int64_t kFewChannels = 4;  // kernels read these from the standard layout
     const int64_t given = detail::OnednnBlockOf(query.inputs[0].layout);
     const bool takes_standard = given == 0 && groups == 1 && x[1] <= kFewChannels;
-    const int64_t block = given ? given : detail::OnednnFirstBlock(x[1], y[1], takes_standard);
+    const bool is_narrow = conv.type() == detail::OnednnType::bf16;
+    // oneDNN's kernels of bfloat16 are for blocks of 16; of groups it has no others.
+    const int64_t block = given       ? given
+                          : is_narrow ? 16
+                                      : detail::OnednnFirstBlock(x[1], y[1], takes_standard);
     if (const auto moved = static_cast<double>(x.numel() + y.numel());
-        given == 0 && !takes_standard && conv.flops() < kLeastIntensity * moved)
+        given == 0 && !takes_standard && !(is_narrow && groups > 1) &&
+        conv.flops() < kLeastIntensity * moved)
       return StrCat("it would convert for ", static_cast<int64_t>(conv.flops() / moved),
                     " operations an element, from ", static_cast<int64_t>(kLeastIntensity),
                     " on it is faster");
@@ -336,17 +344,19 @@ class ConvOnednnOp final : public ConvOpBase {
         return StrCat("oneDNN has only '", kernel.impl_info_str(), "' for it");
       KernelConfig& config = configs.emplace_back();
       config.input_layouts.resize(query.inputs.size());
-      if (!takes_standard) config.input_layouts[0] = detail::OnednnBlocked(x, block);
+      if (!takes_standard) config.input_layouts[0] = detail::OnednnBlocked(x, block, conv.type());
       config.input_layouts[1] = detail::OnednnLayout(kernel.weights_desc(), conv.StandardWeights());
-      config.output_layouts = {detail::OnednnBlocked(y, block)};
+      config.output_layouts = {detail::OnednnBlocked(y, block, conv.type())};
       return {};
     } catch (const dnnl::error& error) {
       return StrCat("oneDNN has no kernel for it: ", error.what());
     }
   }
-  static void ProposePointwise(const KernelQuery& query, const detail::OnednnConv& conv,
-                               std::vector<KernelConfig>& configs) {
-    if (conv.flops() < detail::kOnednnLeastFlops && query.def.engine() != kOnednnBackend) return;
+  static void ProposeStandard(const KernelQuery& query, const detail::OnednnConv& conv,
+                              std::vector<KernelConfig>& configs) {
+    if (conv.type() == detail::OnednnType::f32 && conv.flops() < detail::kOnednnLeastFlops &&
+        query.def.engine() != kOnednnBackend)
+      return;
     try {
       const auto kernel = conv.Make(conv.ImageDesc(0), conv.StandardWeights(), conv.OutputDesc(0));
       if (std::string_view(kernel.impl_info_str()).find("ref") != std::string_view::npos) return;

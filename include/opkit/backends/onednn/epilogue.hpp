@@ -72,10 +72,10 @@ class OnednnEpilogue {
     const bool commutes = op == "Add" || op == "Mul" || is_sum;
     if (query.read != 0 && !commutes) return {};
     const TensorInfo& other = query.next.inputs[1 - query.read];
-    if (other.dtype != DType::kFloat32 || !other.shape.is_known()) return {};
+    if (other.dtype != query.node.outputs[0].dtype || !other.shape.is_known()) return {};
     const Tensor* constant = other.constant;
     if (constant && constant->numel() == 1) {
-      const float value = constant->ToVector<float>()[0];
+      const float value = NumberOf(*constant);
       if (op == "Mul") return Step{"Linear", value, 0};
       if (op == "Add" || is_sum) return Step{"Linear", 1, value};
       if (op == "Sub") return Step{"Linear", 1, -value};
@@ -155,20 +155,25 @@ class OnednnEpilogue {
     attributes.set_post_ops(all);
     return attributes;
   }
-  // Adds the operands to the arguments of a piece; floats from the beginning of each operand.
+  // Adds the operands to the arguments of a piece, which begins at these elements of them.
   void AddArguments(const std::vector<dnnl::memory::desc>& operands,
-                    const std::vector<int64_t>& floats, OnednnPiece& piece) const {
+                    const std::vector<int64_t>& begins, OnednnPiece& piece) const {
     size_t operand = 0;
     for (size_t i = 0; i < steps_.size(); ++i)
       if (steps_[i].is_binary()) {
         piece.arguments.push_back(
             {DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i)) | DNNL_ARG_SRC_1,
-             operands[operand], floats[operand]});
+             operands[operand], begins[operand]});
         ++operand;
       }
   }
 
  private:
+  // The element of a tensor that has one, of a dtype that this backend computes.
+  static float NumberOf(const Tensor& tensor) {
+    if (tensor.dtype() == DType::kBFloat16) return tensor.ToVector<bfloat16>()[0];
+    return tensor.ToVector<float>()[0];
+  }
   // With whether it reads an operand. Error (kInvalidArgument) for an unknown name.
   static std::pair<dnnl::algorithm, bool> AlgorithmOf(std::string_view name) {
     using enum dnnl::algorithm;

@@ -3,9 +3,8 @@
 #ifndef OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_
 #define OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_
 
-#include <oneapi/dnnl/dnnl.hpp>
-
 #include "opkit/backends/onednn/threads.hpp"
+#include "opkit/backends/onednn/types.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
 
@@ -22,11 +21,12 @@ inline dnnl::stream& OnednnStream() {
   return stream;
 }
 
-// float32 in row-major order.
-inline dnnl::memory::desc RowMajorDesc(const dnnl::memory::dims& extents) {
+// Elements in row-major order.
+inline dnnl::memory::desc RowMajorDesc(const dnnl::memory::dims& extents,
+                                       OnednnType type = OnednnType::f32) {
   dnnl::memory::dims strides(extents.size(), 1);
   for (size_t i = extents.size(); i-- > 1;) strides[i - 1] = strides[i] * extents[i];
-  return {extents, dnnl::memory::data_type::f32, strides};
+  return {extents, type, strides};
 }
 inline dnnl::memory::dims OnednnDims(const Shape& shape) {
   return {shape.data(), shape.data() + shape.rank()};
@@ -86,11 +86,11 @@ class OnednnDescriptor final : public LayoutDescriptor {
 // Reorders that a thread has made; a plan converts between few descriptors again and again.
 class OnednnReorders {
  public:
-  static void Run(const dnnl::memory::desc& from, const float* source, const dnnl::memory::desc& to,
-                  float* target) {
+  static void Run(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to,
+                  void* target) {
     const OnednnScope scope;
     thread_local OnednnReorders made;
-    dnnl::memory in(from, OnednnEngine(), const_cast<float*>(source));
+    dnnl::memory in(from, OnednnEngine(), const_cast<void*>(source));
     dnnl::memory out(to, OnednnEngine(), target);
     made.Find(from, to).execute(OnednnStream(), in, out);
   }
@@ -139,17 +139,19 @@ inline Layout OnednnLayout(const dnnl::memory::desc& desc, const dnnl::memory::d
   if (desc == standard) return {};
   return {OnednnLayoutId(), MakeIntrusive<const OnednnDescriptor>(desc, standard, 0)};
 }
-inline dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& extents, int64_t block) {
+inline dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& extents, int64_t block,
+                                      OnednnType type = OnednnType::f32) {
   using Tag = dnnl::memory::format_tag;
   static constexpr Tag kTags[2][4] = {{Tag::nCw8c, Tag::nCw8c, Tag::nChw8c, Tag::nCdhw8c},
                                       {Tag::nCw16c, Tag::nCw16c, Tag::nChw16c, Tag::nCdhw16c}};
-  return {extents, dnnl::memory::data_type::f32, kTags[block == 16][extents.size() - 2]};
+  return {extents, type, kTags[block == 16][extents.size() - 2]};
 }
 // Images [N, C, D1, ..., Dn], n from 1 to 3, in blocks of channels.
-inline Layout OnednnBlocked(const Shape& shape, int64_t block) {
+inline Layout OnednnBlocked(const Shape& shape, int64_t block, OnednnType type = OnednnType::f32) {
   const dnnl::memory::dims extents = OnednnDims(shape);
-  return {OnednnLayoutId(), MakeIntrusive<const OnednnDescriptor>(BlockedDesc(extents, block),
-                                                                  RowMajorDesc(extents), block)};
+  return {OnednnLayoutId(),
+          MakeIntrusive<const OnednnDescriptor>(BlockedDesc(extents, block, type),
+                                                RowMajorDesc(extents, type), block)};
 }
 inline bool CanBlock(const Shape& shape) { return shape.rank() >= 3 && shape.rank() <= 5; }
 // The block of channels of images in the layout; 0 for any other layout.
@@ -160,16 +162,18 @@ inline int64_t OnednnBlockOf(const Layout& layout) {
 // Images between the standard layout and blocks, which begin at the same channels in both: cut by
 // blocks of channels for the threads.
 inline void OnednnConvertImages(const Tensor& from, Tensor& to, int64_t block) {
-  constexpr int64_t kLeastFloats = 16384;  // for a thread
+  constexpr int64_t kLeastElements = 16384;  // for a thread
   const Shape& shape = from.shape();
   const int64_t pixels = shape.NumelBetween(2, shape.rank());
   const int64_t blocks = (shape[1] + block - 1) / block;
   const int64_t threads = ThreadPool::Current().threads();
-  const int64_t parts =
-      (std::max)(int64_t{1}, (std::min)({threads, blocks, blocks * block * pixels / kLeastFloats}));
+  const int64_t parts = (std::max)(
+      int64_t{1}, (std::min)({threads, blocks, blocks * block * pixels / kLeastElements}));
   const bool is_blocked = !from.layout().is_standard();
-  const auto* source = static_cast<const float*>(from.raw_data());
-  auto* target = static_cast<float*>(to.raw_mutable_data());
+  const OnednnType type = OnednnTypeOf(from.dtype());
+  const int64_t size = ItemSize(from.dtype());
+  const auto* source = static_cast<const char*>(from.raw_data());
+  auto* target = static_cast<char*>(to.raw_mutable_data());
   ParallelForRange(shape[0] * parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t image = i / parts, part = i % parts;
@@ -178,14 +182,14 @@ inline void OnednnConvertImages(const Tensor& from, Tensor& to, int64_t block) {
       dnnl::memory::dims extents = OnednnDims(shape);
       extents[0] = 1;
       extents[1] = last - first;
-      const int64_t standard = (image * shape[1] + first) * pixels;
-      const int64_t blocked = (image * blocks * block + first) * pixels;
+      const int64_t standard = (image * shape[1] + first) * pixels * size;
+      const int64_t blocked = (image * blocks * block + first) * pixels * size;
+      const dnnl::memory::desc in_blocks = BlockedDesc(extents, block, type);
+      const dnnl::memory::desc in_rows = RowMajorDesc(extents, type);
       if (is_blocked)
-        OnednnReorders::Run(BlockedDesc(extents, block), source + blocked, RowMajorDesc(extents),
-                            target + standard);
+        OnednnReorders::Run(in_blocks, source + blocked, in_rows, target + standard);
       else
-        OnednnReorders::Run(RowMajorDesc(extents), source + standard, BlockedDesc(extents, block),
-                            target + blocked);
+        OnednnReorders::Run(in_rows, source + standard, in_blocks, target + blocked);
     }
   });
 }
@@ -199,11 +203,13 @@ inline void CopyParts(const float* source, float* target, int64_t floats,
   }
 }
 inline void OnednnConvert(const Tensor& from, Tensor& to) {
-  if (from.dtype() != DType::kFloat32)
-    Throw(ErrorCode::kUnsupported, "the layout onednn is for float32, not for ", from);
+  if (from.dtype() != DType::kFloat32 && from.dtype() != DType::kBFloat16)
+    Throw(ErrorCode::kUnsupported, "the layout onednn is for float32 and bfloat16, not for ", from);
   const int64_t block = OnednnBlockOf(from.layout().is_standard() ? to.layout() : from.layout());
   // Where both are of the layout each has its descriptor.
   const Layout& described = to.layout().is_standard() ? from.layout() : to.layout();
+  if (OnednnDescriptorOf(described).desc().get_data_type() != OnednnTypeOf(from.dtype()))
+    Throw(ErrorCode::kUnsupported, ToString(described), " does not describe ", from);
   const auto desc_of = [&](const Tensor& tensor) -> const dnnl::memory::desc& {
     return tensor.layout().is_standard() ? OnednnDescriptorOf(described).standard()
                                          : OnednnDescriptorOf(tensor.layout()).desc();
@@ -211,10 +217,12 @@ inline void OnednnConvert(const Tensor& from, Tensor& to) {
   try {
     if (block > 0 && (from.layout().is_standard() || to.layout().is_standard()))
       return OnednnConvertImages(from, to, block);
+    const std::vector<int64_t>& parts = OnednnDescriptorOf(described).parts();
+    if (parts.empty())
+      return OnednnReorders::Run(desc_of(from), from.raw_data(), desc_of(to),
+                                 to.raw_mutable_data());
     const auto* source = static_cast<const float*>(from.raw_data());
     auto* target = static_cast<float*>(to.raw_mutable_data());
-    const std::vector<int64_t>& parts = OnednnDescriptorOf(described).parts();
-    if (parts.empty()) return OnednnReorders::Run(desc_of(from), source, desc_of(to), target);
     std::vector<float> ordered(Index(from.numel()));
     if (from.layout().is_standard()) {
       CopyParts(source, ordered.data(), from.numel(), parts, false);

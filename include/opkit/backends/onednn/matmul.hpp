@@ -1,5 +1,5 @@
-// MatMul and Gemm of float32 by constant matrices for the "onednn" backend: the plan packs these
-// once, and computes what follows with them.
+// MatMul and Gemm of float32 and bfloat16 by constant matrices for the "onednn" backend: the plan
+// packs these once, and computes what follows with them.
 #ifndef OPKIT_BACKENDS_ONEDNN_MATMUL_HPP_
 #define OPKIT_BACKENDS_ONEDNN_MATMUL_HPP_
 
@@ -13,6 +13,7 @@ namespace detail {
 // Y = X W + B with X [m, k], W [k, n] or, with `transposed`, stored as [n, k], and B [n].
 struct OnednnProduct {
   int64_t m, n, k;
+  OnednnType type;
   bool transposed, has_bias;
   OnednnEpilogue epilogue = {};
   std::vector<OnednnOperand> operands = {};  // of the epilogue
@@ -23,23 +24,22 @@ struct OnednnProduct {
   Desc StandardWeights() const {
     const dnnl::memory::dims strides =
         transposed ? dnnl::memory::dims{1, k} : dnnl::memory::dims{n, 1};
-    return {{k, n}, dnnl::memory::data_type::f32, strides};
+    return {{k, n}, type, strides};
   }
-  Desc AnyWeights() const {
-    return {{k, n}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
-  }
+  Desc AnyWeights() const { return {{k, n}, type, dnnl::memory::format_tag::any}; }
   // Errors: dnnl::error where oneDNN has no kernel.
   Kernel Make(const Desc& w) const {
-    const Desc x = RowMajorDesc({m, k}), y = RowMajorDesc({m, n});
+    const Desc x = RowMajorDesc({m, k}, type), y = RowMajorDesc({m, n}, type);
     const dnnl::primitive_attr attributes = epilogue.Attributes(OperandDescs());
     if (!has_bias) return Kernel(OnednnEngine(), x, w, y, attributes);
-    return Kernel(OnednnEngine(), x, w, RowMajorDesc({1, n}), y, attributes);
+    return Kernel(OnednnEngine(), x, w, RowMajorDesc({1, n}, type), y, attributes);
   }
   std::vector<Desc> OperandDescs() const {
     std::vector<Desc> descs;
     for (const OnednnOperand operand : operands)
       descs.push_back(RowMajorDesc(
-          {operand == OnednnOperand::kWhole ? m : 1, operand == OnednnOperand::kNumber ? 1 : n}));
+          {operand == OnednnOperand::kWhole ? m : 1, operand == OnednnOperand::kNumber ? 1 : n},
+          type));
     return descs;
   }
   // How an operand is spread over an output [..., n].
@@ -68,10 +68,10 @@ struct OnednnProduct {
                          {DNNL_ARG_WEIGHTS, kernel.weights_desc()}};
       if (has_bias) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc()});
       piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), first * n});
-      std::vector<int64_t> floats;
+      std::vector<int64_t> begins;
       for (const OnednnOperand operand : operands)
-        floats.push_back(operand == OnednnOperand::kWhole ? first * n : 0);
-      epilogue.AddArguments(part.OperandDescs(), floats, piece);
+        begins.push_back(operand == OnednnOperand::kWhole ? first * n : 0);
+      epilogue.AddArguments(part.OperandDescs(), begins, piece);
       piece.scratchpad = kernel.scratchpad_desc();
     }
     return pieces;
@@ -79,19 +79,21 @@ struct OnednnProduct {
   // Proposes packed weights for a node with these constants as input 1.
   std::vector<KernelConfig> Propose(const KernelQuery& query) const {
     constexpr int64_t kLeastRows = 4;  // below, weights are read once, however they are packed
-    if (!query.inputs[1].constant)
+    const bool has_rivals = type == OnednnType::f32;  // of bfloat16 others have plain loops alone
+    const bool packs = query.inputs[1].constant;
+    if (!packs && has_rivals)
       throw UnsupportedOperatorFeature(
           "its right factor is not constant, and without packing other backends are as fast");
     const double flops =
         2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     const bool is_small = m < kLeastRows || flops < kOnednnLeastFlops;
-    if (is_small && query.def.engine() != kOnednnBackend)
+    if (is_small && has_rivals && query.def.engine() != kOnednnBackend)
       throw UnsupportedOperatorFeature(StrCat("a product of ", m, " rows and ",
                                               static_cast<int64_t>(flops),
                                               " operations is too small to gain by packing"));
     try {
       const OnednnScope scope;
-      const Kernel kernel = Make(AnyWeights());
+      const Kernel kernel = Make(packs ? AnyWeights() : StandardWeights());
       KernelConfig config;
       config.input_layouts.resize(query.inputs.size());
       config.input_layouts[1] = OnednnLayout(kernel.weights_desc(), StandardWeights());
@@ -147,7 +149,8 @@ class FusedMatMul {
       return made;
     }
     const Shape w = query.node.inputs[1].shape.ToShape();
-    OnednnProduct product = ProductOf(made.def, query.node.inputs[0].shape.ToShape(), w);
+    OnednnProduct product = ProductOf(made.def, query.node.inputs[0].shape.ToShape(), w,
+                                      OnednnTypeOf(query.node.inputs[0].dtype));
     product.operands = std::move(spreads);
     try {
       const OnednnScope scope;
@@ -158,12 +161,14 @@ class FusedMatMul {
     }
     return made;
   }
-  static OnednnProduct ProductOf(const OperatorDef& def, const Shape& a, const Shape& b) {
+  static OnednnProduct ProductOf(const OperatorDef& def, const Shape& a, const Shape& b,
+                                 OnednnType type) {
     const bool transposed = def.args().Get<int64_t>("transB", 0) != 0;
     const bool has_bias = def.inputs().size() > 2 && !def.inputs()[2].empty();
     return {a.numel() / a.dim(-1),
             b[transposed ? 0 : 1],
             a.dim(-1),
+            type,
             transposed,
             has_bias,
             OnednnEpilogue(def, kFirstOperand)};
@@ -193,9 +198,11 @@ class MatMulOnednnOp final : public StandardOperator {
   using StandardOperator::StandardOperator;
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireOnednnTensors(query);
+    const DType dtype = query.inputs[0].dtype;
+    const detail::OnednnType type = detail::RequireOnednnType(dtype);
+    RequireOnednnTensors(query, 2, dtype);
     const Shape a = query.inputs[0].shape.ToShape(), b = query.inputs[1].shape.ToShape();
-    return ProductOf(a, b).Propose(query);
+    return ProductOf(a, b, type).Propose(query);
   }
   static std::optional<FusedNode> Fuse(const FusionQuery& query) {
     OperatorDef node = query.node.def;
@@ -205,24 +212,24 @@ class MatMulOnednnOp final : public StandardOperator {
     return detail::FusedMatMul::Fuse(query, node);
   }
   bool RunOnDevice() override {
-    RequireOnednnFloat32(*this);
+    const detail::OnednnType type = detail::RequireOnednnType(Input(0).dtype());
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
     primitive_.Run(*this, inference().version(), {a.raw_data(), b.raw_data(), y->raw_data()},
                    [&](int threads) {
-                     const detail::OnednnProduct product = ProductOf(a.shape(), b.shape());
+                     const detail::OnednnProduct product = ProductOf(a.shape(), b.shape(), type);
                      return product.Cut(threads, product.WeightsOf(b.layout()));
                    });
     return true;
   }
 
  private:
-  static detail::OnednnProduct ProductOf(const Shape& a, const Shape& b) {
+  static detail::OnednnProduct ProductOf(const Shape& a, const Shape& b, detail::OnednnType type) {
     if (a.rank() < 2 || b.rank() != 2 || a.numel() == 0)
       throw UnsupportedOperatorFeature(
           StrCat("it multiplies rows by one matrix, not ", ToString(a), " by ", ToString(b)));
-    return {a.numel() / a.dim(-1), b[1], b[0], false, false};
+    return {a.numel() / a.dim(-1), b[1], b[0], type, false, false};
   }
 
   detail::OnednnPrimitive primitive_;
@@ -233,11 +240,13 @@ class GemmOnednnOp final : public GemmOpBase {
   using GemmOpBase::GemmOpBase;
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireOnednnTensors(query, 3);
+    const DType dtype = query.inputs[0].dtype;
+    const detail::OnednnType type = detail::RequireOnednnType(dtype);
+    RequireOnednnTensors(query, 3, dtype);
     const Arguments& args = query.def.args();
     const bool has_c = query.inputs.size() > 2 && !query.def.inputs()[2].empty();
     return ProductOf(query.inputs[0].shape.ToShape(), query.inputs[1].shape.ToShape(),
-                     has_c ? query.inputs[2].shape.ToShape() : Shape{}, has_c,
+                     has_c ? query.inputs[2].shape.ToShape() : Shape{}, type, has_c,
                      args.Get<float>("alpha", 1.f), args.Get<float>("beta", 1.f),
                      args.Get<int64_t>("transA", 0) != 0, args.Get<int64_t>("transB", 0) != 0)
         .Propose(query);
@@ -251,7 +260,7 @@ class GemmOnednnOp final : public GemmOpBase {
     return detail::FusedMatMul::Fuse(query, node.Name(def.name()).Device(def.device()));
   }
   bool RunOnDevice() override {
-    RequireOnednnFloat32(*this);
+    const detail::OnednnType type = detail::RequireOnednnType(Input(0).dtype());
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     Tensor* y = InferredOutput(0);
     primitive_.Run(*this, inference().version(),
@@ -260,21 +269,22 @@ class GemmOnednnOp final : public GemmOpBase {
                    [&](int threads) {
                      const detail::OnednnProduct product =
                          ProductOf(a.shape(), b.shape(), HasInput(2) ? Input(2).shape() : Shape{},
-                                   HasInput(2), alpha_, beta_, trans_a_, trans_b_);
+                                   type, HasInput(2), alpha_, beta_, trans_a_, trans_b_);
                      return product.Cut(threads, product.WeightsOf(b.layout()));
                    });
     return true;
   }
 
  private:
-  static detail::OnednnProduct ProductOf(const Shape& a, const Shape& b, const Shape& c, bool has_c,
-                                         float alpha, float beta, bool trans_a, bool trans_b) {
+  static detail::OnednnProduct ProductOf(const Shape& a, const Shape& b, const Shape& c,
+                                         detail::OnednnType type, bool has_c, float alpha,
+                                         float beta, bool trans_a, bool trans_b) {
     const int64_t n = b[trans_b ? 0 : 1], k = b[trans_b ? 1 : 0];
     if (trans_a || alpha != 1 || a.numel() == 0 || n == 0)
       throw UnsupportedOperatorFeature("it has no factor alpha, no transposed A, no empty A");
     if (has_c && (beta != 1 || c.rank() < 1 || c.dim(-1) != n || c.numel() != n))
       throw UnsupportedOperatorFeature("it adds a row C, with the factor 1, alone");
-    return {a[0], n, k, trans_b, has_c};
+    return {a[0], n, k, type, trans_b, has_c};
   }
 
   detail::OnednnPrimitive primitive_;
@@ -291,7 +301,7 @@ class FusedMatMulOnednnOp final : public StandardOperator {
     return detail::FusedMatMul::Fuse(query, query.node.def);
   }
   bool RunOnDevice() override {
-    RequireOnednnFloat32(*this);
+    const detail::OnednnType type = detail::RequireOnednnType(Input(0).dtype());
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
@@ -302,7 +312,8 @@ class FusedMatMulOnednnOp final : public StandardOperator {
     };
     for (size_t i = 0; i < epilogue_.operands(); ++i) pointers_.push_back(operand(i).raw_data());
     primitive_.Run(*this, inference().version(), pointers_, [&](int threads) {
-      detail::OnednnProduct product = detail::FusedMatMul::ProductOf(def(), a.shape(), b.shape());
+      detail::OnednnProduct product =
+          detail::FusedMatMul::ProductOf(def(), a.shape(), b.shape(), type);
       for (size_t i = 0; i < epilogue_.operands(); ++i)
         product.operands.push_back(
             detail::OnednnProduct::OperandOf(operand(i).shape(), y->shape()));

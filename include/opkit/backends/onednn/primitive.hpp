@@ -17,7 +17,7 @@ struct OnednnPiece {
   struct Argument {
     int kind;  // DNNL_ARG_SRC and others
     dnnl::memory::desc desc;
-    int64_t floats = 0;  // from the beginning of the tensor
+    int64_t at = 0;  // elements from the beginning of the tensor
   };
   dnnl::primitive primitive;
   std::vector<Argument> arguments;  // in the order of the pointers that Run gets
@@ -60,7 +60,7 @@ class OnednnPrimitive {
     dnnl::primitive primitive;
     std::vector<dnnl::memory> memories;
     std::vector<dnnl_exec_arg_t> arguments;
-    std::vector<int64_t> floats;
+    std::vector<int64_t> bytes;  // from the beginning of each tensor
     int64_t scratch_at = -1;
   };
 
@@ -76,7 +76,8 @@ class OnednnPrimitive {
       };
       for (const OnednnPiece::Argument& argument : from.arguments) {
         add(argument.kind, argument.desc);
-        piece.floats.push_back(argument.floats);
+        const size_t size = dnnl::memory::data_type_size(argument.desc.get_data_type());
+        piece.bytes.push_back(argument.at * static_cast<int64_t>(size));
       }
       if (const auto bytes = static_cast<int64_t>(from.scratchpad.get_size()); bytes > 0) {
         constexpr int64_t kLine = 64;
@@ -91,7 +92,7 @@ class OnednnPrimitive {
     size_t i = 0;
     for (const void* pointer : pointers) {
       if (!pointer) continue;
-      auto* first = static_cast<float*>(const_cast<void*>(pointer)) + piece.floats[i];
+      auto* first = static_cast<char*>(const_cast<void*>(pointer)) + piece.bytes[i];
       piece.memories[i++].set_data_handle(first);
     }
     if (piece.scratch_at >= 0) piece.memories[i].set_data_handle(scratch + piece.scratch_at);

@@ -1,0 +1,43 @@
+// The element types that kernels of the "onednn" backend compute: float32 everywhere, and bfloat16
+// where the CPU has instructions for it.
+#ifndef OPKIT_BACKENDS_ONEDNN_TYPES_HPP_
+#define OPKIT_BACKENDS_ONEDNN_TYPES_HPP_
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "opkit/backends/onednn/backend.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using OnednnType = dnnl::memory::data_type;
+
+inline OnednnType OnednnTypeOf(DType dtype) {
+  return dtype == DType::kBFloat16 ? OnednnType::bf16 : OnednnType::f32;
+}
+// Whether oneDNN may use these instructions: the CPU has them, and ONEDNN_MAX_CPU_ISA allows them.
+inline bool OnednnHas(dnnl::cpu_isa instructions) {
+  const auto wanted = static_cast<unsigned>(instructions);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
+// Those of AMX are more.
+inline bool OnednnHasBFloat16() {
+  static const bool has = OnednnHas(dnnl::cpu_isa::avx512_core_bf16);
+  return has;
+}
+// For Propose and for runs of kernels that compute bfloat16 too. Returns the type, or throws
+// UnsupportedOperatorFeature: without such instructions oneDNN has plain loops for bfloat16 alone.
+inline OnednnType RequireOnednnType(DType dtype) {
+  if (dtype == DType::kBFloat16 && !OnednnHasBFloat16())
+    throw UnsupportedOperatorFeature("this CPU has no bfloat16 instructions");
+  if (dtype != DType::kFloat32 && dtype != DType::kBFloat16)
+    throw UnsupportedOperatorFeature(
+        StrCat("it computes float32 and bfloat16, and input 0 is ",
+               dtype == DType::kUndefined ? "not known" : ToString(dtype)));
+  return OnednnTypeOf(dtype);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_ONEDNN_TYPES_HPP_
