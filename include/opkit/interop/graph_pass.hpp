@@ -24,9 +24,8 @@ Graph RunJsonPass(const Graph& graph, const PassArguments& options, GraphPassCal
 //   attributes, bodies, device, names of outputs); a name that `before` does not have is a new
 //   node's, which has as many outputs as "dtypes" has elements, or as its operator says. Other
 //   types and shapes are not read: they are inferred
-// - attributes whose text is another have the type that the operator declares, or that they had,
-// and
-//   are strings where neither is known
+// - attributes whose text is another have the type that the operator declares, or that they had;
+//   they are strings where neither is known
 // - inputs and constants stay, read or not; there are no new ones. Outputs stay as many, and keep
 //   their names: where that needs one, an Identity gives it
 //
