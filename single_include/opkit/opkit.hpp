@@ -14514,6 +14514,7 @@ struct PartitionerRecord {
 
   std::string name, problem, subgraph_op = "Subgraph";
   std::map<int, std::string> subgraph_ops;  // by kind, where it has its own
+  bool reads_options = false;               // one of its functions gets them
   mutable Mark mark;                        // called from const members; keep no state
   mutable MakeSelector make_selector;
   mutable Review review;
@@ -14543,7 +14544,8 @@ void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, A
 }  // namespace detail
 
 // Fills in a partitioner; made by REGISTER_PARTITIONER. A function may be a function, a function
-// pointer or a lambda; it may be called on several threads. MXNet's answers are MX_SUCCESS and
+// pointer or a lambda; it may be called on several threads. Where none of them gets the options, an
+// option that is not the toolkit's is an Error. MXNet's answers are MX_SUCCESS and
 // MX_FAIL (OPKIT_ERROR_MSG says why); the typed forms throw, or answer nothing.
 //
 //   void supported(const PartitionView& view, PartitionAnswer& answer) {
@@ -14568,6 +14570,8 @@ class PartitionerBuilder {
                   "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
                   "answer), or MXReturnValue f(std::string json, const int num_ids, int* ids, "
                   "std::unordered_map<std::string, std::string>& options)");
+    record().reads_options |=
+        detail::TypedSupportedOpsWithOptions<F> || !detail::TypedSupportedOps<F>;
     if constexpr (detail::TypedSupportedOpsWithOptions<F>)
       return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
         f(answer.view(), answer, arguments);
@@ -14588,6 +14592,7 @@ class PartitionerBuilder {
   // Instead of setSupportedOps: makes the SubgraphSelector for a graph,
   //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
   PartitionerBuilder& setCreateSelector(detail::PartitionerRecord::MakeSelector make) {
+    record().reads_options = true;
     return Once(record().make_selector, "setCreateSelector", std::move(make));
   }
   // The operator that takes a subgraph's place; "Subgraph", which runs it in the program, where it
@@ -14616,6 +14621,7 @@ class PartitionerBuilder {
         "setAcceptSubgraph(f): write void f(SubgraphReview& review), or MXReturnValue "
         "f(std::string json, int subgraph_id, bool* accept, std::unordered_map<std::string, "
         "std::string>& options)");
+    record().reads_options |= detail::TypedReviewWithOptions<F> || !detail::TypedReview<F>;
     if constexpr (detail::TypedReviewWithOptions<F>)
       return Once(record().review, "setAcceptSubgraph",
                   detail::PartitionerRecord::Review(std::move(f)));
@@ -34667,6 +34673,11 @@ struct PartitionLimits {
   int min_size = 1, max_size = 0, max_subgraphs = 0;  // 0: any number
   bool require_all = false, see_taken = false, accept_if_faster = false;
   PartitionArguments rest;  // for the partitioner
+
+  static std::vector<std::string> Names() {
+    return {"exclude_ops",   "exclude_nodes", "min_size",  "max_size",
+            "max_subgraphs", "require_all",   "see_taken", "accept_if_faster"};
+  }
 };
 
 // Error (kInvalidArgument) for an option given twice or a value that it does not take.
@@ -35799,6 +35810,10 @@ OPKIT_INLINE std::string FunctionPartitioner::SubgraphOperator(int kind) const {
 }
 OPKIT_INLINE std::unique_ptr<PartitionWork> FunctionPartitioner::Begin(
     const PartitionView& view, const PartitionArguments& arguments) const {
+  if (!record.reads_options && !arguments.empty())
+    Throw(ErrorCode::kInvalidArgument, "it has no option '", arguments[0].first, "'",
+          SuggestName(arguments[0].first, PartitionLimits::Names()),
+          "; it has those of every partitioner alone");
   return std::make_unique<FunctionPartitionWork>(IntrusivePtr<const FunctionPartitioner>(this),
                                                  view, arguments);
 }

@@ -170,6 +170,17 @@ TEST_CASE("FAIL, ids that mean nothing and another number of ids are Errors with
   CHECK(SameGraph(Partition(graph, "accepts_none"), graph));
 }
 
+TEST_CASE("a partitioner none of whose functions gets the options has those of all alone") {
+  const Graph graph = Sample();
+  const auto refusal = [&](PartitionArguments options) {
+    return std::string(ErrorOf([&] { Partition(graph, "two_operators", options); }).what());
+  };
+  CHECK(Contains(refusal({{"minsize", "2"}}),
+                 "it has no option 'minsize' (did you mean 'min_size'?"));
+  CHECK(Contains(refusal({{"mode", "fast"}}), "in partitioner 'two_operators'"));
+  CHECK_NOTHROW(Partition(graph, "two_operators", {{"min_size", "2"}}));
+}
+
 TEST_CASE("a typed review reads the options where it wants them") {
   Graph graph = WithInputs({"X"});
   graph.AddNode(Relu("X", "A"));

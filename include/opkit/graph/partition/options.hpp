@@ -14,6 +14,11 @@ struct PartitionLimits {
   int min_size = 1, max_size = 0, max_subgraphs = 0;  // 0: any number
   bool require_all = false, see_taken = false, accept_if_faster = false;
   PartitionArguments rest;  // for the partitioner
+
+  static std::vector<std::string> Names() {
+    return {"exclude_ops",   "exclude_nodes", "min_size",  "max_size",
+            "max_subgraphs", "require_all",   "see_taken", "accept_if_faster"};
+  }
 };
 
 // Error (kInvalidArgument) for an option given twice or a value that it does not take.

@@ -32,6 +32,7 @@ struct PartitionerRecord {
 
   std::string name, problem, subgraph_op = "Subgraph";
   std::map<int, std::string> subgraph_ops;  // by kind, where it has its own
+  bool reads_options = false;               // one of its functions gets them
   mutable Mark mark;                        // called from const members; keep no state
   mutable MakeSelector make_selector;
   mutable Review review;
@@ -61,7 +62,8 @@ void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, A
 }  // namespace detail
 
 // Fills in a partitioner; made by REGISTER_PARTITIONER. A function may be a function, a function
-// pointer or a lambda; it may be called on several threads. MXNet's answers are MX_SUCCESS and
+// pointer or a lambda; it may be called on several threads. Where none of them gets the options, an
+// option that is not the toolkit's is an Error. MXNet's answers are MX_SUCCESS and
 // MX_FAIL (OPKIT_ERROR_MSG says why); the typed forms throw, or answer nothing.
 //
 //   void supported(const PartitionView& view, PartitionAnswer& answer) {
@@ -86,6 +88,8 @@ class PartitionerBuilder {
                   "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
                   "answer), or MXReturnValue f(std::string json, const int num_ids, int* ids, "
                   "std::unordered_map<std::string, std::string>& options)");
+    record().reads_options |=
+        detail::TypedSupportedOpsWithOptions<F> || !detail::TypedSupportedOps<F>;
     if constexpr (detail::TypedSupportedOpsWithOptions<F>)
       return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
         f(answer.view(), answer, arguments);
@@ -106,6 +110,7 @@ class PartitionerBuilder {
   // Instead of setSupportedOps: makes the SubgraphSelector for a graph,
   //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
   PartitionerBuilder& setCreateSelector(detail::PartitionerRecord::MakeSelector make) {
+    record().reads_options = true;
     return Once(record().make_selector, "setCreateSelector", std::move(make));
   }
   // The operator that takes a subgraph's place; "Subgraph", which runs it in the program, where it
@@ -134,6 +139,7 @@ class PartitionerBuilder {
         "setAcceptSubgraph(f): write void f(SubgraphReview& review), or MXReturnValue "
         "f(std::string json, int subgraph_id, bool* accept, std::unordered_map<std::string, "
         "std::string>& options)");
+    record().reads_options |= detail::TypedReviewWithOptions<F> || !detail::TypedReview<F>;
     if constexpr (detail::TypedReviewWithOptions<F>)
       return Once(record().review, "setAcceptSubgraph",
                   detail::PartitionerRecord::Review(std::move(f)));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "opkit/graph/partition/options.hpp"
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
@@ -45,6 +46,10 @@ OPKIT_INLINE std::string FunctionPartitioner::SubgraphOperator(int kind) const {
 }
 OPKIT_INLINE std::unique_ptr<PartitionWork> FunctionPartitioner::Begin(
     const PartitionView& view, const PartitionArguments& arguments) const {
+  if (!record.reads_options && !arguments.empty())
+    Throw(ErrorCode::kInvalidArgument, "it has no option '", arguments[0].first, "'",
+          SuggestName(arguments[0].first, PartitionLimits::Names()),
+          "; it has those of every partitioner alone");
   return std::make_unique<FunctionPartitionWork>(IntrusivePtr<const FunctionPartitioner>(this),
                                                  view, arguments);
 }
