@@ -45,7 +45,7 @@ TEST_CASE("a mark without time has none, and the next launch is not blamed for i
   CUDAStream& stream = CUDAStream::Get(kCuda0, 0);
   const detail::CUDAMark mark = stream.Mark();
   stream.Synchronize();
-  CHECK(!detail::CUDAClock::Get(kCuda0).Between(mark.event(), mark.event()));
+  CHECK(!detail::CUDAClock::Get(kCuda0).Between(mark, mark));
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
@@ -130,9 +130,9 @@ TEST_CASE("the host's time of a mark is as far from the clock's own event as the
   const detail::CUDAMark end = stream.Mark(/*timed=*/true);
   stream.Synchronize();
   fake::SetClock(kMs);
-  detail::CUDAClock clock(kCuda0);  // passes its event below
+  static detail::CUDAClock clock(kCuda0);  // passes its mark below
   const int64_t before = detail::MonotonicNs();
-  const auto times = clock.Between(begin.event(), end.event());
+  const auto times = clock.Between(begin, end);
   const int64_t after = detail::MonotonicNs();
   REQUIRE(times);
   CHECK(times->end - times->begin == kMs);

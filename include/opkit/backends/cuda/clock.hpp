@@ -9,15 +9,14 @@
 #include <optional>
 #include <vector>
 
-#include "opkit/backends/cuda/device.hpp"
-#include "opkit/base/index.hpp"
+#include "opkit/backends/cuda/stream.hpp"
 #include "opkit/base/platform.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Each device has one, for the life of the process. CUDA says only how much time lies between two
-// events, in ms as a float. So the clock passes an event of its own in a stream of its own, whose
+// events, in ms as a float. So the clock passes a mark of its own in a stream of its own, whose
 // host time it knows to some 10 us, and measures from there; after a second it passes another, as a
 // float would by then be coarser than the device's 0.5 us. Thread-safe; not from a stream callback.
 class CUDAClock {
@@ -37,53 +36,39 @@ class CUDAClock {
     return *(*clocks)[Index(device.index)];
   }
 
-  // Of two timed events that the device has passed. Nothing where CUDA cannot say: a profile then
+  // Of two timed marks that the device has passed. Nothing where CUDA cannot say: a profile then
   // has the host's times.
-  std::optional<Times> Between(cudaEvent_t begin, cudaEvent_t end) noexcept {
+  std::optional<Times> Between(const CUDAMark& begin, const CUDAMark& end) noexcept try {
     const std::lock_guard lock(mutex_);
-    const std::optional<int64_t> from_zero = Prepare() ? NsBetween(zero_, begin) : std::nullopt;
-    const std::optional<int64_t> length = from_zero ? NsBetween(begin, end) : std::nullopt;
-    if (!length) {
-      cudaGetLastError();  // what failed here is nobody's launch
-      return {};
-    }
-    return Times{zero_ns_ + *from_zero, zero_ns_ + *from_zero + *length};
+    if (!zero_ || MonotonicNs() - zero_ns_ >= kRenewNs) PassZero();
+    const int64_t from = zero_ns_ + NsBetween(zero_, begin);
+    return Times{from, from + NsBetween(begin, end)};
+  } catch (const std::exception&) {
+    return {};
   }
 
  private:
   static constexpr int64_t kRenewNs = 1'000'000'000;
 
-  static std::optional<int64_t> NsBetween(cudaEvent_t from, cudaEvent_t to) {
+  static int64_t NsBetween(const CUDAMark& from, const CUDAMark& to) {
     float ms = 0;
-    if (cudaEventElapsedTime(&ms, from, to) != cudaSuccess) return {};
+    OPKIT_CUDA_CHECK(cudaEventElapsedTime(&ms, from.event(), to.event()));
     return std::llround(static_cast<double>(ms) * 1e6);
   }
-  bool Prepare() {
-    if (zero_ns_ != 0 && MonotonicNs() - zero_ns_ < kRenewNs) return true;
-    int previous = 0;
-    if (cudaGetDevice(&previous) != cudaSuccess || cudaSetDevice(device_.index) != cudaSuccess)
-      return false;
-    const bool passed = PassZero();
-    cudaSetDevice(previous);
-    return passed;
-  }
-  bool PassZero() {
-    if (!stream_ && cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess)
-      return false;
-    if (!zero_ && cudaEventCreateWithFlags(&zero_, cudaEventDefault) != cudaSuccess) return false;
-    // The device passes the event between the two readings of the host's clock.
+  void PassZero() {
+    if (!stream_) stream_ = CUDAStream::MakeUnshared(device_);
+    // The device passes the mark between the two readings of the host's clock.
     const int64_t before = MonotonicNs();
-    if (cudaEventRecord(zero_, stream_) != cudaSuccess ||
-        cudaEventSynchronize(zero_) != cudaSuccess)
-      return false;
+    CUDAMark mark = stream_->Mark(/*timed=*/true);
+    OPKIT_CUDA_CHECK(cudaEventSynchronize(mark.event()));
     zero_ns_ = before + (MonotonicNs() - before) / 2;
-    return true;
+    zero_ = std::move(mark);
   }
 
   const Device device_;
   std::mutex mutex_;
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t zero_ = nullptr;
+  CUDAStream* stream_ = nullptr;  // lives as long as the process
+  CUDAMark zero_;
   int64_t zero_ns_ = 0;
 };
 

@@ -115,8 +115,7 @@ class CUDAEventState final : public EventState {
   OPKIT_COLD void TellTimes(cudaError_t reached, const CUDAMark& begin) noexcept {
     SpanSink* const sink = CurrentSpanSink();
     if (!sink || reached != cudaSuccess) return;
-    if (const auto time =
-            CUDAClock::Get(begin.stream().device()).Between(begin.event(), mark_.event()))
+    if (const auto time = CUDAClock::Get(begin.stream().device()).Between(begin, mark_))
       sink->RanOnDevice(span(), time->begin, time->end);
   }
 
