@@ -33,9 +33,8 @@ struct OnnxWriteOptions {
 //   `captures` says, by their names there, with the types that inference finds; one that returns
 //   such a value gets an Identity. Values of its own get other names where a graph around it has
 //   theirs.
-// - a node whose operator a library brought says which in its metadata_props: `opkit.library` is
-// the
-//   library's name, `opkit.library_version` the version that it announces
+// - a node whose operator a library brought says which in its metadata_props: `opkit.library` has
+//   the library's name, `opkit.library_version` the version that it announces
 // - devices, backends and what marks gradient operators are left out, as ONNX has none of them
 //
 // ParseOnnxModel gives the same graph to the bit, except for what this list says is changed.

@@ -36,8 +36,8 @@ class CUDAClock {
     return *(*clocks)[Index(device.index)];
   }
 
-  // Of two timed marks that the device has passed. Nothing where CUDA cannot say: a profile then
-  // has the host's times.
+  // The times of two timed marks that the device has passed. None where CUDA cannot say: a profile
+  // then has the host's times.
   std::optional<Times> Between(const CUDAMark& begin, const CUDAMark& end) noexcept try {
     const std::lock_guard lock(mutex_);
     if (!zero_ || MonotonicNs() - zero_ns_ >= kRenewNs) PassZero();

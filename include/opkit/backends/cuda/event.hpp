@@ -27,7 +27,7 @@ class CUDAEventState final : public EventState {
     }
   }
 
-  // What is issued on the stream from here to Record is timed.
+  // The work that is issued on the stream from here to Record is timed.
   void BeginSpan(CUDAStream& stream) {
     CUDAMark begin = stream.Mark(/*timed=*/true);
     std::lock_guard lock(mark_mutex_);
@@ -39,7 +39,9 @@ class CUDAEventState final : public EventState {
   // it is SCHEDULED; CUDA's.
   void Record(CUDAStream& stream) {
     if (status() == EventStatus::kScheduled) Schedule();  // throws
-    CUDAMark mark = stream.Mark(IsTimed());
+    const bool timed = IsTimed();
+    if (timed) wanted_ = true;  // the span is told its times though nobody waits for the event
+    CUDAMark mark = stream.Mark(timed);
     {
       // Before Schedule(), so that a thread that reads SCHEDULED finds the mark.
       std::lock_guard lock(mark_mutex_);
@@ -94,14 +96,13 @@ class CUDAEventState final : public EventState {
  private:
   bool IsTimed() {
     std::lock_guard lock(mark_mutex_);
-    if (begin_) wanted_ = true;  // the span is told its times though nobody waits for the event
     return static_cast<bool>(begin_);
   }
   void Reached(cudaError_t reached) {
     RefCountedList drained;
     {
-      std::lock_guard lock(
-          mark_mutex_);  // also so that nobody completes the event before its times
+      // The lock also keeps others from completing the event before its times are told.
+      std::lock_guard lock(mark_mutex_);
       drained.swap(retained);
       if (begin_) TellTimes(reached, std::exchange(begin_, {}));
     }

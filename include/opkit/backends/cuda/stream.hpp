@@ -22,7 +22,7 @@ namespace detail {
 
 // The idle CUDA events of a device, kept for reuse: creating one costs more than recording it.
 struct CUDAEventPool {
-  // Those that a profile times cost the device more, and are kept apart.
+  // Events that a profile times cost the device more, and are kept apart.
   static CUDAEventPool& Get(int device, bool timed) {
     static auto* pools = new std::vector<CUDAEventPool>(2 * static_cast<size_t>(CUDADeviceCount()));
     return (*pools)[2 * Index(device) + timed];

@@ -228,7 +228,7 @@ class ConvOnednnOp final : public ConvOpBase {
     std::vector<KernelConfig> configs;
     std::string why = "its weights are not constant, and would be converted in every run";
     if (query.inputs[1].constant) why = ProposeBlocked(query, conv, x, y, groups, configs);
-    // Of bfloat16 other backends have the plain loops alone.
+    // Other backends have the plain loops alone for bfloat16.
     if ((conv.is_pointwise() || type == detail::OnednnType::bf16) &&
         query.inputs[0].layout.is_standard())
       ProposeStandard(query, conv, configs);

@@ -93,8 +93,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
     if (query.def.engine() != kOnednnBackend)
       throw UnsupportedOperatorFeature(
           "in the standard layout Eigen's takes less time (bench/kernels); a node that asks for "
-          "this "
-          "backend gets it");
+          "this backend gets it");
     RequireRows(plan);
     return {config};
   }
@@ -226,7 +225,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
 
   static constexpr int kLanes = 8;
 
-  // Of a sum's elements, of which a lane of eight adds at most 512 in float: 3e-5 of the sum of
+  // The elements of a sum, of which a lane of eight adds at most 512 in float: 3e-5 of the sum of
   // their magnitudes is lost at most.
   static constexpr int64_t kMostAdded = 4096;
 

@@ -20,7 +20,7 @@ inline bool OnednnHas(dnnl::cpu_isa instructions) {
   const auto wanted = static_cast<unsigned>(instructions);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
-// Those of AMX are more.
+// CPUs with AMX have these instructions too.
 inline bool OnednnHasBFloat16() {
   static const bool has = OnednnHas(dnnl::cpu_isa::avx512_core_bf16);
   return has;
