@@ -34674,10 +34674,8 @@ struct PartitionLimits {
   bool require_all = false, see_taken = false, accept_if_faster = false;
   PartitionArguments rest;  // for the partitioner
 
-  static std::vector<std::string> Names() {
-    return {"exclude_ops",   "exclude_nodes", "min_size",  "max_size",
-            "max_subgraphs", "require_all",   "see_taken", "accept_if_faster"};
-  }
+  // The names of the options that every partitioner has.
+  static std::vector<std::string> Names();
 };
 
 // Error (kInvalidArgument) for an option given twice or a value that it does not take.
@@ -42728,6 +42726,36 @@ inline bool SwitchOption(const std::string& name, const std::string& value) {
   Throw(ErrorCode::kInvalidArgument, "option ", name, " is true or false, found '", value, "'");
 }
 
+struct PartitionOption {
+  std::string_view name;
+  void (*read)(PartitionLimits& limits, const std::string& name, const std::string& value);
+};
+template <auto kField>
+void ReadOption(PartitionLimits& limits, const std::string& name, const std::string& value) {
+  auto& field = limits.*kField;
+  if constexpr (std::is_same_v<decltype(field), bool&>)
+    field = SwitchOption(name, value);
+  else if constexpr (std::is_same_v<decltype(field), int&>)
+    field = CountOption(name, value);
+  else
+    field = SplitNames(value);
+}
+inline constexpr PartitionOption kPartitionOptions[] = {
+    {"exclude_ops", &ReadOption<&PartitionLimits::exclude_ops>},
+    {"exclude_nodes", &ReadOption<&PartitionLimits::exclude_nodes>},
+    {"min_size", &ReadOption<&PartitionLimits::min_size>},
+    {"max_size", &ReadOption<&PartitionLimits::max_size>},
+    {"max_subgraphs", &ReadOption<&PartitionLimits::max_subgraphs>},
+    {"require_all", &ReadOption<&PartitionLimits::require_all>},
+    {"see_taken", &ReadOption<&PartitionLimits::see_taken>},
+    {"accept_if_faster", &ReadOption<&PartitionLimits::accept_if_faster>}};
+
+OPKIT_INLINE std::vector<std::string> PartitionLimits::Names() {
+  std::vector<std::string> names;
+  for (const PartitionOption& option : kPartitionOptions) names.emplace_back(option.name);
+  return names;
+}
+
 OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& options) {
   PartitionLimits limits;
   for (size_t i = 0; i < options.size(); ++i) {
@@ -42736,24 +42764,11 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
       if (options[k].first == name)
         Throw(ErrorCode::kInvalidArgument, "option ", name, " is given twice, as '",
               options[k].second, "' and '", value, "'");
-    if (name == "exclude_ops")
-      limits.exclude_ops = SplitNames(value);
-    else if (name == "exclude_nodes")
-      limits.exclude_nodes = SplitNames(value);
-    else if (name == "min_size")
-      limits.min_size = CountOption(name, value);
-    else if (name == "max_size")
-      limits.max_size = CountOption(name, value);
-    else if (name == "max_subgraphs")
-      limits.max_subgraphs = CountOption(name, value);
-    else if (name == "require_all")
-      limits.require_all = SwitchOption(name, value);
-    else if (name == "see_taken")
-      limits.see_taken = SwitchOption(name, value);
-    else if (name == "accept_if_faster")
-      limits.accept_if_faster = SwitchOption(name, value);
-    else
+    const auto option = std::ranges::find(kPartitionOptions, name, &PartitionOption::name);
+    if (option == std::end(kPartitionOptions))
       limits.rest.emplace_back(name, value);
+    else
+      option->read(limits, name, value);
   }
   if (limits.max_size > 0 && limits.max_size < limits.min_size)
     Throw(ErrorCode::kInvalidArgument, "option max_size is ", limits.max_size, " and min_size ",

@@ -15,10 +15,8 @@ struct PartitionLimits {
   bool require_all = false, see_taken = false, accept_if_faster = false;
   PartitionArguments rest;  // for the partitioner
 
-  static std::vector<std::string> Names() {
-    return {"exclude_ops",   "exclude_nodes", "min_size",  "max_size",
-            "max_subgraphs", "require_all",   "see_taken", "accept_if_faster"};
-  }
+  // The names of the options that every partitioner has.
+  static std::vector<std::string> Names();
 };
 
 // Error (kInvalidArgument) for an option given twice or a value that it does not take.
