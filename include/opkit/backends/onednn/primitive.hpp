@@ -118,7 +118,7 @@ inline dnnl::primitive_attr OnednnAttributes() {
 
 // The number of pieces for a number of operations on so many threads, at most `most`.
 inline int64_t OnednnPieces(double flops, int threads, int64_t most) {
-  constexpr double kPieceFlops = 5e5;  // some microseconds
+  constexpr double kPieceFlops = 2.5e5;  // some 2 us; another thread begins within one
   const auto worthwhile = static_cast<int64_t>(flops / kPieceFlops);
   return (std::max)(int64_t{1}, (std::min)({int64_t{threads}, worthwhile, most}));
 }

@@ -3,6 +3,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_
 
+#include <algorithm>
+
 #include "opkit/backends/eigen/support/eigen.hpp"
 #include "opkit/engine/parallel_for.hpp"
 
@@ -165,26 +167,29 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
           const std::type_identity_t<GemmMatrix<T>>& b, std::type_identity_t<T> beta, T* c,
           int64_t stride_c, int threads = ThreadPool::Current().threads()) {
   constexpr int64_t kThin = 4;
-  constexpr double kTileFlops = 1e6;  // some 10 us
+  // The operations for which another thread is worthwhile, some 2 us of work, and those of a tile
+  // that repays packing its factors anew where threads get several, so that none waits for long.
+  constexpr double kLeastFlops = 2.5e5, kTileFlops = 8e6;
   if (m <= 0 || n <= 0) return;
   const bool nothing = k <= 0 || alpha == T(0);
   const auto kind = m <= kThin && m <= n ? detail::GemmKind::kRows
                     : n <= kThin         ? detail::GemmKind::kColumns
                                          : detail::GemmKind::kBlocks;
-  const double wanted =
-      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / kTileFlops;
-  if (threads == 1 || nothing || wanted < 2) {
+  const double flops =
+      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  if (threads == 1 || nothing || flops < 2 * kLeastFlops) {
     detail::ScaleMatrix<T>(m, n, beta, c, stride_c);
     if (!nothing) detail::AddProduct<T>(kind, m, n, k, alpha, a, b, c, stride_c);
     return;
   }
   // Tiles end where Eigen's blocks end, so that each element is computed as it is without tiles.
-  // They are halved along the longer side until there are some for each thread.
+  // They are halved along the longer side until there are enough.
   using Block = detail::GemmBlock<T>;
   constexpr int64_t kVectors = 128;  // a multiple of the block of products with a vector
   detail::GemmCut rows(m, kind == detail::GemmKind::kBlocks ? 2 * Block::kRows : kVectors);
   detail::GemmCut columns(n, kind == detail::GemmKind::kBlocks ? Block::kColumns : kVectors);
-  const double most = (std::min)(wanted, 3.0 * threads);
+  const double most =
+      (std::min)(flops / kLeastFlops, std::clamp(flops / kTileFlops, 1.0 * threads, 3.0 * threads));
   while (2 * static_cast<double>(rows.Count() * columns.Count()) <= most)
     if (rows.CanHalve() && (rows.tile >= columns.tile || !columns.CanHalve()))
       rows.tile = rows.Half();
