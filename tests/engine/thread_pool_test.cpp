@@ -679,7 +679,7 @@ TEST_CASE("a waiter that leaves just when it is woken for a task loses no wake-u
   Watchdog watchdog;
   for (int threads : {2, 8}) {
     ThreadPool pool(threads);
-    for (int round = 0; round < 2000 / threads; ++round) {
+    for (int round = 0; round < 600 / threads; ++round) {
       Latch latch(1);
       Latch tasks(threads);
       std::atomic<int> busy{0};

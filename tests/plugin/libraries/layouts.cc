@@ -4,7 +4,12 @@
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>
 
+#include <condition_variable>
 #include <cstdlib>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
 
 namespace {
 using namespace opkit;  // NOLINT: as an author writes it
@@ -111,26 +116,69 @@ const bool kNpuIsThere = [] {
 }();
 
 // y = x + 1 in the device's memory.
+void AddOne(const void* x, void* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    uint32_t bits = 0;
+    float value = 0;
+    std::memcpy(&bits, static_cast<const float*>(x) + i, 4);
+    bits = ~bits;
+    std::memcpy(&value, &bits, 4);
+    value += 1;
+    std::memcpy(&bits, &value, 4);
+    bits = ~bits;
+    std::memcpy(static_cast<float*>(y) + i, &bits, 4);
+  }
+}
 class AddOneOp final : public Operator<NpuContext> {
  public:
   using Operator<NpuContext>::Operator;
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
     Tensor* y = Output(0, x.shape(), x.dtype());
-    for (int64_t i = 0; i < x.numel(); ++i) {
-      uint32_t bits = 0;
-      float value = 0;
-      std::memcpy(&bits, static_cast<const float*>(x.raw_data()) + i, 4);
-      bits = ~bits;
-      std::memcpy(&value, &bits, 4);
-      value += 1;
-      std::memcpy(&bits, &value, 4);
-      bits = ~bits;
-      std::memcpy(static_cast<float*>(y->raw_mutable_data()) + i, &bits, 4);
-    }
+    AddOne(x.raw_data(), y->raw_mutable_data(), x.numel());
     return true;
   }
 };
+
+// The card's queue: what it is given is done in that order by a thread of its own, while it is let.
+class NpuQueue {
+ public:
+  ~NpuQueue() {
+    Give({});
+    if (thread_.joinable()) thread_.join();
+  }
+  void Give(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    if (work && !thread_.joinable()) thread_ = std::thread([this] { Work(); });
+    work_.push_back(std::move(work));
+    changed_.notify_one();
+  }
+  void Let(bool works) {
+    const std::lock_guard lock(mutex_);
+    works_ = works;
+    changed_.notify_one();
+  }
+
+ private:
+  void Work() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return works_ && !work_.empty(); });
+      const std::function<void()> next = std::move(work_.front());
+      work_.pop_front();
+      lock.unlock();
+      if (!next) return;
+      next();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  bool works_ = true;
+  std::thread thread_;
+};
+NpuQueue queue;
 
 }  // namespace
 
@@ -144,3 +192,29 @@ REGISTER_CPU_OPERATOR(LibInLayouts, ScaledOp);
 
 OPERATOR_SCHEMA(LibNpuAddOne).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, LibNpuAddOne, AddOneOp);
+
+// The same by the queue: forward returns when it has the work.
+REGISTER_OP(LibNpuQueued)
+    .setInput("x")
+    .setOutput("y")
+    .setAsync()
+    .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; })
+    .setForward(
+        [](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out, OpResource& res) {
+          auto done = std::make_shared<OpCompletion>(res.defer());
+          queue.Give([x = in[0], y = out[0], done] {
+            AddOne(x.raw_data(), y.raw_data(), x.size());
+            done->Complete();
+          });
+        },
+        "lib_npu");
+// y = x; holds the queue where `works` is 0, and lets it go on where it is 1.
+REGISTER_OP(LibNpuLet)
+    .setInput("x")
+    .setOutput("y")
+    .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; })
+    .setForward([](const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
+                   OpResource&) {
+      queue.Let(attrs.get<int>("works") != 0);
+      out[0].data<float>()[0] = in[0].data<float>()[0];
+    });

@@ -117,6 +117,36 @@ TEST_CASE("a library brings a device: memory, copies, kernels, and placement of 
                                                   "standard to lib_reversed of Q", "Y"});
 }
 
+TEST_CASE("a library's device has a queue: operators return when it has their work") {
+  Scoped library("layouts");
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {4});
+  graph.AddNode(OperatorDef("LibNpuQueued", {"X"}, {"P"}));
+  graph.AddNode(OperatorDef("LibNpuQueued", {"P"}, {"Q"}));
+  graph.AddNode(OperatorDef("LibNpuQueued", {"P"}, {"R"}));
+  graph.AddNode(OperatorDef("LibNpuAddOne", {"R"}, {"Y"}));
+  graph.AddOutput("Q");
+  graph.AddOutput("Y");
+  const auto let = [](int64_t works) { Invoke("LibNpuLet", {Vector({1})}, {{"works", works}}); };
+  for (const int threads : {1, 4}) {
+    const Plan plan = Compile(graph, {.threads = threads, .devices = {Device{kNpu, 0}, Device{}}});
+    Executor executor(plan);
+    Tensor back;
+    for (int run = 0; run < 50; ++run) {
+      executor.Bind("X", Vector({1, 2, 3, static_cast<float>(run)}));
+      let(0);
+      Event end = executor.RunAsync();
+      CHECK_FALSE(end.IsFinished());
+      let(1);
+      end.Finish();
+      Copy(executor.output("Q"), &back);
+      CHECK(back.ToVector<float>() == Floats{3, 4, 5, static_cast<float>(run + 2)});
+      Copy(executor.output("Y"), &back);
+      CHECK(back.ToVector<float>() == Floats{4, 5, 6, static_cast<float>(run + 3)});
+    }
+  }
+}
+
 TEST_CASE("layouts and devices that cannot be are refused when the library is loaded") {
   static opkit_library library;
   static opkit_layout layout;

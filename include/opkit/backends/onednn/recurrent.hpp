@@ -25,6 +25,7 @@ struct OnednnRecurrent {
 
   RecurrentSizes sizes;
   bool reverse, variant, has_state, has_cell_state;
+  Desc w = AnyWeights(sizes.input), r = AnyWeights(sizes.hidden);
 
   // W or R, [1, gates * hidden, inputs], as oneDNN's axes: layers, directions, inputs, gates,
   // outputs.
@@ -34,40 +35,36 @@ struct OnednnRecurrent {
             dnnl::memory::data_type::f32,
             {kGates * gate, kGates * gate, 1, gate, inputs}};
   }
-  Desc PackedWeights(int64_t inputs) const {
+  Desc AnyWeights(int64_t inputs) const {
     return {{1, 1, inputs, kGates, sizes.hidden},
             dnnl::memory::data_type::f32,
-            dnnl::memory::format_tag::ldigo};
+            dnnl::memory::format_tag::any};
   }
   // Of LSTM for each gate, of GRU with linear_before_reset one more.
   int64_t bias_gates() const { return kGates + (!Layer::kHasCell && variant); }
 
-  // Calls use(kernel, primitive) with the description of a kernel and its primitive.
+  // Calls use(kernel) with the description of a kernel.
   template <class Use>
   auto Make(Use use) const {
     const Desc x = RowMajorDesc({sizes.steps, sizes.batch, sizes.input});
     const Desc y = RowMajorDesc({sizes.steps, sizes.batch, sizes.hidden});
     const Desc state = RowMajorDesc({1, 1, sizes.batch, sizes.hidden}), none;
     const Desc from = has_state ? state : none, from_cell = has_cell_state ? state : none;
-    const Desc w = PackedWeights(sizes.input), r = PackedWeights(sizes.hidden);
     const Desc bias = RowMajorDesc({1, 1, bias_gates(), sizes.hidden});
     const auto kind = dnnl::prop_kind::forward_inference;
     const auto direction = reverse ? dnnl::rnn_direction::unidirectional_right2left
                                    : dnnl::rnn_direction::unidirectional_left2right;
     const dnnl::primitive_attr attributes = OnednnAttributes();
     if constexpr (Layer::kHasCell) {
-      const dnnl::lstm_forward::primitive_desc kernel(OnednnEngine(), kind, direction, x, from,
-                                                      from_cell, w, r, bias, y, state, state,
-                                                      attributes);
-      return use(kernel, dnnl::lstm_forward(kernel));
+      return use(dnnl::lstm_forward::primitive_desc(OnednnEngine(), kind, direction, x, from,
+                                                    from_cell, w, r, bias, y, state, state,
+                                                    attributes));
     } else if (variant) {
-      const dnnl::lbr_gru_forward::primitive_desc kernel(OnednnEngine(), kind, direction, x, from,
-                                                         w, r, bias, y, state, attributes);
-      return use(kernel, dnnl::lbr_gru_forward(kernel));
+      return use(dnnl::lbr_gru_forward::primitive_desc(OnednnEngine(), kind, direction, x, from, w,
+                                                       r, bias, y, state, attributes));
     } else {
-      const dnnl::gru_forward::primitive_desc kernel(OnednnEngine(), kind, direction, x, from, w, r,
-                                                     bias, y, state, attributes);
-      return use(kernel, dnnl::gru_forward(kernel));
+      return use(dnnl::gru_forward::primitive_desc(OnednnEngine(), kind, direction, x, from, w, r,
+                                                   bias, y, state, attributes));
     }
   }
 };
@@ -92,16 +89,22 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
             "its weights are not constant, and would be packed in every run");
     const Shape x = query.inputs[Base::kX].shape.ToShape(),
                 r = query.inputs[Base::kR].shape.ToShape();
-    Recurrent layer{};
-    layer.sizes.input = x[2];
-    layer.sizes.hidden = r[2];
     detail::RequireOnednnWork(
         query, 2.0 * static_cast<double>(x[0] * x[1]) * static_cast<double>(r[1] * (x[2] + r[2])));
+    const Recurrent layer{
+        {x[0], x[1], x[2], r[2]}, false, Base::IsVariant(query.def), false, false};
     KernelConfig config;
     config.input_layouts.resize(query.inputs.size());
-    config.input_layouts[Base::kW] = PackedLayout(layer, x[2]);
-    config.input_layouts[Base::kR] = PackedLayout(layer, r[2]);
     config.output_layouts.resize(query.outputs.size());
+    try {
+      const OnednnScope scope;
+      layer.Make([&](const auto& kernel) {
+        config.input_layouts[Base::kW] = PackedLayout(layer, kernel.weights_layer_desc(), x[2]);
+        config.input_layouts[Base::kR] = PackedLayout(layer, kernel.weights_iter_desc(), r[2]);
+      });
+    } catch (const dnnl::error& error) {
+      throw UnsupportedOperatorFeature(StrCat("oneDNN has no kernel for it: ", error.what()));
+    }
     return {config};
   }
 
@@ -142,31 +145,36 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
     void* const y_h = output(1, 1);
     void* const y_c = Layer::kHasCell ? output(2, 1) : nullptr;
     const uint64_t version = 2 * this->inference().version() + has_state;
-    primitive_.Run(*this, version,
-                   {this->DenseInput(Base::kX).raw_data(), h, c, w.raw_data(), r.raw_data(),
-                    bias_.data(), y, y_h, y_c},
-                   [&](int) {
-                     const Recurrent layer{sizes, this->IsReverse(0), this->variant_, has_state,
-                                           has_state && Layer::kHasCell};
-                     return layer.Make([&](const auto& kernel, const dnnl::primitive& primitive) {
-                       detail::OnednnPiece piece{primitive, {}, kernel.scratchpad_desc()};
-                       const auto add = [&](int kind, const dnnl::memory::desc& desc) {
-                         piece.arguments.push_back({kind, desc});
-                       };
-                       add(DNNL_ARG_SRC_LAYER, kernel.src_layer_desc());
-                       if (has_state) add(DNNL_ARG_SRC_ITER, kernel.src_iter_desc());
-                       if constexpr (Layer::kHasCell)
-                         if (has_state) add(DNNL_ARG_SRC_ITER_C, kernel.src_iter_c_desc());
-                       add(DNNL_ARG_WEIGHTS_LAYER, kernel.weights_layer_desc());
-                       add(DNNL_ARG_WEIGHTS_ITER, kernel.weights_iter_desc());
-                       add(DNNL_ARG_BIAS, kernel.bias_desc());
-                       add(DNNL_ARG_DST_LAYER, kernel.dst_layer_desc());
-                       add(DNNL_ARG_DST_ITER, kernel.dst_iter_desc());
-                       if constexpr (Layer::kHasCell)
-                         add(DNNL_ARG_DST_ITER_C, kernel.dst_iter_c_desc());
-                       return std::vector<detail::OnednnPiece>{std::move(piece)};
-                     });
-                   });
+    primitive_.Run(
+        *this, version,
+        {this->DenseInput(Base::kX).raw_data(), h, c, w.raw_data(), r.raw_data(), bias_.data(), y,
+         y_h, y_c},
+        [&](int) {
+          const Recurrent layer{sizes,
+                                this->IsReverse(0),
+                                this->variant_,
+                                has_state,
+                                has_state && Layer::kHasCell,
+                                detail::OnednnDescriptorOf(w.layout()).desc(),
+                                detail::OnednnDescriptorOf(r.layout()).desc()};
+          return layer.Make([&](const auto& kernel) {
+            detail::OnednnPiece piece{dnnl::primitive(kernel), {}, kernel.scratchpad_desc()};
+            const auto add = [&](int kind, const dnnl::memory::desc& desc) {
+              piece.arguments.push_back({kind, desc});
+            };
+            add(DNNL_ARG_SRC_LAYER, kernel.src_layer_desc());
+            if (has_state) add(DNNL_ARG_SRC_ITER, kernel.src_iter_desc());
+            if constexpr (Layer::kHasCell)
+              if (has_state) add(DNNL_ARG_SRC_ITER_C, kernel.src_iter_c_desc());
+            add(DNNL_ARG_WEIGHTS_LAYER, kernel.weights_layer_desc());
+            add(DNNL_ARG_WEIGHTS_ITER, kernel.weights_iter_desc());
+            add(DNNL_ARG_BIAS, kernel.bias_desc());
+            add(DNNL_ARG_DST_LAYER, kernel.dst_layer_desc());
+            add(DNNL_ARG_DST_ITER, kernel.dst_iter_desc());
+            if constexpr (Layer::kHasCell) add(DNNL_ARG_DST_ITER_C, kernel.dst_iter_c_desc());
+            return std::vector<detail::OnednnPiece>{std::move(piece)};
+          });
+        });
     return true;
   }
 
@@ -186,11 +194,11 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
     if (Layer::kHasCell && has(Base::kP)) return "it has no peepholes";
     return {};
   }
-  static Layout PackedLayout(const Recurrent& layer, int64_t inputs) {
+  static Layout PackedLayout(const Recurrent& layer, const dnnl::memory::desc& packed,
+                             int64_t inputs) {
     return {detail::OnednnLayoutId(),
-            detail::MakeIntrusive<const detail::OnednnDescriptor>(layer.PackedWeights(inputs),
-                                                                  layer.StandardWeights(inputs), 0,
-                                                                  detail::OnednnGates<Layer>())};
+            detail::MakeIntrusive<const detail::OnednnDescriptor>(
+                packed, layer.StandardWeights(inputs), 0, detail::OnednnGates<Layer>())};
   }
   // bias_ = the biases of W and of R, in oneDNN's order. As much work as a part of a step.
   void SumBias(const RecurrentSizes& sizes) {

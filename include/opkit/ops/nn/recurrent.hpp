@@ -121,14 +121,17 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
     }
   }
 
+  static bool IsVariant(const OperatorDef& def) {
+    return !Layer::kVariant.empty() && def.args().Get<int64_t>(Layer::kVariant, 0) != 0;
+  }
+
  private:
   const std::string direction_ = GetSingleArgument<std::string>("direction", "forward");
 
  protected:
   const int64_t directions_ = detail::RecurrentDirections(def());
   const bool batch_first_ = GetSingleArgument<int64_t>("layout", 0) != 0;
-  const bool variant_ =
-      !Layer::kVariant.empty() && GetSingleArgument<int64_t>(Layer::kVariant, 0) != 0;
+  const bool variant_ = IsVariant(def());
   const float clip_ = GetSingleArgument<float>("clip", 0.f);  // 0: none
 
  private:
