@@ -8211,7 +8211,8 @@ struct opkit_layout_converter {
 };
 
 /* Since 1.3. A type of device with memory of its own; kernels for it name it, and have done their
- * work when forward returns. Functions may be called by several threads at once. */
+ * work when forward returns, or tell when they have: see opkit_host.defer, with which a device has
+ * queues of its own. Functions may be called by several threads at once. */
 typedef struct opkit_device opkit_device;
 enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
 struct opkit_device {
