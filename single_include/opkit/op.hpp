@@ -2503,6 +2503,9 @@ class Tensor {
   void ReserveSpace(int64_t outer);
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
+  // Drops memory and strides alone: to read elements of the dtype and shape that stay is an Error
+  // (kUninitialized), unless there are none.
+  void ReleaseMemory();
 
   // Takes the memory and dtype of `source` and keeps its own shape. Error (kInvalidArgument) unless
   // the element counts agree.
@@ -5938,6 +5941,12 @@ OPKIT_INLINE void Tensor::Resize(Shape shape, DType dtype) {
   dtype_ = dtype;
   strides_ = Dims();
   layout_ = Layout();
+}
+
+OPKIT_INLINE void Tensor::ReleaseMemory() {
+  storage_ = Storage();
+  byte_offset_ = capacity_ = 0;
+  strides_ = Dims();
 }
 
 OPKIT_INLINE void Tensor::ReserveSpace(int64_t outer) {

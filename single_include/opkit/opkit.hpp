@@ -1697,6 +1697,9 @@ class Tensor {
   void ReserveSpace(int64_t outer);
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
+  // Drops memory and strides alone: to read elements of the dtype and shape that stay is an Error
+  // (kUninitialized), unless there are none.
+  void ReleaseMemory();
 
   // Takes the memory and dtype of `source` and keeps its own shape. Error (kInvalidArgument) unless
   // the element counts agree.
@@ -5903,7 +5906,8 @@ struct TensorInfo {
 
   TensorInfo() = default;
   TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
-  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data.
+  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data,
+  // if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
   std::string ToString() const { return StrCat(*this); }  // the same
@@ -12611,6 +12615,9 @@ class Graph {
   // False when the graph has no constant, or no output, of that name.
   bool RemoveConstant(std::string_view name);
   bool RemoveOutput(std::string_view name);
+  // Drops the elements of a constant, which keeps its place, dtype and shape: to read them is an
+  // Error (kUninitialized). False when the graph has no constant of that name.
+  bool ReleaseConstant(std::string_view name);
 
  private:
   struct Declaration {
@@ -12811,8 +12818,9 @@ class GraphView {
 // name, or nothing, so that a partitioner can take them.
 enum class UnknownOperators : uint8_t { kRefused, kAllowed };
 
-// Every error that can be found without types and shapes: those of GraphView, and those that
-// schemas find in nodes (unknown operator, arity, in-place, attributes), with the node.
+// Every error that can be found without types and shapes: those of GraphView, those that schemas
+// find in nodes (unknown operator, arity, in-place, attributes), with the node, and kUninitialized
+// for a constant whose elements were released.
 void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit
@@ -13389,6 +13397,14 @@ struct PlanOptions {
   // kNotFound for a name that is no input, and kInvalidArgument for an input that the graph
   // rewrites or returns.
   std::vector<std::string> donated_inputs = {};
+  // Has Compile drop the elements of constants that kernels read only in another layout or on
+  // another device, so that weights do not take memory twice: the plan keeps the converted tensor,
+  // and of the original the dtype and the shape. The memory is given back once the caller's graphs
+  // and tensors do not share it either. Constants of subgraphs stay. To read, save or compile what
+  // Plan::graph() has of a dropped one is an Error (kUninitialized). Compile throws
+  // kInvalidArgument where the dtype or the shape of an input is open, since another shape may need
+  // the original.
+  bool release_constants = false;
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
@@ -13429,7 +13445,8 @@ class Plan {
   Plan& operator=(const Plan& other);
   ~Plan();
 
-  // The graph as it runs, after the passes, and its view.
+  // The graph as it runs, after the passes, and its view. After
+  // PlanOptions::release_constants the converted constants in it lack their elements.
   const Graph& graph() const;
   const GraphView& view() const;
   int threads() const;
@@ -16010,6 +16027,12 @@ OPKIT_INLINE void Tensor::Resize(Shape shape, DType dtype) {
   dtype_ = dtype;
   strides_ = Dims();
   layout_ = Layout();
+}
+
+OPKIT_INLINE void Tensor::ReleaseMemory() {
+  storage_ = Storage();
+  byte_offset_ = capacity_ = 0;
+  strides_ = Dims();
 }
 
 OPKIT_INLINE void Tensor::ReserveSpace(int64_t outer) {
@@ -21727,7 +21750,7 @@ OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
   TensorInfo info(tensor.dtype(), tensor.shape());
   info.device = tensor.device();
   info.layout = tensor.layout();
-  if (as_constant) info.constant = &tensor;
+  if (as_constant && tensor.initialized()) info.constant = &tensor;
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
@@ -26795,6 +26818,12 @@ OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
   return std::erase(outputs_, name) > 0;
 }
 
+OPKIT_INLINE bool Graph::ReleaseConstant(std::string_view name) {
+  const Declaration* found = Find(name, ValueSource::kConstant);
+  if (found) constants_[detail::Index(found->index)].value.ReleaseMemory();
+  return found;
+}
+
 OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, size_t index) {
   if (name.empty())
     Throw(ErrorCode::kInvalidArgument, source == ValueSource::kInput ? "an input" : "a constant",
@@ -27161,6 +27190,11 @@ OPKIT_INLINE void GraphView::IndexConsumers() {
 }
 
 OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
+  for (const GraphConstant& constant : graph.constants())
+    if (!constant.value.initialized())
+      Throw(
+          ErrorCode::kUninitialized, "constant '", constant.name,
+          "' has no data any more: ReleaseConstant, or a plan with release_constants, dropped it");
   for (const OperatorDef& def : graph.nodes()) {
     if (unknown == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
       continue;
@@ -28972,7 +29006,10 @@ class BoundNodes {
         continue;
       }
       Blob* blob = workspace_.CreateBlob(view.name(value));
-      if (const Tensor* constant = view.constant(value)) *blob->GetMutable<Tensor>() = *constant;
+      // Where a constant is only read converted, no blob shares the original's memory.
+      const bool is_used = view.IsOutput(value) || !view.consumers(value).empty();
+      if (const Tensor* constant = view.constant(value); constant && is_used)
+        *blob->GetMutable<Tensor>() = *constant;
       if (view.IsInput(value)) blob->GetMutable<Tensor>();
       blobs_.push_back(blob);
     }
@@ -28996,7 +29033,8 @@ class BoundNodes {
 
   Workspace& workspace() { return workspace_; }
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
-  // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
+  // The blob of a value. Inputs and the constants that are read hold a tensor, others nothing until
+  // they are written.
   Blob& blob(int value) const { return *blobs_[Index(value)]; }
   // The operators of the bodies that are planned with this graph.
   std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }
@@ -29035,6 +29073,11 @@ class ConvertedConstants {
  public:
   // Errors: as ConvertLayout.
   Tensor Get(const Tensor& constant, const Layout& layout, Device device);
+  // Lets go of all of them; graphs that have them keep theirs.
+  void Clear() {
+    MutexLock lock(mutex_);
+    items_.clear();
+  }
 
  private:
   struct Item {
@@ -29064,6 +29107,10 @@ class ConvertedGraph {
   // The value here, by its number in the plan's view, as the plan's graph has it: in the standard
   // layout where a node outside the converters, or the caller, reads it so.
   int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  // The names of the constants that nodes read in `before`, the view that this was made of, and
+  // that nothing reads here, since it reads them converted.
+  std::vector<std::string> UnreadConstants(const GraphView& before) const;
+  void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
  private:
   struct Builder;
@@ -29112,6 +29159,7 @@ class FusedGraph {
   // The value here, by its number in the plan's view; -1 for one between two parts. Inputs and
   // constants keep their numbers.
   int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
  private:
   struct Builder;
@@ -29440,6 +29488,16 @@ class Specialization final : public RefCounted {
     for (int value = 0; value < view().num_values(); ++value)
       if (MemoryValue(value) == number) return view().name(value);
     return StrCat("scratch of step ", number - memory_scratch_);
+  }
+
+  // The constants that are read converted alone, by name, and the end of their originals here.
+  std::vector<std::string> UnreadConstants() const {
+    return converted_ ? converted_->UnreadConstants(fused_view()) : std::vector<std::string>();
+  }
+  void ReleaseConstant(const std::string& name) {
+    plan_types_[plan_view_.FindValue(name)].constant = nullptr;
+    if (fused_) fused_->ReleaseConstant(name);
+    converted_->ReleaseConstant(name);
   }
 
   // Operators for one executor; the first call returns those that selection made. Not synchronised.
@@ -30111,6 +30169,22 @@ class PlanState final : public RefCounted {
       if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
     }
   }
+  // Drops the constants that Latest(), the specialization for the only shapes that there are, has
+  // converted and reads nowhere else. Not synchronised.
+  void ReleaseConstants() {
+    const auto latest = GetLatest();
+    const std::vector<std::string> names = latest->UnreadConstants();
+    if (names.empty()) return;
+    explanation_ = ExplainSelection(*latest);  // which asks kernels, which may read constants
+    for (const std::string& name : names) {
+      latest->ReleaseConstant(name);
+      graph_.ReleaseConstant(name);
+    }
+    converted_constants_.Clear();
+  }
+  Explanation Explain() const {
+    return explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
+  }
   // What is known of the values whatever the shapes of the inputs are; null where these are known.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
   // The specialization used last; null while the shapes of the inputs are not known.
@@ -30153,12 +30227,13 @@ class PlanState final : public RefCounted {
   }
 
   PlanOptions options_;
-  const Graph graph_;
+  Graph graph_;
   const GraphView view_;
   std::vector<TensorInfo> inputs_;
   std::vector<int> donated_;
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
+  std::optional<Explanation> explanation_;  // where constants were released
   std::unique_ptr<ThreadPool> own_pool_;
   mutable ConvertedConstants converted_constants_;
   mutable Mutex mutex_;
@@ -30291,9 +30366,7 @@ OPKIT_INLINE Selection Plan::selection() const {
   return selection;
 }
 
-OPKIT_INLINE Explanation Plan::Explain() const {
-  return detail::ExplainSelection(*state_->GetLatest());
-}
+OPKIT_INLINE Explanation Plan::Explain() const { return state_->Explain(); }
 OPKIT_INLINE std::string Plan::Describe() const {
   const auto found = state_->Latest();
   return detail::DescribePlan(*state_, found.get());
@@ -30310,7 +30383,9 @@ OPKIT_INLINE std::string Plan::Describe(
       Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
             input.name, "' is ", ToString(inputs.back()));
   }
-  return detail::DescribePlan(*state_, state_->Make(std::move(inputs)).get());
+  // Where the graph's own shapes are the only ones, the plan may lack what another takes.
+  const auto found = state_->inputs_known() ? state_->GetLatest() : state_->Make(std::move(inputs));
+  return detail::DescribePlan(*state_, found.get());
 }
 
 namespace detail {
@@ -30364,6 +30439,16 @@ inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
         "' is registered; REGISTER_PARTITIONER registers one");
 }
 
+// Throws for the first input that another shape or dtype may be given for.
+inline void CheckInputsKnown(const Graph& graph) {
+  for (const auto& [name, info] : graph.inputs())
+    if (info.dtype == DType::kUndefined || !info.shape.is_known())
+      Throw(ErrorCode::kInvalidArgument,
+            "PlanOptions::release_constants needs the dtype and the shape of every input, since "
+            "another shape may need what is dropped; '",
+            name, "' is ", ToString(info));
+}
+
 // The graph that the plan runs.
 inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
   const bool parted = !options.partitioners.empty();
@@ -30381,16 +30466,19 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
+  if (options.release_constants) detail::CheckInputsKnown(graph);
   auto state =
       detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
           "to return");
-  if (state->inputs_known())
+  if (state->inputs_known()) {
     state->Specialize(state->inputs(), nullptr);
-  else
+    if (options.release_constants) state->ReleaseConstants();
+  } else {
     state->CheckForAnyShapes();
+  }
   return Plan(std::move(state));
 }
 
@@ -42205,6 +42293,17 @@ OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
   }
   for (int node = 0; node < plan.num_nodes(); ++node)
     types_.SetLacksData(node, builder.types.LacksData(node));
+}
+
+OPKIT_INLINE std::vector<std::string> ConvertedGraph::UnreadConstants(
+    const GraphView& before) const {
+  std::vector<std::string> names;
+  for (int value = 0; value < before.num_values(); ++value) {
+    const bool was_read = before.IsConstant(value) && !before.consumers(value).empty();
+    if (was_read && !before.IsOutput(value) && view_.consumers(ValueOf(value)).empty())
+      names.push_back(before.name(value));
+  }
+  return names;
 }
 
 }  // namespace detail

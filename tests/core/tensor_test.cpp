@@ -342,6 +342,23 @@ TEST_CASE("Reset drops memory and dtype and keeps the device") {
   CHECK(tensor.device() == Device{DeviceType::kCPUStream, 2});
 }
 
+TEST_CASE("ReleaseMemory keeps dtype and shape, and to read the elements is an Error") {
+  TestAllocator allocator;
+  Tensor tensor = Iota({2, 3});
+  const Tensor shared = tensor;
+  tensor = tensor.Permute({1, 0});
+  tensor.ReleaseMemory();
+  CHECK(ToString(tensor) == "float32[3, 2] on cpu (uninitialized)");
+  CHECK(ErrorOf([&] { tensor.data<float>(); }).code() == ErrorCode::kUninitialized);
+  CHECK(ErrorOf([&] { tensor.mutable_data<float>(); }).code() == ErrorCode::kUninitialized);
+  CHECK(shared.data<float>()[5] == 5);
+  tensor.Resize({3, 2});
+  CHECK(tensor.initialized());
+  CHECK_FALSE(tensor.SharesMemoryWith(shared));
+  tensor.ReleaseMemory();
+  CHECK(allocator.live_bytes() == shared.nbytes());
+}
+
 TEST_CASE("ReserveSpace keeps shape and contents and makes growing free") {
   TestAllocator allocator;
   Tensor tensor = Iota({2, 3});

@@ -99,6 +99,22 @@ TEST_CASE("nodes are inserted, replaced and removed, and producers follow") {
   CHECK_FALSE(g.RemoveOutput("D"));
 }
 
+TEST_CASE("a released constant keeps its place, dtype and shape, and lacks elements") {
+  Graph g = Diamond();
+  g.AddConstant("V", Tensor::Scalar(1.f)).AddConstant("W", Tensor::Scalar(2.f));
+  const Graph copy = g;
+  const Tensor* const w = g.FindConstant("W");
+  CHECK(g.ReleaseConstant("W"));
+  CHECK(g.FindConstant("W") == w);
+  CHECK(ToString(*w) == "float32[] on cpu (uninitialized)");
+  CHECK(g.FindConstant("V")->data<float>()[0] == 1.f);
+  CHECK(copy.FindConstant("W")->data<float>()[0] == 2.f);
+  CHECK_FALSE(g.ReleaseConstant("X"));
+  const Error error = ErrorOf([&] { Check(g); });
+  CHECK(error.code() == ErrorCode::kUninitialized);
+  CHECK(Contains(error.what(), "constant 'W' has no data"));
+}
+
 TEST_CASE("the view has producers, consumers, edges and the order") {
   const Graph g = Diamond();
   const GraphView view(g);

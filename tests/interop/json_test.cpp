@@ -421,4 +421,12 @@ TEST_CASE("the seeds of the fuzz target are graphs that load") {
   }
 }
 
+TEST_CASE("a constant whose elements were released is an Error that names it") {
+  Graph graph;
+  graph.AddConstant("w", Tensor::Scalar(1.f)).ReleaseConstant("w");
+  const Error error = ErrorOf([&] { SaveGraphJson(graph); });
+  CHECK(error.code() == ErrorCode::kUninitialized);
+  CHECK(Contains(error.what(), "constants[0]: constant 'w' has no data to write"));
+}
+
 }  // namespace json_test

@@ -131,6 +131,11 @@ TEST_CASE("What ONNX cannot hold is an Error that names the node and why") {
   CHECK(Contains(WhatOf(WithArgument(std::vector<double>{0, -1e39})), "-1e+39"));
   CHECK(ErrorOf([&] { ToOnnx(WithArgument(Tensor())); }).code() == ErrorCode::kUninitialized);
 
+  Graph released = OneNode(OperatorDef("Op"));
+  released.AddConstant("w", Tensor::Scalar(1.f)).ReleaseConstant("w");
+  CHECK(
+      Contains(WhatOf(released), "constant 'w': tensor float32[] on cpu (uninitialized): is read"));
+
   Graph controlled = OneNode(OperatorDef("Op").Name("a"));
   controlled.AddNode(OperatorDef("Op", {"x"}, {"z"}).Name("b").ControlInput("a"));
   CHECK(Contains(WhatOf(controlled), "node Op 'b' (x) -> (z): it must run after 'a'"));

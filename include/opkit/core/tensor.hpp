@@ -164,6 +164,9 @@ class Tensor {
   void ReserveSpace(int64_t outer);
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
+  // Drops memory and strides alone: to read elements of the dtype and shape that stay is an Error
+  // (kUninitialized), unless there are none.
+  void ReleaseMemory();
 
   // Takes the memory and dtype of `source` and keeps its own shape. Error (kInvalidArgument) unless
   // the element counts agree.

@@ -95,6 +95,9 @@ class Graph {
   // False when the graph has no constant, or no output, of that name.
   bool RemoveConstant(std::string_view name);
   bool RemoveOutput(std::string_view name);
+  // Drops the elements of a constant, which keeps its place, dtype and shape: to read them is an
+  // Error (kUninitialized). False when the graph has no constant of that name.
+  bool ReleaseConstant(std::string_view name);
 
  private:
   struct Declaration {

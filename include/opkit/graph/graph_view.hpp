@@ -109,8 +109,9 @@ class GraphView {
 // name, or nothing, so that a partitioner can take them.
 enum class UnknownOperators : uint8_t { kRefused, kAllowed };
 
-// Every error that can be found without types and shapes: those of GraphView, and those that
-// schemas find in nodes (unknown operator, arity, in-place, attributes), with the node.
+// Every error that can be found without types and shapes: those of GraphView, those that schemas
+// find in nodes (unknown operator, arity, in-place, attributes), with the node, and kUninitialized
+// for a constant whose elements were released.
 void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit

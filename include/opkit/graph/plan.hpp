@@ -19,7 +19,8 @@ class Plan {
   Plan& operator=(const Plan& other);
   ~Plan();
 
-  // The graph as it runs, after the passes, and its view.
+  // The graph as it runs, after the passes, and its view. After
+  // PlanOptions::release_constants the converted constants in it lack their elements.
   const Graph& graph() const;
   const GraphView& view() const;
   int threads() const;

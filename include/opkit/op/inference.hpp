@@ -22,7 +22,8 @@ struct TensorInfo {
 
   TensorInfo() = default;
   TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
-  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data.
+  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data,
+  // if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
   std::string ToString() const { return StrCat(*this); }  // the same

@@ -7,6 +7,7 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/op/registration.hpp"
+#include "support/layouts.hpp"
 #include "support/lists.hpp"
 #include "support/text.hpp"
 
@@ -134,6 +135,21 @@ TEST_CASE("what something else sees, or was chosen, is not taken in") {
   // What Add reads is rewritten before it runs.
   CHECK(steps(Begin({Tripling("X", "A"), Scale("X", "T", 5), Accumulate("T", "X"),
                      Add("T", "A", "Y")})) == "A T T Y ");
+}
+
+TEST_CASE("a constant that is read converted alone is released where nodes were fused, too") {
+  const Allocator& allocator = GetAllocator(DeviceType::kCPU);
+  const int64_t before = allocator.live_bytes();
+  const auto compile = [] {
+    Graph graph = Begin({Tripling("X", "A"), Tripling("A", "B"),
+                         OperatorDef("InLayouts", {"B", "W"}, {"Y"}).Arg("b", "A")});
+    graph.AddConstant("W", Tensor::From<float>({3}, {100, 200, 300}));
+    return Compile(graph, {.threads = 1, .release_constants = true});
+  };
+  const Plan plan = compile();
+  CHECK(allocator.live_bytes() - before == 12);
+  CHECK(StepsOf(plan) == "B Y ");
+  CHECK(Run(plan) == Floats{118, 236, 354});
 }
 
 TEST_CASE("where no kernel fuses, the plan's graph runs as it is") {

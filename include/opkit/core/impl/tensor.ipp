@@ -39,6 +39,12 @@ OPKIT_INLINE void Tensor::Resize(Shape shape, DType dtype) {
   layout_ = Layout();
 }
 
+OPKIT_INLINE void Tensor::ReleaseMemory() {
+  storage_ = Storage();
+  byte_offset_ = capacity_ = 0;
+  strides_ = Dims();
+}
+
 OPKIT_INLINE void Tensor::ReserveSpace(int64_t outer) {
   if (rank() == 0 || dtype_ == DType::kUndefined)
     Fail(ErrorCode::kFailedPrecondition, "ReserveSpace needs a dtype and an outer dimension");

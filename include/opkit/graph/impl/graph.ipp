@@ -102,6 +102,12 @@ OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
   return std::erase(outputs_, name) > 0;
 }
 
+OPKIT_INLINE bool Graph::ReleaseConstant(std::string_view name) {
+  const Declaration* found = Find(name, ValueSource::kConstant);
+  if (found) constants_[detail::Index(found->index)].value.ReleaseMemory();
+  return found;
+}
+
 OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, size_t index) {
   if (name.empty())
     Throw(ErrorCode::kInvalidArgument, source == ValueSource::kInput ? "an input" : "a constant",

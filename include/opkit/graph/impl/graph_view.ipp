@@ -232,6 +232,11 @@ OPKIT_INLINE void GraphView::IndexConsumers() {
 }
 
 OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
+  for (const GraphConstant& constant : graph.constants())
+    if (!constant.value.initialized())
+      Throw(
+          ErrorCode::kUninitialized, "constant '", constant.name,
+          "' has no data any more: ReleaseConstant, or a plan with release_constants, dropped it");
   for (const OperatorDef& def : graph.nodes()) {
     if (unknown == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
       continue;

@@ -3,7 +3,6 @@
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
 #include "opkit/graph/plan.hpp"
-#include "opkit/graph/plan/explain_selection.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -122,9 +121,7 @@ OPKIT_INLINE Selection Plan::selection() const {
   return selection;
 }
 
-OPKIT_INLINE Explanation Plan::Explain() const {
-  return detail::ExplainSelection(*state_->GetLatest());
-}
+OPKIT_INLINE Explanation Plan::Explain() const { return state_->Explain(); }
 OPKIT_INLINE std::string Plan::Describe() const {
   const auto found = state_->Latest();
   return detail::DescribePlan(*state_, found.get());
@@ -141,7 +138,9 @@ OPKIT_INLINE std::string Plan::Describe(
       Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
             input.name, "' is ", ToString(inputs.back()));
   }
-  return detail::DescribePlan(*state_, state_->Make(std::move(inputs)).get());
+  // Where the graph's own shapes are the only ones, the plan may lack what another takes.
+  const auto found = state_->inputs_known() ? state_->GetLatest() : state_->Make(std::move(inputs));
+  return detail::DescribePlan(*state_, found.get());
 }
 
 namespace detail {
@@ -195,6 +194,16 @@ inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
         "' is registered; REGISTER_PARTITIONER registers one");
 }
 
+// Throws for the first input that another shape or dtype may be given for.
+inline void CheckInputsKnown(const Graph& graph) {
+  for (const auto& [name, info] : graph.inputs())
+    if (info.dtype == DType::kUndefined || !info.shape.is_known())
+      Throw(ErrorCode::kInvalidArgument,
+            "PlanOptions::release_constants needs the dtype and the shape of every input, since "
+            "another shape may need what is dropped; '",
+            name, "' is ", ToString(info));
+}
+
 // The graph that the plan runs.
 inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
   const bool parted = !options.partitioners.empty();
@@ -212,16 +221,19 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
+  if (options.release_constants) detail::CheckInputsKnown(graph);
   auto state =
       detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
           "to return");
-  if (state->inputs_known())
+  if (state->inputs_known()) {
     state->Specialize(state->inputs(), nullptr);
-  else
+    if (options.release_constants) state->ReleaseConstants();
+  } else {
     state->CheckForAnyShapes();
+  }
   return Plan(std::move(state));
 }
 

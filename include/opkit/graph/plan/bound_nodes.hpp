@@ -28,7 +28,10 @@ class BoundNodes {
         continue;
       }
       Blob* blob = workspace_.CreateBlob(view.name(value));
-      if (const Tensor* constant = view.constant(value)) *blob->GetMutable<Tensor>() = *constant;
+      // Where a constant is only read converted, no blob shares the original's memory.
+      const bool is_used = view.IsOutput(value) || !view.consumers(value).empty();
+      if (const Tensor* constant = view.constant(value); constant && is_used)
+        *blob->GetMutable<Tensor>() = *constant;
       if (view.IsInput(value)) blob->GetMutable<Tensor>();
       blobs_.push_back(blob);
     }
@@ -52,7 +55,8 @@ class BoundNodes {
 
   Workspace& workspace() { return workspace_; }
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
-  // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
+  // The blob of a value. Inputs and the constants that are read hold a tensor, others nothing until
+  // they are written.
   Blob& blob(int value) const { return *blobs_[Index(value)]; }
   // The operators of the bodies that are planned with this graph.
   std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }

@@ -17,6 +17,11 @@ class ConvertedConstants {
  public:
   // Errors: as ConvertLayout.
   Tensor Get(const Tensor& constant, const Layout& layout, Device device);
+  // Lets go of all of them; graphs that have them keep theirs.
+  void Clear() {
+    MutexLock lock(mutex_);
+    items_.clear();
+  }
 
  private:
   struct Item {
@@ -46,6 +51,10 @@ class ConvertedGraph {
   // The value here, by its number in the plan's view, as the plan's graph has it: in the standard
   // layout where a node outside the converters, or the caller, reads it so.
   int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  // The names of the constants that nodes read in `before`, the view that this was made of, and
+  // that nothing reads here, since it reads them converted.
+  std::vector<std::string> UnreadConstants(const GraphView& before) const;
+  void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
  private:
   struct Builder;

@@ -35,6 +35,7 @@ class FusedGraph {
   // The value here, by its number in the plan's view; -1 for one between two parts. Inputs and
   // constants keep their numbers.
   int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
  private:
   struct Builder;

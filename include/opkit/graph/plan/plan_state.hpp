@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/graph/plan/explain_selection.hpp"
 #include "opkit/graph/plan/shape_cache.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
@@ -86,6 +87,22 @@ class PlanState final : public RefCounted {
       if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
     }
   }
+  // Drops the constants that Latest(), the specialization for the only shapes that there are, has
+  // converted and reads nowhere else. Not synchronised.
+  void ReleaseConstants() {
+    const auto latest = GetLatest();
+    const std::vector<std::string> names = latest->UnreadConstants();
+    if (names.empty()) return;
+    explanation_ = ExplainSelection(*latest);  // which asks kernels, which may read constants
+    for (const std::string& name : names) {
+      latest->ReleaseConstant(name);
+      graph_.ReleaseConstant(name);
+    }
+    converted_constants_.Clear();
+  }
+  Explanation Explain() const {
+    return explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
+  }
   // What is known of the values whatever the shapes of the inputs are; null where these are known.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
   // The specialization used last; null while the shapes of the inputs are not known.
@@ -128,12 +145,13 @@ class PlanState final : public RefCounted {
   }
 
   PlanOptions options_;
-  const Graph graph_;
+  Graph graph_;
   const GraphView view_;
   std::vector<TensorInfo> inputs_;
   std::vector<int> donated_;
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
+  std::optional<Explanation> explanation_;  // where constants were released
   std::unique_ptr<ThreadPool> own_pool_;
   mutable ConvertedConstants converted_constants_;
   mutable Mutex mutex_;

@@ -217,6 +217,16 @@ class Specialization final : public RefCounted {
     return StrCat("scratch of step ", number - memory_scratch_);
   }
 
+  // The constants that are read converted alone, by name, and the end of their originals here.
+  std::vector<std::string> UnreadConstants() const {
+    return converted_ ? converted_->UnreadConstants(fused_view()) : std::vector<std::string>();
+  }
+  void ReleaseConstant(const std::string& name) {
+    plan_types_[plan_view_.FindValue(name)].constant = nullptr;
+    if (fused_) fused_->ReleaseConstant(name);
+    converted_->ReleaseConstant(name);
+  }
+
   // Operators for one executor; the first call returns those that selection made. Not synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
     if (spare_) return std::move(spare_);

@@ -48,6 +48,14 @@ struct PlanOptions {
   // kNotFound for a name that is no input, and kInvalidArgument for an input that the graph
   // rewrites or returns.
   std::vector<std::string> donated_inputs = {};
+  // Has Compile drop the elements of constants that kernels read only in another layout or on
+  // another device, so that weights do not take memory twice: the plan keeps the converted tensor,
+  // and of the original the dtype and the shape. The memory is given back once the caller's graphs
+  // and tensors do not share it either. Constants of subgraphs stay. To read, save or compile what
+  // Plan::graph() has of a dropped one is an Error (kUninitialized). Compile throws
+  // kInvalidArgument where the dtype or the shape of an input is open, since another shape may need
+  // the original.
+  bool release_constants = false;
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.

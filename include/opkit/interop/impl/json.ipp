@@ -32,9 +32,12 @@ class GraphJsonWriter {
     }
     for (size_t i = 0; i < graph.constants().size(); ++i) {
       const GraphConstant& constant = graph.constants()[i];
+      const std::string at = Element(Member(path, "constants"), i);
+      if (!constant.value.initialized())
+        ThrowAtPath(at, StrCat("constant '", constant.name, "' has no data to write"),
+                    ErrorCode::kUninitialized);
       Json item = {{"name", ToJson(constant.name)}};
-      item["tensor"] =
-          ToJson(constant.value, Member(Element(Member(path, "constants"), i), "tensor"));
+      item["tensor"] = ToJson(constant.value, Member(at, "tensor"));
       out["constants"].push_back(std::move(item));
     }
     for (int i = 0; i < graph.num_nodes(); ++i)

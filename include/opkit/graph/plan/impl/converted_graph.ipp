@@ -232,6 +232,17 @@ OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
     types_.SetLacksData(node, builder.types.LacksData(node));
 }
 
+OPKIT_INLINE std::vector<std::string> ConvertedGraph::UnreadConstants(
+    const GraphView& before) const {
+  std::vector<std::string> names;
+  for (int value = 0; value < before.num_values(); ++value) {
+    const bool was_read = before.IsConstant(value) && !before.consumers(value).empty();
+    if (was_read && !before.IsOutput(value) && view_.consumers(ValueOf(value)).empty())
+      names.push_back(before.name(value));
+  }
+  return names;
+}
+
 }  // namespace detail
 }  // namespace opkit
 
