@@ -378,6 +378,7 @@ Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
     PlanOptions plan_options;
     plan_options.partitioners = RequestsOf(options.partition);
     plan_options.partition_report = report;
+    plan_options.release_constants = options.release_constants;
     if (!options.selection.empty())
       plan_options.selection = FailWith(ExitCode::kBadFile, "", [&] {
         const Storage file = MapFile(options.selection);

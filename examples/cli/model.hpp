@@ -23,6 +23,7 @@ struct ModelOptions {
   std::string selection;               // a file of kernels that nodes must have
   int threads = 0;                     // 0: as many as there are CPUs
   uint64_t seed = 0;                   // of random inputs
+  bool release_constants = false;      // as PlanOptions says, for plans that are run alone
   PartitionOptions partition;
 };
 

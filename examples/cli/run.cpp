@@ -131,10 +131,12 @@ void WriteProfile(const RunCommand& command, const Plan& plan, const PartitionRe
 }
 
 void RunModel(RunCommand& command) {
-  const OnnxModel model = LoadModel(command.model);
+  OnnxModel model = LoadModel(command.model);
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
   PartitionReport partition;
+  command.model.release_constants = true;
   Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model, &partition));
+  model = OnnxModel();                                      // the plan has all that a run reads
   if (command.output_dir) MakeFolder(*command.output_dir);  // before work is done in vain
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
