@@ -14393,19 +14393,15 @@ class PartitionerRegistry {
   // RegisterPartitioner of partition.hpp calls this. A name that is registered at two places is an
   // Error where it is used; at the same place twice it is one, since a header may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
-                int line) noexcept {
-    return parts_.Register(std::move(partitioner), file, line);
-  }
+                int line) noexcept;
   // False where it is not registered: a library that is unloaded takes its partitioners away.
-  bool Unregister(const Partitioner& partitioner) noexcept {
-    return parts_.Unregister(partitioner);
-  }
+  bool Unregister(const Partitioner& partitioner) noexcept;
   // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered twice,
   // kInvalidArgument with the partitioner's problem.
   detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
-  bool Has(std::string_view name) const { return parts_.Has(name); }
+  bool Has(std::string_view name) const;
   // In alphabetical order.
-  std::vector<std::string> Names() const { return parts_.Names(); }
+  std::vector<std::string> Names() const;
 
  private:
   detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};
@@ -35779,6 +35775,15 @@ OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
   return registry;
 }
 
+OPKIT_INLINE bool PartitionerRegistry::Register(detail::IntrusivePtr<const Partitioner> partitioner,
+                                                const char* file, int line) noexcept {
+  return parts_.Register(std::move(partitioner), file, line);
+}
+OPKIT_INLINE bool PartitionerRegistry::Unregister(const Partitioner& partitioner) noexcept {
+  return parts_.Unregister(partitioner);
+}
+OPKIT_INLINE bool PartitionerRegistry::Has(std::string_view name) const { return parts_.Has(name); }
+OPKIT_INLINE std::vector<std::string> PartitionerRegistry::Names() const { return parts_.Names(); }
 OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
     std::string_view name) const {
   detail::IntrusivePtr<const Partitioner> found = parts_.Get(name);

@@ -1,9 +1,9 @@
-// Every header after hostile macros, in this order. The toolkit's own macros are used too: they
-// expand here.
+// Every header after hostile macros, in this order, as the second of the program's units. The
+// toolkit's own macros are used too: they expand here.
 // clang-format off
 #include "std_headers.hpp"
 #include "hostile_macros.hpp"
-#include "all_headers.hpp"
+#include "units.hpp"
 // clang-format on
 
 template <class Context>
@@ -22,3 +22,5 @@ class AmongHostileMacrosOp final : public opkit::Operator<Context> {
 
 OPERATOR_SCHEMA(AmongHostileMacros).NumInputs(0).NumOutputs(0).Arg("value", "").Arg("limit", "");
 REGISTER_CPU_OPERATOR(AmongHostileMacros, AmongHostileMacrosOp<opkit::CPUContext>);
+
+Seen SeenAmongHostileMacros() { return SeenHere(); }

@@ -22,8 +22,13 @@ struct Seen {
   const void* invocation;  // of the calling thread
   void (*fail)();          // throws opkit::Error
 };
+// Of the unit that calls it.
+static Seen SeenHere() {
+  return {&opkit::GetAllocator(opkit::DeviceType::kCPU), &opkit::OpRegistry::Global(),
+          &opkit::detail::t_invocation,
+          [] { opkit::Throw(opkit::ErrorCode::kNotFound, "from its unit"); }};
+}
 
-Seen SeenByA();
-Seen SeenByB();
+Seen SeenAmongHostileMacros();
 
 #endif  // OPKIT_TESTS_HYGIENE_UNITS_HPP_

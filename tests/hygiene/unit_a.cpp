@@ -1,7 +1,0 @@
-#include "units.hpp"
-
-Seen SeenByA() {
-  return {&opkit::GetAllocator(opkit::DeviceType::kCPU), &opkit::OpRegistry::Global(),
-          &opkit::detail::t_invocation,
-          [] { opkit::Throw(opkit::ErrorCode::kNotFound, "from unit a"); }};
-}
