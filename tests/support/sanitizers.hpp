@@ -14,9 +14,9 @@
 #endif
 #endif
 
-// How often a test of random cases goes round: a tenth under the sanitizers and where the runtime is
-// compiled at -O0, which make each round ten to forty times slower. Not for cases in which threads
-// race.
+// How often a test of random cases goes round: a tenth under the sanitizers and where the runtime
+// is compiled at -O0, which make each round ten to forty times slower. Not for cases in which
+// threads race.
 template <class Number>
 constexpr Number Rounds(Number rounds) {
 #if defined(OPKIT_TESTS_THREAD_SANITIZER) || defined(OPKIT_TESTS_ADDRESS_SANITIZER) || \
