@@ -2,14 +2,11 @@
 
 #include <doctest/doctest.h>
 
-#include <sched.h>
-
-#include <thread>
-
 namespace idle_list_test {
 namespace {
 
-using namespace opkit::detail;
+using opkit::detail::IdleList;
+using opkit::detail::IdleThread;
 
 TEST_CASE("the latest sleeper is woken first and counts as searching from then on") {
   IdleList list;
@@ -17,7 +14,7 @@ TEST_CASE("the latest sleeper is woken first and counts as searching from then o
   list.Enlist(first);
   list.Enlist(second);
   CHECK(list.sleeping() == 2);
-  CHECK(list.WakeForTask());
+  CHECK(list.WakeOne(/*unless_searching=*/true));
   CHECK(list.sleeping() == 1);
   CHECK(list.searching() == 1);
   CHECK(second.parker.Wait(0));
@@ -35,48 +32,14 @@ TEST_CASE("while somebody searches, submitters wake nobody, loops and WakeAll do
   list.Enlist(b);
   list.Enlist(c);
   list.StartSearching();
-  CHECK_FALSE(list.WakeForTask());
+  CHECK_FALSE(list.WakeOne(/*unless_searching=*/true));
   CHECK(list.sleeping() == 3);
-  CHECK(list.WakeForLoop());
+  CHECK(list.WakeOne(/*unless_searching=*/false));
   CHECK(list.sleeping() == 2);
   list.WakeAll();
   CHECK(list.sleeping() == 0);
   CHECK(list.searching() == 4);
-  CHECK_FALSE(list.WakeForLoop());
-}
-
-TEST_CASE("who is woken for a loop knows it, and may not run where its waker does until it is up") {
-  const auto may_run_on = [](int cpu) {
-    cpu_set_t allowed;
-    CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
-    return CPU_ISSET(static_cast<size_t>(cpu), &allowed) != 0;
-  };
-  const bool has_others = AvailableCpus() > 1;
-  IdleList list;
-  int waker_cpu = -1;
-  const auto wake = [&](bool (IdleList::*how)()) {
-    std::thread([&] {
-      PinCurrentThread(0);
-      waker_cpu = CurrentCpu();
-      CHECK((list.*how)());
-      list.StopSearching();
-    }).join();
-  };
-  {
-    IdleThread self;
-    list.Enlist(self);
-    wake(&IdleList::WakeForLoop);
-    CHECK(self.for_loop);
-    CHECK(may_run_on(waker_cpu) == !has_others);
-  }
-  CHECK(may_run_on(waker_cpu));
-  {
-    IdleThread self;
-    list.Enlist(self);
-    wake(&IdleList::WakeForTask);
-    CHECK_FALSE(self.for_loop);
-    CHECK(may_run_on(waker_cpu));
-  }
+  CHECK_FALSE(list.WakeOne(/*unless_searching=*/false));
 }
 
 TEST_CASE("StopSearching tells the last searcher") {

@@ -191,14 +191,14 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
       detail::CpuRelax();
       continue;
     }
-    const bool for_loop = Sleep(self);
-    spin.Woke(for_loop, detail::Ticks());
+    Sleep(self);
+    spin.Slept();
   }
   if (searching) StopSearching();
 }
 
-// True when it was woken for a loop. The caller counts as searching, before and after.
-OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
+// The caller counts as searching, before and after.
+OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
   idle_.StopSearching();
@@ -208,7 +208,6 @@ OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
   } else if (idle_.Delist(sleeper)) {
     idle_.StartSearching();
   }
-  return sleeper.for_loop;
 }
 
 // --- work
@@ -292,7 +291,7 @@ OPKIT_INLINE void ThreadPool::Run(Work work) {
 
 OPKIT_INLINE void ThreadPool::NotifyWork() {
   if (idle_.searching() != 0) return;
-  if (idle_.sleeping() != 0 && idle_.WakeForTask()) return;
+  if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/true)) return;
   // Relaxed, here and below: a hint, looked into under the mutex.
   if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
 }
@@ -300,7 +299,7 @@ OPKIT_INLINE void ThreadPool::NotifyWork() {
 // Threads that search will find the loop by themselves.
 OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
   for (threads -= idle_.searching(); threads > 0; --threads) {
-    if (idle_.sleeping() != 0 && idle_.WakeForLoop()) continue;
+    if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/false)) continue;
     if (running_.load(std::memory_order_relaxed) >= worker_target() || !StartWorker()) return;
   }
 }
@@ -340,7 +339,7 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     latch.Delist(latch_sleeper);
     // Woken for work it counts as searching, and hands that on if it leaves without taking any.
     if (helps) searching = !idle_.Delist(sleeper);
-    spin.Woke(sleeper.for_loop, detail::Ticks());
+    spin.Slept();
   }
   if (searching) StopSearching();
   return latch.done();
