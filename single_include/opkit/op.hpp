@@ -1991,8 +1991,37 @@ class Parker {
   std::atomic<uint32_t> signalled_{0};
 };
 
+// The system's number of the calling thread, which traces and debuggers show.
+inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
+
 // CPUs that this process may run on, at least 1.
 int AvailableCpus();
+
+// The CPU that the calling thread runs on now.
+inline int CurrentCpu() { return sched_getcpu(); }
+
+// Keeps a sleeping thread off one CPU until it has woken. Linux likes to wake a thread on the CPU
+// of the thread that wakes it, and there it waits for its turn, milliseconds where that one goes
+// on. Made and destroyed by the thread that sleeps.
+class CpuBan {
+ public:
+  CpuBan() = default;
+  CpuBan(const CpuBan&) = delete;
+  CpuBan& operator=(const CpuBan&) = delete;
+  ~CpuBan() {
+    if (banned_) Lift();
+  }
+
+  // By another thread, once; nothing if the thread may run on this CPU alone.
+  void Ban(int cpu);
+
+ private:
+  void Lift();
+
+  const int64_t thread_ = CurrentThreadId();
+  bool banned_ = false;
+  cpu_set_t allowed_;  // before, if so
+};
 
 // Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
 void PinCurrentThread(int index);
@@ -2000,8 +2029,6 @@ void PinCurrentThread(int index);
 // As ps, top and gdb show it; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
-// The system's number of the calling thread, which traces and debuggers show.
-inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
 // What Linux counts on the calling thread from now on: `type` and `config` are those of
 // perf_event_open(2). A descriptor, or -errno.
@@ -5600,6 +5627,17 @@ OPKIT_INLINE int AvailableCpus() {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
   return online > 0 ? static_cast<int>(online) : 1;
 }
+
+OPKIT_INLINE void CpuBan::Ban(int cpu) {
+  const auto thread = static_cast<pid_t>(thread_);
+  if (sched_getaffinity(thread, sizeof allowed_, &allowed_) != 0) return;
+  cpu_set_t others = allowed_;
+  CPU_CLR(static_cast<size_t>(cpu), &others);
+  if (CPU_COUNT(&others) == 0) return;
+  banned_ = sched_setaffinity(thread, sizeof others, &others) == 0;
+}
+
+OPKIT_INLINE void CpuBan::Lift() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
 
 OPKIT_INLINE void PinCurrentThread(int index) {
   cpu_set_t allowed;

@@ -516,8 +516,37 @@ class Parker {
   std::atomic<uint32_t> signalled_{0};
 };
 
+// The system's number of the calling thread, which traces and debuggers show.
+inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
+
 // CPUs that this process may run on, at least 1.
 int AvailableCpus();
+
+// The CPU that the calling thread runs on now.
+inline int CurrentCpu() { return sched_getcpu(); }
+
+// Keeps a sleeping thread off one CPU until it has woken. Linux likes to wake a thread on the CPU
+// of the thread that wakes it, and there it waits for its turn, milliseconds where that one goes
+// on. Made and destroyed by the thread that sleeps.
+class CpuBan {
+ public:
+  CpuBan() = default;
+  CpuBan(const CpuBan&) = delete;
+  CpuBan& operator=(const CpuBan&) = delete;
+  ~CpuBan() {
+    if (banned_) Lift();
+  }
+
+  // By another thread, once; nothing if the thread may run on this CPU alone.
+  void Ban(int cpu);
+
+ private:
+  void Lift();
+
+  const int64_t thread_ = CurrentThreadId();
+  bool banned_ = false;
+  cpu_set_t allowed_;  // before, if so
+};
 
 // Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
 void PinCurrentThread(int index);
@@ -525,8 +554,6 @@ void PinCurrentThread(int index);
 // As ps, top and gdb show it; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
-// The system's number of the calling thread, which traces and debuggers show.
-inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
 // What Linux counts on the calling thread from now on: `type` and `config` are those of
 // perf_event_open(2). A descriptor, or -errno.
@@ -3484,6 +3511,8 @@ namespace detail {
 // A place in the list, on the sleeping thread's stack.
 struct IdleThread {
   Parker parker;
+  CpuBan ban;
+  bool for_loop = false;  // what it was woken for
   IdleThread* prev = nullptr;
   IdleThread* next = nullptr;
   bool listed = false;
@@ -3526,24 +3555,23 @@ class IdleList {
     return true;
   }
 
-  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or,
-  // with `unless_searching`, one searches already.
-  bool WakeOne(bool unless_searching) {
-    Parker::Address address = nullptr;
-    {
-      MutexLock lock(mutex_);
-      if (!first_ || (unless_searching && searching() != 0)) return false;
-      StartSearching();
-      IdleThread& sleeper = *first_;
-      Remove(sleeper);
-      address = sleeper.parker.Set();
-    }
-    Parker::Wake(address);
-    return true;
+  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or
+  // one searches already.
+  bool WakeForTask() {
+    return Wake([this](IdleThread&) { return searching() == 0; });
   }
-
+  // Whether others search or not. With `elsewhere` it wakes on another CPU than the calling
+  // thread's, which works on the loop itself; the 2 system calls cost less than a microsecond, the
+  // wake-up some.
+  bool WakeForLoop(bool elsewhere) {
+    return Wake([elsewhere](IdleThread& sleeper) {
+      sleeper.for_loop = true;
+      if (elsewhere) sleeper.ban.Ban(CurrentCpu());
+      return true;
+    });
+  }
   void WakeAll() {
-    while (WakeOne(/*unless_searching=*/false)) {
+    while (Wake([](IdleThread&) { return true; })) {
     }
   }
 
@@ -3555,6 +3583,21 @@ class IdleList {
   }
 
  private:
+  // False when none sleeps or `prepare` says so of the one.
+  template <class Prepare>
+  bool Wake(Prepare prepare) {
+    Parker::Address address = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (!first_ || !prepare(*first_)) return false;
+      StartSearching();
+      IdleThread& sleeper = *first_;
+      Remove(sleeper);
+      address = sleeper.parker.Set();
+    }
+    Parker::Wake(address);
+    return true;
+  }
   void Remove(IdleThread& thread) {
     (thread.prev ? thread.prev->next : first_) = thread.next;
     if (thread.next) thread.next->prev = thread.prev;
@@ -3594,7 +3637,11 @@ class IdleSpin {
     idle_since_ = 0;
     if (on_loop) last_loop_ = now;
   }
-  void Slept() { idle_since_ = last_loop_ = 0; }
+  // If for a loop, it may find that ended, and the next one follows as soon as if not.
+  void Woke(bool for_loop, uint64_t now) {
+    idle_since_ = 0;
+    last_loop_ = for_loop ? now : 0;
+  }
   // Whether it goes on looking. `crowded`: enough threads look for tasks; a loop would take all of
   // them.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
@@ -3605,7 +3652,7 @@ class IdleSpin {
 
  private:
   uint64_t idle_since_ = 0;  // 0: it is not
-  uint64_t last_loop_ = 0;   // when a loop that it took part in ended; 0: none since it slept
+  uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
 };
 
 }  // namespace detail
@@ -4124,7 +4171,7 @@ class ThreadPool {
   OPKIT_COLD bool StartWorker();
   bool Retire(detail::PoolWorker& self);
   void WorkerMain(detail::PoolWorker& self);
-  void Sleep(detail::PoolWorker& self);
+  bool Sleep(detail::PoolWorker& self);
 
   Work FindWork(detail::PoolWorker* self);
   bool HasWork() const;
@@ -15513,6 +15560,17 @@ OPKIT_INLINE int AvailableCpus() {
   return online > 0 ? static_cast<int>(online) : 1;
 }
 
+OPKIT_INLINE void CpuBan::Ban(int cpu) {
+  const auto thread = static_cast<pid_t>(thread_);
+  if (sched_getaffinity(thread, sizeof allowed_, &allowed_) != 0) return;
+  cpu_set_t others = allowed_;
+  CPU_CLR(static_cast<size_t>(cpu), &others);
+  if (CPU_COUNT(&others) == 0) return;
+  banned_ = sched_setaffinity(thread, sizeof others, &others) == 0;
+}
+
+OPKIT_INLINE void CpuBan::Lift() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
+
 OPKIT_INLINE void PinCurrentThread(int index) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -17604,14 +17662,14 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
       detail::CpuRelax();
       continue;
     }
-    Sleep(self);
-    spin.Slept();
+    const bool for_loop = Sleep(self);
+    spin.Woke(for_loop, detail::Ticks());
   }
   if (searching) StopSearching();
 }
 
-// The caller counts as searching, before and after.
-OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
+// True when it was woken for a loop. The caller counts as searching, before and after.
+OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
   idle_.StopSearching();
@@ -17621,6 +17679,7 @@ OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
   } else if (idle_.Delist(sleeper)) {
     idle_.StartSearching();
   }
+  return sleeper.for_loop;
 }
 
 // --- work
@@ -17704,15 +17763,17 @@ OPKIT_INLINE void ThreadPool::Run(Work work) {
 
 OPKIT_INLINE void ThreadPool::NotifyWork() {
   if (idle_.searching() != 0) return;
-  if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/true)) return;
+  if (idle_.sleeping() != 0 && idle_.WakeForTask()) return;
   // Relaxed, here and below: a hint, looked into under the mutex.
   if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
 }
 
-// Threads that search will find the loop by themselves.
+// Threads that search will find the loop by themselves. Where there are more threads than CPUs, the
+// system places them.
 OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
+  const bool elsewhere = spin_ticks() != 0;
   for (threads -= idle_.searching(); threads > 0; --threads) {
-    if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/false)) continue;
+    if (idle_.sleeping() != 0 && idle_.WakeForLoop(elsewhere)) continue;
     if (running_.load(std::memory_order_relaxed) >= worker_target() || !StartWorker()) return;
   }
 }
@@ -17752,7 +17813,7 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     latch.Delist(latch_sleeper);
     // Woken for work it counts as searching, and hands that on if it leaves without taking any.
     if (helps) searching = !idle_.Delist(sleeper);
-    spin.Slept();
+    spin.Woke(sleeper.for_loop, detail::Ticks());
   }
   if (searching) StopSearching();
   return latch.done();

@@ -1,17 +1,22 @@
-// A lost wake-up shows as a hang: this ends the program with a sentence instead.
+// A lost wake-up shows as a hang: this ends the program with a sentence instead, and says where.
 #ifndef OPKIT_TESTS_SUPPORT_WATCHDOG_HPP_
 #define OPKIT_TESTS_SUPPORT_WATCHDOG_HPP_
 
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <source_location>
 
 class Watchdog {
  public:
-  explicit Watchdog(unsigned seconds = 120) {
+  explicit Watchdog(unsigned seconds = 120,
+                    std::source_location where = std::source_location::current()) {
+    std::snprintf(text_, sizeof text_, "watchdog: the test hangs, a wake-up was lost: %s:%u\n",
+                  where.file_name(), static_cast<unsigned>(where.line()));
     std::signal(SIGALRM, [](int) {
-      constexpr char kText[] = "watchdog: the test hangs, a wake-up was lost\n";
-      [[maybe_unused]] const auto written = write(2, kText, sizeof kText - 1);
+      [[maybe_unused]] const auto written = write(2, text_, std::strlen(text_));
       _exit(1);
     });
     alarm(seconds);
@@ -19,6 +24,9 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog() { alarm(0); }
+
+ private:
+  static inline char text_[512];  // a signal handler may not format
 };
 
 #endif  // OPKIT_TESTS_SUPPORT_WATCHDOG_HPP_

@@ -159,7 +159,7 @@ class ThreadPool {
   OPKIT_COLD bool StartWorker();
   bool Retire(detail::PoolWorker& self);
   void WorkerMain(detail::PoolWorker& self);
-  void Sleep(detail::PoolWorker& self);
+  bool Sleep(detail::PoolWorker& self);
 
   Work FindWork(detail::PoolWorker* self);
   bool HasWork() const;

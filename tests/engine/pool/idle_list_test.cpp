@@ -2,11 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include <sched.h>
+
+#include <thread>
+
 namespace idle_list_test {
 namespace {
 
-using opkit::detail::IdleList;
-using opkit::detail::IdleThread;
+using namespace opkit::detail;
 
 TEST_CASE("the latest sleeper is woken first and counts as searching from then on") {
   IdleList list;
@@ -14,7 +17,7 @@ TEST_CASE("the latest sleeper is woken first and counts as searching from then o
   list.Enlist(first);
   list.Enlist(second);
   CHECK(list.sleeping() == 2);
-  CHECK(list.WakeOne(/*unless_searching=*/true));
+  CHECK(list.WakeForTask());
   CHECK(list.sleeping() == 1);
   CHECK(list.searching() == 1);
   CHECK(second.parker.Wait(0));
@@ -32,14 +35,55 @@ TEST_CASE("while somebody searches, submitters wake nobody, loops and WakeAll do
   list.Enlist(b);
   list.Enlist(c);
   list.StartSearching();
-  CHECK_FALSE(list.WakeOne(/*unless_searching=*/true));
+  CHECK_FALSE(list.WakeForTask());
   CHECK(list.sleeping() == 3);
-  CHECK(list.WakeOne(/*unless_searching=*/false));
+  CHECK(list.WakeForLoop(/*elsewhere=*/false));
   CHECK(list.sleeping() == 2);
   list.WakeAll();
   CHECK(list.sleeping() == 0);
   CHECK(list.searching() == 4);
-  CHECK_FALSE(list.WakeOne(/*unless_searching=*/false));
+  CHECK_FALSE(list.WakeForLoop(/*elsewhere=*/false));
+}
+
+TEST_CASE("who is woken for a loop knows it, and may not run where its waker does until it is up") {
+  const auto may_run_on = [](int cpu) {
+    cpu_set_t allowed;
+    CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    return CPU_ISSET(static_cast<size_t>(cpu), &allowed) != 0;
+  };
+  const bool has_others = AvailableCpus() > 1;
+  IdleList list;
+  int waker_cpu = -1;
+  const auto wake = [&](auto how) {
+    std::thread([&] {
+      PinCurrentThread(0);
+      waker_cpu = CurrentCpu();
+      CHECK(how());
+      list.StopSearching();
+    }).join();
+  };
+  {
+    IdleThread self;
+    list.Enlist(self);
+    wake([&] { return list.WakeForLoop(/*elsewhere=*/true); });
+    CHECK(self.for_loop);
+    CHECK(may_run_on(waker_cpu) == !has_others);
+  }
+  CHECK(may_run_on(waker_cpu));
+  {
+    IdleThread self;
+    list.Enlist(self);
+    wake([&] { return list.WakeForLoop(/*elsewhere=*/false); });
+    CHECK(self.for_loop);
+    CHECK(may_run_on(waker_cpu));
+  }
+  {
+    IdleThread self;
+    list.Enlist(self);
+    wake([&] { return list.WakeForTask(); });
+    CHECK_FALSE(self.for_loop);
+    CHECK(may_run_on(waker_cpu));
+  }
 }
 
 TEST_CASE("StopSearching tells the last searcher") {

@@ -13,7 +13,7 @@ TEST_CASE("a thread without work looks for some for a while") {
   CHECK(spin.Goes(1000, false, kTimes));
   CHECK(spin.Goes(1009, false, kTimes));
   CHECK(!spin.Goes(1010, false, kTimes));
-  spin.Slept();
+  spin.Woke(/*for_loop=*/false, 1010);
   CHECK(spin.Goes(1010, false, kTimes));
 }
 
@@ -35,8 +35,15 @@ TEST_CASE("after a loop it looks for longer, however many look, until it has sle
   CHECK(!spin.Goes(1100, true, kTimes));
   CHECK(spin.Goes(1101, false, kTimes));
   spin.Worked(/*on_loop=*/true, 2000);
-  spin.Slept();
+  spin.Woke(/*for_loop=*/false, 2000);
   CHECK(!spin.Goes(2001, true, kTimes));
+}
+
+TEST_CASE("a thread that woke for a loop looks for as long, though that one had ended") {
+  IdleSpin spin;
+  spin.Woke(/*for_loop=*/true, 1000);
+  CHECK(spin.Goes(1099, true, kTimes));
+  CHECK(!spin.Goes(1100, true, kTimes));
 }
 
 TEST_CASE("a pool of more threads than processors does not look at all") {

@@ -28,6 +28,17 @@ OPKIT_INLINE int AvailableCpus() {
   return online > 0 ? static_cast<int>(online) : 1;
 }
 
+OPKIT_INLINE void CpuBan::Ban(int cpu) {
+  const auto thread = static_cast<pid_t>(thread_);
+  if (sched_getaffinity(thread, sizeof allowed_, &allowed_) != 0) return;
+  cpu_set_t others = allowed_;
+  CPU_CLR(static_cast<size_t>(cpu), &others);
+  if (CPU_COUNT(&others) == 0) return;
+  banned_ = sched_setaffinity(thread, sizeof others, &others) == 0;
+}
+
+OPKIT_INLINE void CpuBan::Lift() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
+
 OPKIT_INLINE void PinCurrentThread(int index) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

@@ -191,14 +191,14 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
       detail::CpuRelax();
       continue;
     }
-    Sleep(self);
-    spin.Slept();
+    const bool for_loop = Sleep(self);
+    spin.Woke(for_loop, detail::Ticks());
   }
   if (searching) StopSearching();
 }
 
-// The caller counts as searching, before and after.
-OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
+// True when it was woken for a loop. The caller counts as searching, before and after.
+OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
   idle_.StopSearching();
@@ -208,6 +208,7 @@ OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
   } else if (idle_.Delist(sleeper)) {
     idle_.StartSearching();
   }
+  return sleeper.for_loop;
 }
 
 // --- work
@@ -291,15 +292,17 @@ OPKIT_INLINE void ThreadPool::Run(Work work) {
 
 OPKIT_INLINE void ThreadPool::NotifyWork() {
   if (idle_.searching() != 0) return;
-  if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/true)) return;
+  if (idle_.sleeping() != 0 && idle_.WakeForTask()) return;
   // Relaxed, here and below: a hint, looked into under the mutex.
   if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
 }
 
-// Threads that search will find the loop by themselves.
+// Threads that search will find the loop by themselves. Where there are more threads than CPUs, the
+// system places them.
 OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
+  const bool elsewhere = spin_ticks() != 0;
   for (threads -= idle_.searching(); threads > 0; --threads) {
-    if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/false)) continue;
+    if (idle_.sleeping() != 0 && idle_.WakeForLoop(elsewhere)) continue;
     if (running_.load(std::memory_order_relaxed) >= worker_target() || !StartWorker()) return;
   }
 }
@@ -339,7 +342,7 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     latch.Delist(latch_sleeper);
     // Woken for work it counts as searching, and hands that on if it leaves without taking any.
     if (helps) searching = !idle_.Delist(sleeper);
-    spin.Slept();
+    spin.Woke(sleeper.for_loop, detail::Ticks());
   }
   if (searching) StopSearching();
   return latch.done();

@@ -13,6 +13,8 @@ namespace detail {
 // A place in the list, on the sleeping thread's stack.
 struct IdleThread {
   Parker parker;
+  CpuBan ban;
+  bool for_loop = false;  // what it was woken for
   IdleThread* prev = nullptr;
   IdleThread* next = nullptr;
   bool listed = false;
@@ -55,24 +57,23 @@ class IdleList {
     return true;
   }
 
-  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or,
-  // with `unless_searching`, one searches already.
-  bool WakeOne(bool unless_searching) {
-    Parker::Address address = nullptr;
-    {
-      MutexLock lock(mutex_);
-      if (!first_ || (unless_searching && searching() != 0)) return false;
-      StartSearching();
-      IdleThread& sleeper = *first_;
-      Remove(sleeper);
-      address = sleeper.parker.Set();
-    }
-    Parker::Wake(address);
-    return true;
+  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or
+  // one searches already.
+  bool WakeForTask() {
+    return Wake([this](IdleThread&) { return searching() == 0; });
   }
-
+  // Whether others search or not. With `elsewhere` it wakes on another CPU than the calling
+  // thread's, which works on the loop itself; the 2 system calls cost less than a microsecond, the
+  // wake-up some.
+  bool WakeForLoop(bool elsewhere) {
+    return Wake([elsewhere](IdleThread& sleeper) {
+      sleeper.for_loop = true;
+      if (elsewhere) sleeper.ban.Ban(CurrentCpu());
+      return true;
+    });
+  }
   void WakeAll() {
-    while (WakeOne(/*unless_searching=*/false)) {
+    while (Wake([](IdleThread&) { return true; })) {
     }
   }
 
@@ -84,6 +85,21 @@ class IdleList {
   }
 
  private:
+  // False when none sleeps or `prepare` says so of the one.
+  template <class Prepare>
+  bool Wake(Prepare prepare) {
+    Parker::Address address = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (!first_ || !prepare(*first_)) return false;
+      StartSearching();
+      IdleThread& sleeper = *first_;
+      Remove(sleeper);
+      address = sleeper.parker.Set();
+    }
+    Parker::Wake(address);
+    return true;
+  }
   void Remove(IdleThread& thread) {
     (thread.prev ? thread.prev->next : first_) = thread.next;
     if (thread.next) thread.next->prev = thread.prev;

@@ -20,7 +20,11 @@ class IdleSpin {
     idle_since_ = 0;
     if (on_loop) last_loop_ = now;
   }
-  void Slept() { idle_since_ = last_loop_ = 0; }
+  // If for a loop, it may find that ended, and the next one follows as soon as if not.
+  void Woke(bool for_loop, uint64_t now) {
+    idle_since_ = 0;
+    last_loop_ = for_loop ? now : 0;
+  }
   // Whether it goes on looking. `crowded`: enough threads look for tasks; a loop would take all of
   // them.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
@@ -31,7 +35,7 @@ class IdleSpin {
 
  private:
   uint64_t idle_since_ = 0;  // 0: it is not
-  uint64_t last_loop_ = 0;   // when a loop that it took part in ended; 0: none since it slept
+  uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
 };
 
 }  // namespace detail
