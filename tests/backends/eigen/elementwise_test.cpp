@@ -163,10 +163,12 @@ TEST_CASE("numbers that are none, and those at the ends") {
   }
 }
 
-TEST_CASE("the exponential is infinity above the largest float and 0 below the smallest") {
+TEST_CASE("exponential and Softplus end at infinity and at 0") {
   const Floats y = Run("Exp", "eigen", {Tensor::From<float>({4}, {89, 1e30f, -104.5f, -INFINITY})})
                        .ToVector<float>();
   CHECK(y == Floats{INFINITY, INFINITY, 0, 0});
+  const Tensor ends = Tensor::From<float>({4}, {1e30f, INFINITY, -104.5f, -INFINITY});
+  CHECK(Run("Softplus", "eigen", {ends}).ToVector<float>() == Floats{1e30f, INFINITY, 0, 0});
 }
 
 TEST_CASE("the error function is within 1e-6 of std::erf, and never beyond 1") {

@@ -23,6 +23,10 @@ inline Packet Clamp01(Packet x) { return Least(Most(x, Splat(0)), Splat(1)); }
 inline Packet IfNegative(Packet x, Packet then, Packet otherwise) {
   return packet::pselect(packet::pcmp_lt(x, Splat(0)), then, otherwise);
 }
+// Eigen's own of numbers far below 0 stays a little above 0, without AVX-512.
+inline Packet Exp(Packet x) {
+  return packet::pandnot(packet::pexp(x), packet::pcmp_lt(x, Splat(-104)));
+}
 inline Packet Polynomial(Packet, float last) { return Splat(last); }
 // lowest + x * (next + x * (…)).
 template <class... Floats>
@@ -52,13 +56,12 @@ OPKIT_PACKET_FUNCTION(SigmoidPacket,
                                    packet::padd(Splat(1), packet::pexp(packet::pnegate(x)))));
 OPKIT_PACKET_FUNCTION(SignPacket,
                       IfNegative(x, Splat(-1), IfNegative(packet::pnegate(x), Splat(1), x)));
-// Eigen's exp of numbers far below 0 stays a little above 0.
-OPKIT_PACKET_FUNCTION(ExpPacket, packet::pandnot(packet::pexp(x), packet::pcmp_lt(x, Splat(-104))));
+OPKIT_PACKET_FUNCTION(ExpPacket, Exp(x));
 OPKIT_PACKET_FUNCTION(HardSwishPacket,
                       packet::pmul(x, Clamp01(packet::pmadd(x, Splat(1.f / 6), Splat(0.5f)))));
 OPKIT_PACKET_FUNCTION(SoftplusPacket,
                       packet::padd(Most(x, Splat(0)),
-                                   packet::plog1p(packet::pexp(packet::pnegate(packet::pabs(x))))));
+                                   packet::plog1p(Exp(packet::pnegate(packet::pabs(x))))));
 #undef OPKIT_PACKET_FUNCTION
 
 // Eigen's logarithm and square root treat subnormal numbers as the smallest normal one or as 0:
