@@ -290,13 +290,15 @@ TEST_CASE("closures may be move-only and of any size, and end when they have run
 TEST_CASE("of the operations that are ready, the highest priority starts first, on every queue") {
   Watchdog watchdog;
   Engine engine({.threads = 1});
-  std::atomic<bool> open{false};
+  std::atomic<bool> running{false}, open{false};
   std::vector<int> order;
   engine.Push(
       [&] {
+        running = true;
         while (!open) std::this_thread::yield();
       },
       {}, {});
+  while (!running) std::this_thread::yield();  // else those of a higher priority come before it
   const Var gate = engine.NewVar();
   engine.Push([] {}, {}, {gate});
   for (int priority : {0, -3, 5, 1, 0, 5, -1}) {
