@@ -70,8 +70,7 @@ function(opkit_add_library name type)
   target_include_directories(${target} SYSTEM PRIVATE ${include_dirs})
   # As opkit itself: a shared library that links it can be unloaded.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>
-    ${OPKIT_OPERATORS_COMPILE_OPTIONS}
-    $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Wall -Wextra>)
+    ${OPKIT_OPERATORS_COMPILE_OPTIONS})
   # What an object takes to compile is the sources' choice, and a shared library may link it.
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name} UNITY_BUILD OFF POSITION_INDEPENDENT_CODE ON)

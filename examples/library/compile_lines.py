@@ -2,8 +2,8 @@
 """The lines that the libraries' sources say they are compiled with: compile_lines.py OUT.
 
 The sources are those of this folder and of examples/partition. All lines must be there and alike.
-Those of COMPILED, and nvcc's where this machine has it, are run from the repository, with their
-results in the folder OUT, but for what the compiler optimises.
+Those of COMPILED, and nvcc's where this machine has it, are run from the repository, at -O0, with
+their results in the folder OUT.
 """
 import os
 import pathlib

@@ -19,23 +19,21 @@ import tempfile
 
 INCLUDE = pathlib.Path(__file__).resolve().parents[2] / "include"
 GLUE = ("backends", "interop", "ops")
-DEFINITIONS = re.compile(r'#ifdef OPKIT_DEFINITIONS\n((?:#include "[^"]+"\n)+)#endif\n')
+OWN = re.compile(r'^#include "([^"]+)"', re.M)
 
 
 def units(include):
     """Each a list of paths below `include`, the header first."""
     toolkit = include / "opkit"
-    texts = {path.relative_to(include).as_posix(): path.read_text()
-             for path in sorted(toolkit.rglob("*"))
-             if path.suffix in (".hpp", ".h", ".ipp")
-             and path.relative_to(toolkit).parts[0] not in GLUE}
-    of_header = {}
-    for header, text in texts.items():
-        found = DEFINITIONS.search(text)
-        named = re.findall('"([^"]+)"', found[1]) if found else []
-        of_header[header] = [path for path in named if f'#include "{header}"' in texts.get(path, "")]
-    owned = {path for paths in of_header.values() for path in paths}
-    return [[header, *paths] for header, paths in of_header.items() if header not in owned]
+    includes = {path.relative_to(include).as_posix(): OWN.findall(path.read_text())
+                for path in sorted(toolkit.rglob("*"))
+                if path.suffix in (".hpp", ".h", ".ipp")
+                and path.relative_to(toolkit).parts[0] not in GLUE}
+    definitions = {header: [path for path in paths
+                            if path.endswith(".ipp") and header in includes.get(path, ())]
+                   for header, paths in includes.items()}
+    owned = {path for paths in definitions.values() for path in paths}
+    return [[header, *paths] for header, paths in definitions.items() if header not in owned]
 
 
 def problem(unit, include, compiler):
