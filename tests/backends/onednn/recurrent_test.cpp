@@ -20,17 +20,17 @@ struct Layer {
 };
 constexpr Layer kLayers[] = {{"LSTM", 4, true}, {"GRU", 3, false}};
 
-// A layer of 24 inputs and 20 outputs over 11 steps of 3 sequences. `states`: how many of the
-// initial states are given.
+// A layer of 24 inputs and 20 outputs over 33 steps of 5 sequences, work for three threads.
+// `states`: how many of the initial states are given.
 Graph GraphOfLayer(const Layer& layer, Arguments args, bool has_bias, int states) {
   const int64_t rows = layer.gates * 20;
   Graph graph;
-  graph.AddInput("x", DType::kFloat32, {11, 3, 24});
+  graph.AddInput("x", DType::kFloat32, {33, 5, 24});
   graph.AddConstant("w", Small({1, rows, 24}, 1));
   graph.AddConstant("r", Small({1, rows, 20}, 2));
   graph.AddConstant("b", Small({1, 2 * rows}, 3));
-  graph.AddConstant("h", Random({1, 3, 20}, 4));
-  graph.AddConstant("c", Random({1, 3, 20}, 5));
+  graph.AddConstant("h", Random({1, 5, 20}, 4));
+  graph.AddConstant("c", Random({1, 5, 20}, 5));
   OperatorDef node(layer.op, {"x", "w", "r", has_bias ? "b" : "", ""}, {"y", "last"},
                    std::move(args));
   if (states > 0) node.Input("h");
@@ -44,7 +44,7 @@ auto RunAll(const Graph& graph, int threads, bool plainly = false) {
   Graph chosen = graph;
   if (plainly) chosen.ReplaceNode(0, OperatorDef(graph.node(0)).Engine("reference", kRequired));
   Executor executor(Compile(chosen, {.threads = threads, .verify_memory = true}));
-  const Tensor x = Random({11, 3, 24}, 9);
+  const Tensor x = Random({33, 5, 24}, 9);
   executor.Run({{"x", x}});
   return executor.Run({{"x", x}});
 }

@@ -26,6 +26,7 @@ struct OnednnRecurrent {
   RecurrentSizes sizes;
   bool reverse, variant, has_state, has_cell_state;
   Desc w = AnyWeights(sizes.input), r = AnyWeights(sizes.hidden);
+  int64_t tensor_batch = sizes.batch;  // of x and y, of whose sequences a piece takes some
 
   // W or R, [1, gates * hidden, inputs], as oneDNN's axes: layers, directions, inputs, gates,
   // outputs.
@@ -40,14 +41,23 @@ struct OnednnRecurrent {
             dnnl::memory::data_type::f32,
             dnnl::memory::format_tag::any};
   }
+  // x or y, [steps, batch, values].
+  Desc Steps(int64_t values) const {
+    return {{sizes.steps, sizes.batch, values},
+            dnnl::memory::data_type::f32,
+            {tensor_batch * values, values, 1}};
+  }
+  double flops() const {
+    return 2.0 * static_cast<double>(sizes.steps * sizes.batch) *
+           static_cast<double>(kGates * sizes.hidden * (sizes.input + sizes.hidden));
+  }
   // Of LSTM for each gate, of GRU with linear_before_reset one more.
   int64_t bias_gates() const { return kGates + (!Layer::kHasCell && variant); }
 
   // Calls use(kernel) with the description of a kernel.
   template <class Use>
   auto Make(Use use) const {
-    const Desc x = RowMajorDesc({sizes.steps, sizes.batch, sizes.input});
-    const Desc y = RowMajorDesc({sizes.steps, sizes.batch, sizes.hidden});
+    const Desc x = Steps(sizes.input), y = Steps(sizes.hidden);
     const Desc state = RowMajorDesc({1, 1, sizes.batch, sizes.hidden}), none;
     const Desc from = has_state ? state : none, from_cell = has_cell_state ? state : none;
     const Desc bias = RowMajorDesc({1, 1, bias_gates(), sizes.hidden});
@@ -66,6 +76,42 @@ struct OnednnRecurrent {
       return use(dnnl::gru_forward::primitive_desc(OnednnEngine(), kind, direction, x, from, w, r,
                                                    bias, y, state, attributes));
     }
+  }
+  // The sequences of a batch know nothing of each other: each piece is some of them, from the
+  // first step to the last, so that threads need not meet at every step.
+  std::vector<OnednnPiece> Cut(int threads) const {
+    const int64_t parts = OnednnPieces(flops(), threads, sizes.batch);
+    std::vector<OnednnPiece> pieces;
+    for (int64_t i = 0; i < parts; ++i) {
+      const int64_t first = sizes.batch * i / parts;
+      OnednnRecurrent part = *this;
+      part.sizes.batch = sizes.batch * (i + 1) / parts - first;
+      pieces.push_back(
+          part.Make([&](const auto& kernel) { return part.PieceFrom(kernel, first); }));
+    }
+    return pieces;
+  }
+
+ private:
+  // The piece that begins with sequence `first`.
+  template <class Kernel>
+  OnednnPiece PieceFrom(const Kernel& kernel, int64_t first) const {
+    OnednnPiece piece{dnnl::primitive(kernel), {}, kernel.scratchpad_desc()};
+    const auto add = [&](int kind, const Desc& desc, int64_t at = 0) {
+      piece.arguments.push_back({kind, desc, at});
+    };
+    const int64_t state = first * sizes.hidden;
+    add(DNNL_ARG_SRC_LAYER, kernel.src_layer_desc(), first * sizes.input);
+    if (has_state) add(DNNL_ARG_SRC_ITER, kernel.src_iter_desc(), state);
+    if constexpr (Layer::kHasCell)
+      if (has_cell_state) add(DNNL_ARG_SRC_ITER_C, kernel.src_iter_c_desc(), state);
+    add(DNNL_ARG_WEIGHTS_LAYER, kernel.weights_layer_desc());
+    add(DNNL_ARG_WEIGHTS_ITER, kernel.weights_iter_desc());
+    add(DNNL_ARG_BIAS, kernel.bias_desc());
+    add(DNNL_ARG_DST_LAYER, kernel.dst_layer_desc(), state);
+    add(DNNL_ARG_DST_ITER, kernel.dst_iter_desc(), state);
+    if constexpr (Layer::kHasCell) add(DNNL_ARG_DST_ITER_C, kernel.dst_iter_c_desc(), state);
+    return piece;
   }
 };
 
@@ -89,10 +135,9 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
             "its weights are not constant, and would be packed in every run");
     const Shape x = query.inputs[Base::kX].shape.ToShape(),
                 r = query.inputs[Base::kR].shape.ToShape();
-    detail::RequireOnednnWork(
-        query, 2.0 * static_cast<double>(x[0] * x[1]) * static_cast<double>(r[1] * (x[2] + r[2])));
     const Recurrent layer{
         {x[0], x[1], x[2], r[2]}, false, Base::IsVariant(query.def), false, false};
+    detail::RequireOnednnWork(query, layer.flops());
     KernelConfig config;
     config.input_layouts.resize(query.inputs.size());
     config.output_layouts.resize(query.outputs.size());
@@ -145,36 +190,19 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
     void* const y_h = output(1, 1);
     void* const y_c = Layer::kHasCell ? output(2, 1) : nullptr;
     const uint64_t version = 2 * this->inference().version() + has_state;
-    primitive_.Run(
-        *this, version,
-        {this->DenseInput(Base::kX).raw_data(), h, c, w.raw_data(), r.raw_data(), bias_.data(), y,
-         y_h, y_c},
-        [&](int) {
-          const Recurrent layer{sizes,
-                                this->IsReverse(0),
-                                this->variant_,
-                                has_state,
-                                has_state && Layer::kHasCell,
-                                detail::OnednnDescriptorOf(w.layout()).desc(),
-                                detail::OnednnDescriptorOf(r.layout()).desc()};
-          return layer.Make([&](const auto& kernel) {
-            detail::OnednnPiece piece{dnnl::primitive(kernel), {}, kernel.scratchpad_desc()};
-            const auto add = [&](int kind, const dnnl::memory::desc& desc) {
-              piece.arguments.push_back({kind, desc});
-            };
-            add(DNNL_ARG_SRC_LAYER, kernel.src_layer_desc());
-            if (has_state) add(DNNL_ARG_SRC_ITER, kernel.src_iter_desc());
-            if constexpr (Layer::kHasCell)
-              if (has_state) add(DNNL_ARG_SRC_ITER_C, kernel.src_iter_c_desc());
-            add(DNNL_ARG_WEIGHTS_LAYER, kernel.weights_layer_desc());
-            add(DNNL_ARG_WEIGHTS_ITER, kernel.weights_iter_desc());
-            add(DNNL_ARG_BIAS, kernel.bias_desc());
-            add(DNNL_ARG_DST_LAYER, kernel.dst_layer_desc());
-            add(DNNL_ARG_DST_ITER, kernel.dst_iter_desc());
-            if constexpr (Layer::kHasCell) add(DNNL_ARG_DST_ITER_C, kernel.dst_iter_c_desc());
-            return std::vector<detail::OnednnPiece>{std::move(piece)};
-          });
-        });
+    primitive_.Run(*this, version,
+                   {this->DenseInput(Base::kX).raw_data(), h, c, w.raw_data(), r.raw_data(),
+                    bias_.data(), y, y_h, y_c},
+                   [&](int threads) {
+                     const Recurrent layer{sizes,
+                                           this->IsReverse(0),
+                                           this->variant_,
+                                           has_state,
+                                           has_state && Layer::kHasCell,
+                                           detail::OnednnDescriptorOf(w.layout()).desc(),
+                                           detail::OnednnDescriptorOf(r.layout()).desc()};
+                     return layer.Cut(threads);
+                   });
     return true;
   }
 
