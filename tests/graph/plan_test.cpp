@@ -126,7 +126,7 @@ TEST_CASE("the scratch of a kernel's configuration is planned beside the values"
   CHECK(plan.memory().inplace_values == 2);
   Executor exec(plan);
   CHECK(exec.Run({{"v0", Ones()}}).at("v4").data<float>()[63] == 4);
-  const auto arena = plan.state()->Latest()->arenas()[0];
+  const auto arena = plan.state()->Latest()->memory().arenas()[0];
   const int64_t offset = arena.OffsetOf(static_cast<size_t>(plan.view().num_values()) + 2);
   CHECK(offset >= 0);
   void* const first = ScratchOp::last_scratch;

@@ -1,6 +1,6 @@
 // PassList: a named, ordered list of functions from graph to graph that a program extends, and the
 // list that the toolkit begins with. No pass chooses the values that are computed in place: the
-// plan decides it for the kernels that it selected (Specialization::AllowInPlace).
+// plan decides it for the kernels that it selected (PlannedMemory::AllowInPlace).
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 

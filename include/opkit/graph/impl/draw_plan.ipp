@@ -12,7 +12,7 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
   static_cast<void>(plan.memory());  // throws while no shapes are known
   const auto found = plan.state()->Latest();
   const GraphView& view = found->view();
-  for (const detail::ArenaPlan& arena : found->arenas()) {
+  for (const detail::ArenaPlan& arena : found->memory().arenas()) {
     if (arena.device != MemoryDevice(device)) continue;
     MemorySvgOptions options;
     options.title = StrCat("Memory of ", view.num_nodes(), " nodes on ", ToString(arena.device));
@@ -21,7 +21,7 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
       const int buffer = arena.lifetimes.buffer_of[detail::Index(value)];
       if (buffer < 0) continue;
       std::string& name = options.names[detail::Index(buffer)];
-      name += StrCat(name.empty() ? "" : " = ", found->MemoryName(detail::Index(value)));
+      name += StrCat(name.empty() ? "" : " = ", found->memory().Name(detail::Index(value)));
     }
     return DrawMemoryPlan(arena.lifetimes.buffers, arena.plan, options);
   }

@@ -286,7 +286,7 @@ class Executor::Impl {
     current_->SetDonated(input.value, tensor);
     const detail::Specialization& found = current_->specialization();
     for (Output& output : bindings_.outputs()) {
-      const bool is_planned = found.IsDonated(found.ValueOf(output.value));
+      const bool is_planned = found.memory().IsDonated(found.ValueOf(output.value));
       output.donated = is_planned && !output.is_bound();
       if (!is_planned || !output.is_bound()) continue;
       Tensor& made = TensorOf(output.value);
@@ -328,7 +328,7 @@ class Executor::Impl {
     replay.mode = state().options().mode;
     replay.may_pend = specialization->may_pend();
     // Memory was planned for steps one after the other, and the pool has more threads since.
-    if (replay.mode == ReplayMode::kAuto && !specialization->run_order().stages.empty() &&
+    if (replay.mode == ReplayMode::kAuto && !specialization->memory().run_order().stages.empty() &&
         state().pool().threads() > 1)
       replay.mode = ReplayMode::kWalk;
     return detail::MakeIntrusive<detail::BoundPlan>(std::move(specialization), std::move(nodes),

@@ -60,7 +60,7 @@ inline std::string DescribePlan(const PlanState& state, const Specialization* fo
       StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(), " edges kept, ",
              schedule.levels(), " levels, at most ", StrCat(schedule.max_width(), " wide\n"));
   out += StrCat("  mode: ", found->mode(), "\n");
-  const MemorySummary& memory = found->memory();
+  const MemorySummary& memory = found->memory().summary();
   out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
                 " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
                 StrCat("), ", memory.inplace_values, " in place\n"));
@@ -78,7 +78,7 @@ OPKIT_INLINE const Graph& Plan::graph() const { return state_->graph(); }
 OPKIT_INLINE const GraphView& Plan::view() const { return state_->view(); }
 OPKIT_INLINE int Plan::threads() const { return state_->pool().threads(); }
 OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->Latest()); }
-OPKIT_INLINE MemorySummary Plan::memory() const { return state_->GetLatest()->memory(); }
+OPKIT_INLINE MemorySummary Plan::memory() const { return state_->GetLatest()->memory().summary(); }
 OPKIT_INLINE GraphTypes Plan::types() const {
   const auto latest = state_->Latest();
   if (!latest) return *state_->types_for_any();

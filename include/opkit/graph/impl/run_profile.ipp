@@ -131,9 +131,9 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   for (const int place : run.critical_path) report.nodes[Index(place)].critical = true;
 
   const auto node_at = [&](int64_t memory_step) -> const RunReport::Node& {
-    return report.nodes[Index(place_of[Index(specialization->StepOf(memory_step))])];
+    return report.nodes[Index(place_of[Index(specialization->memory().StepOf(memory_step))])];
   };
-  for (const detail::ArenaPlan& arena : specialization->arenas()) {
+  for (const detail::ArenaPlan& arena : specialization->memory().arenas()) {
     report.arena_bytes += arena.plan.arena_bytes;
     const size_t first = report.buffers.size();
     for (const MemoryInterval& buffer : arena.lifetimes.buffers) {
@@ -142,7 +142,7 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
       made.bytes = buffer.size;
       made.owner = is_given ? "" : node_at(buffer.lower).name;
       made.begin = is_given ? run.begin : node_at(buffer.lower).begin;
-      made.end = buffer.upper > specialization->run_order().nodes
+      made.end = buffer.upper > specialization->memory().run_order().nodes
                      ? run.end
                      : (std::max)(made.begin, node_at(buffer.upper - 1).end);
     }
@@ -150,9 +150,9 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
       const int buffer = arena.lifetimes.buffer_of[value];
       if (buffer < 0) continue;
       std::string& name = report.buffers[first + Index(buffer)].name;
-      const bool is_scratch = specialization->IsScratchOfStep(value);
+      const bool is_scratch = specialization->memory().IsScratchOfStep(value);
       name += StrCat(name.empty() ? "" : " = ",
-                     is_scratch ? "scratch" : specialization->MemoryName(value));
+                     is_scratch ? "scratch" : specialization->memory().Name(value));
     }
   }
   return report;

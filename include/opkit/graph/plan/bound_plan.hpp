@@ -37,7 +37,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Errors: as AllocateStorage; the plan then has no arenas.
   void UseArenas(SharedArenas& arenas) {
     shared_arenas_ = &arenas;
-    const std::vector<ArenaPlan>& planned = specialization_->arenas();
+    const std::vector<ArenaPlan>& planned = specialization_->memory().arenas();
     if (arenas_.size() == planned.size() && HasLargeEnough(arenas)) return;
     ReleaseArenas();
     std::vector<Storage> taken;
@@ -45,7 +45,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     PutInto(planned, taken);
   }
   bool NeedsLargerArenas(const SharedArenas& arenas) const {
-    for (const ArenaPlan& arena : specialization_->arenas())
+    for (const ArenaPlan& arena : specialization_->memory().arenas())
       if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
     return false;
   }
@@ -66,14 +66,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Puts the values that lie in a donated input, of that number in the plan's graph, into its
   // tensor; an uninitialized one lets go of the last.
   void SetDonated(int plan_input, const Tensor& tensor) {
-    for (const ArenaPlan& arena : specialization_->arenas())
+    for (const ArenaPlan& arena : specialization_->memory().arenas())
       for (const ArenaPlan::Donated& donated : arena.donated)
         if (donated.input == specialization_->ValueOf(plan_input))
           PutIntoDonated(arena, donated, tensor);
   }
   // The output lies where the caller wants it, and not in a donated input.
   void SetOutside(int plan_output) {
-    LeaveDonated(specialization_->MemoryValue(specialization_->ValueOf(plan_output)));
+    LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
   }
   const Specialization& specialization() const { return *specialization_; }
   const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
@@ -428,7 +428,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     std::erase_if(donated_, [&](const auto& held) { return held.first == donated.input; });
     if (input.initialized()) donated_.emplace_back(donated.input, input.storage());
     for (Place& place : places_) {
-      const size_t value = specialization_->MemoryValue(place.value);
+      const size_t value = specialization_->memory().NumberOf(place.value);
       const int64_t offset = arena.OffsetOf(value), bytes = arena.values[value].bytes;
       if (bytes == 0 || offset < donated.begin || offset >= donated.end) continue;
       place.storage = input.initialized() ? input.storage().get() : nullptr;
@@ -443,7 +443,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   }
   void LeaveDonated(size_t value) {
     for (Place& place : places_)
-      if (specialization_->MemoryValue(place.value) == value) place.storage = nullptr;
+      if (specialization_->memory().NumberOf(place.value) == value) place.storage = nullptr;
     for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
   }
   // Makes the value of a place a tensor there.
@@ -456,14 +456,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   }
   bool HasLargeEnough(SharedArenas& arenas) const {
     for (size_t a = 0; a < arenas_.size(); ++a) {
-      const ArenaPlan& planned = specialization_->arenas()[a];
+      const ArenaPlan& planned = specialization_->memory().arenas()[a];
       if (arenas_[a] != TakeArena(planned, arenas)) return false;
     }
     return true;
   }
   Storage TakeArena(const ArenaPlan& arena, SharedArenas& arenas) const {
     return InContext([&] { return arenas.Take(arena.device, arena.plan.arena_bytes); },
-                     [&] { return specialization_->LargestIn(arena); });
+                     [&] { return specialization_->memory().LargestIn(arena); });
   }
   // Puts the values of this plan and of its bodies into arenas.
   void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas) {
@@ -481,7 +481,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
     for (size_t at = 0; at < places_.size(); ++at) {
       Place& place = places_[at];
-      const size_t value = specialization_->MemoryValue(place.value);
+      const size_t value = specialization_->memory().NumberOf(place.value);
       const int64_t offset = arena.OffsetOf(value);
       if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
       if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
@@ -491,7 +491,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       SetTensor(place, storage, arena.values[value].bytes);
     }
     for (size_t step = 0; step < steps_.size(); ++step) {
-      const size_t value = specialization_->MemoryScratch(static_cast<int>(step));
+      const size_t value = specialization_->memory().NumberOfScratch(static_cast<int>(step));
       const int64_t offset = arena.OffsetOf(value);
       if (offset >= 0 && arena.values[value].bytes > 0)
         steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,

@@ -1,0 +1,125 @@
+// PlannedMemory: where in memory each value of a specialization lies, those of the bodies that are
+// planned with it among them. specialization.hpp has the definitions, which need both classes.
+#ifndef OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
+#define OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
+
+#include <string>
+#include <vector>
+
+#include "opkit/base/index.hpp"
+#include "opkit/core/device.hpp"
+#include "opkit/graph/memory/lifetimes.hpp"
+#include "opkit/graph/memory/types.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The memory of one device, as the planner and the verifier see it: its steps and values are those
+// that PlannedMemory numbers, with the steps and values of bodies among them.
+struct ArenaPlan {
+  Device device;
+  std::vector<RunValue> values;
+  std::vector<InPlaceOption> inplace;
+  MemoryLifetimes lifetimes;
+  MemoryPlan plan;
+  // The memory of an input that the caller has donated: an offset from `begin` on, which lies
+  // behind the arena, is one into that input's tensor.
+  struct Donated {
+    int input;  // a value of the view
+    int64_t begin, end;
+  };
+  std::vector<Donated> donated;
+
+  // The offset of a value; -1 where it is not in this arena.
+  int64_t OffsetOf(size_t value) const {
+    const int buffer = lifetimes.buffer_of[value];
+    if (buffer < 0) return -1;
+    return plan.offsets[Index(buffer)] + lifetimes.offset_in_buffer[value];
+  }
+};
+
+class Specialization;
+struct PlannedBody;
+
+// The graph with the arenas numbers the values and steps of a memory plan: first the values of its
+// view and the scratch of each step, then those of each body. A step that runs bodies is one step
+// for its beginning, those of the bodies, and one for its end.
+class PlannedMemory {
+ public:
+  struct Options {
+    MemoryPlanOptions plan;
+    bool verify = false;
+    bool walked = false;       // steps run one after the other, in their order
+    std::vector<int> donated;  // inputs, by value of the view
+  };
+
+  // Of a specialization whose schedule and bodies are there before PlanArenas is called.
+  explicit PlannedMemory(const Specialization& plan) : plan_(plan) {}
+  // Of the graph around all bodies alone. Errors: kOutOfMemory, with the values that are live
+  // together, where a capacity is too small; as PlanMemory.
+  void PlanArenas(const Options& options);
+
+  const std::vector<ArenaPlan>& arenas() const { return arenas_; }
+  const RunOrder& run_order() const { return run_order_; }
+  const MemorySummary& summary() const { return summary_; }
+  // Whether the value lies in an arena: a node makes it, its size is known, and runs do not return
+  // it.
+  bool IsPlanned(int value) const;
+  // Whether an output of the graph lies in a donated input.
+  bool IsDonated(int output) const;
+
+  size_t NumberOf(int value) const { return value_numbers_[Index(value)]; }
+  size_t NumberOfScratch(int step) const { return first_scratch_ + Index(step); }
+  // The step of the schedule that a step of the memory plan belongs to.
+  int StepOf(int64_t memory_step) const;
+  bool IsScratchOfStep(size_t number) const;
+  // "sum", "scratch of step 3", "branch/sum".
+  std::string Name(size_t number) const;
+  // Names the value or scratch that takes most of an arena, for an Error about the whole of it.
+  std::string LargestIn(const ArenaPlan& arena) const;
+
+ private:
+  static PlannedMemory& Of(const PlannedBody& body);
+  int NumberSteps(int next);
+  size_t NumberValues(size_t next, const PlannedMemory* around);
+  bool Has(size_t number) const { return first_number_ <= number && number < end_number_; }
+  void OrderSteps(bool walked);
+  void OrderBodies(int step, RunOrder& order) const;
+  void AddArenas(std::vector<ArenaPlan>& arenas) const;
+  void PlanArena(ArenaPlan& arena, const Options& options);
+  void FindLifetimesOf(ArenaPlan& arena, int& planned_values) const;
+  void Describe(ArenaPlan& arena, int carrier_end, int& planned_values) const;
+  size_t BodyCount(int node) const;
+  bool HandsOn(int node, int value) const;
+  void AllowInPlace(ArenaPlan& arena) const;
+  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) const;
+  bool MayShare(int node, int input, int output) const;
+  void FindDonatedOutputs(ArenaPlan& arena);
+  void PlaceDonated(ArenaPlan& arena) const;
+  void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const;
+  void AddNaive(const RunValue& value);
+  bool Verify(const ArenaPlan& arena) const;
+  std::string DescribeMemory(size_t number) const;
+  std::string NameOfStep(int step) const;
+  int BufferOf(const ArenaPlan& arena, int value) const {
+    return arena.lifetimes.buffer_of[NumberOf(value)];
+  }
+  int64_t Scratch(int node) const;
+  size_t first_body_value() const;
+
+  const Specialization& plan_;
+  std::vector<int> donated_;                  // inputs whose memory is the plan's
+  std::vector<int> donated_outputs_;          // that lie in it
+  std::vector<size_t> value_numbers_;         // by value
+  size_t first_scratch_ = 0;                  // of the first step
+  size_t first_number_ = 0, end_number_ = 0;  // its own, and its bodies'
+  std::vector<int> begin_, end_;              // by step: in the memory plan
+  RunOrder run_order_;
+  std::vector<ArenaPlan> arenas_;
+  MemorySummary summary_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
