@@ -7,6 +7,7 @@
 #include "random_graph.hpp"
 #include "support/allocations.hpp"
 #include "support/error_of.hpp"
+#include "support/sanitizers.hpp"
 #include "support/text.hpp"
 
 namespace executor_donation_test {
@@ -96,7 +97,7 @@ TEST_CASE("a body writes to a donated input") {
 
 TEST_CASE("random graphs with donated inputs give the same bits, and take no more memory") {
   int64_t plain_bytes = 0, bytes = 0;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(100u); ++seed) {
     CAPTURE(seed);
     const Graph graph = RandomGraph(seed, {.nodes = 20, .window = seed % 2 ? 3 : 0});
     std::vector<std::string> names;

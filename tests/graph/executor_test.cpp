@@ -11,6 +11,7 @@
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"
 #include "support/error_of.hpp"
+#include "support/sanitizers.hpp"
 
 namespace executor_test {
 using namespace opkit;
@@ -143,8 +144,8 @@ TEST_CASE("random graphs give what running node after node gives, to the bit") {
       for (ReplayMode mode :
            {ReplayMode::kAuto, ReplayMode::kWalk, ReplayMode::kLevels, ReplayMode::kCounters}) {
         INFO("seed ", seed, " threads ", threads, " mode ", std::string(ToString(mode)));
-        Executor exec(
-            Compile(graph, {.threads = threads, .mode = mode, .memory = {.max_steps = 10'000}}));
+        Executor exec(Compile(
+            graph, {.threads = threads, .mode = mode, .memory = {.max_steps = Rounds(10'000)}}));
         for (int run = 0; run < 2; ++run) CheckOutputs(exec.Run(Named(graph, inputs)), expected);
       }
     INFO("seed ", seed);

@@ -15,6 +15,7 @@
 #include "random_graph.hpp"
 #include "support/allocations.hpp"
 #include "support/error_of.hpp"
+#include "support/sanitizers.hpp"
 #include "support/text.hpp"
 
 namespace node_bodies_test {
@@ -111,7 +112,7 @@ Graph Chain(int nodes, bool in_body) {
 
 TEST_CASE("a body gives the bits of the flat graph, and takes its memory") {
   int64_t flat_bytes = 0, bytes = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(60u); ++seed) {
     CAPTURE(seed);
     const Graph graph =
         RandomGraph(seed, {.nodes = 24, .window = seed % 2 ? 4 : 0, .rewrites = seed % 3 == 0});
@@ -317,7 +318,7 @@ TEST_CASE("bodies a hundred deep run") {
   Graph g;
   g.AddInput("a", DType::kFloat32, {2}).AddNode(Scale("a", "b", 2));
   g.AddOutput("b");
-  for (int depth = 0; depth < 100; ++depth) {
+  for (int depth = 0; depth < Rounds(100); ++depth) {
     Graph outer;
     outer.AddInput("a", DType::kFloat32, {2});
     outer.AddNode(OperatorDef("Subgraph", {"a"}, {"b"}).Subgraph("body", MakeSubgraph(g)));

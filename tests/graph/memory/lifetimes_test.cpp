@@ -226,7 +226,7 @@ TEST_CASE("streams keep one buffer each, however long they are") {
     for (const int exact_nodes : {0, 4096}) {
       CAPTURE(streams);
       CAPTURE(exact_nodes);
-      const Streams run(1600, streams);
+      const Streams run(Rounds(1600), streams);
       const MemoryLifetimes lifetimes =
           FindLifetimes(run.run, run.values, run.in_place, {exact_nodes});
       CHECK(lifetimes.buffers.size() == static_cast<size_t>(streams));
@@ -244,7 +244,7 @@ TEST_CASE("granting in-place along a stream takes time by its length") {
     for (const bool walk : {false, true}) {
       CAPTURE(streams);
       CAPTURE(walk);
-      Streams run(200'000, streams);
+      Streams run(Rounds(200'000), streams);
       if (walk) run.run = Walk(run.run);
       const MemoryLifetimes lifetimes = FindLifetimes(run.run, run.values, run.in_place, {0});
       CHECK(lifetimes.buffers.size() == static_cast<size_t>(streams));
