@@ -6,10 +6,19 @@ includes, by whatever way, another one that includes it (`cycles` of check.py).
 
 A header and its .ipp are one unit: the .ipp includes its header, so that nothing hides behind it.
 
-usage: alone.py PART/PARTS COMPILER FLAGS...  compiles each PARTS-th unit, from the PART-th (1) on
-       alone.py --self-test COMPILER
+Headers of backends/, interop/ and ops/ need the libraries that they are made with: of such a folder
+the units are its headers, without their .ipp and without what names a library that this machine
+lacks.
 
-Headers of backends/, interop/ and ops/ need the libraries that they are made with: hygiene_twice_*.
+PRECOMPILED is a folder of headers that the compiler has read before, op/kernel.hpp.gch say, each
+beside its header. A unit begins with the largest of them that its header includes anyway, at once
+or by way of others: nothing that the unit lacks comes from there, and reading it takes most of the
+time.
+
+usage: alone.py PART/PARTS PRECOMPILED FOLDER,FOLDER,... COMPILER FLAGS...
+           compiles each PARTS-th unit, from the PART-th (1) on; the folders are those of the three
+           that are made here: ops,interop,backends/eigen
+       alone.py --self-test COMPILER
 """
 import pathlib
 import re
@@ -20,9 +29,18 @@ import tempfile
 INCLUDE = pathlib.Path(__file__).resolve().parents[2] / "include"
 GLUE = ("backends", "interop", "ops")
 OWN = re.compile(r'^#include "([^"]+)"', re.M)
+OTHERS = re.compile(r"^ *# *include *<([^>]+)>", re.M)
 
 
-def units(include):
+def glue_headers(include, folders):
+    """The headers of the folders. Those that name all others, all.hpp, are hygiene_twice_*."""
+    for folder in folders:
+        for path in sorted((include / "opkit" / folder).rglob("*.h*")):
+            if path.name != "all.hpp":
+                yield path.relative_to(include).as_posix()
+
+
+def units(include, folders=()):
     """Each a list of paths below `include`, the header first."""
     toolkit = include / "opkit"
     includes = {path.relative_to(include).as_posix(): OWN.findall(path.read_text())
@@ -33,14 +51,40 @@ def units(include):
                             if path.endswith(".ipp") and header in includes.get(path, ())]
                    for header, paths in includes.items()}
     owned = {path for paths in definitions.values() for path in paths}
-    return [[header, *paths] for header, paths in definitions.items() if header not in owned]
+    return [[header, *paths] for header, paths in definitions.items() if header not in owned] + \
+        [[header] for header in glue_headers(include, folders)]
 
 
-def problem(unit, include, compiler):
+def included(header, include):
+    """The headers that it includes, and by way of them, with the runtime compiled."""
+    found, left = set(), [header]
+    while left:
+        for path in OWN.findall((include / left.pop()).read_text()):
+            if not path.endswith(".ipp") and path not in found and (include / path).exists():
+                found.add(path)
+                left.append(path)
+    return found
+
+
+def beginning(header, include, precompiled):
+    """The line that includes the precompiled header of those it includes that includes most."""
+    ready = [path for path in included(header, include) if (precompiled / f"{path}.gch").exists()]
+    most = max(ready, key=lambda path: (len(included(path, include)), path), default=None)
+    return f'#include "{most}"\n' if most else ""
+
+
+def problem(unit, include, precompiled, compiler):
     """What the compiler says of it, "" for nothing."""
     source = "".join(f'#include "{path}"\n' for path in unit * 2)
-    run = subprocess.run([*compiler, "-std=c++20", "-fsyntax-only", f"-I{include}",
-                          "-DOPKIT_COMPILED", "-x", "c++", "-"], input=source,
+    if unit[0].split("/")[1] in ("backends", "interop"):
+        for library in OTHERS.findall((include / unit[0]).read_text()):
+            source = f"#if __has_include(<{library}>)\n{source}#endif\n"
+    source = beginning(unit[0], include, precompiled) + source
+    program, *flags = compiler
+    if unit[0].split("/")[1] not in GLUE:  # which sees no other library
+        flags = [flag for flag in flags if not flag.startswith("-isystem")]
+    run = subprocess.run([program, f"-I{precompiled}", *flags, "-std=c++20", "-fsyntax-only",
+                          f"-I{include}", "-DOPKIT_COMPILED", "-x", "c++", "-"], input=source,
                          capture_output=True, text=True)
     return (f"{' with '.join(unit)} does not compile alone:\n{run.stderr[:2000]}"
             if run.returncode else "")
@@ -51,20 +95,35 @@ def self_test(compiler):
                        '#include "opkit/impl/a.ipp"\n#endif\n'
     good = {"opkit/opkit.hpp": '#include "opkit/a.hpp"\n', "opkit/base/c.hpp": "#pragma once\n",
             "opkit/a.hpp": with_definitions, "opkit/ops/glue.hpp": "no C++",
-            "opkit/impl/a.ipp": '#pragma once\n#include "opkit/a.hpp"\nint b() { return a(); }\n'}
+            "opkit/impl/a.ipp": '#pragma once\n#include "opkit/a.hpp"\nint b() { return a(); }\n',
+            "opkit/base/ready.hpp": "#ifndef READY\n#define READY\nint ready();\n#endif\n",
+            "opkit/base/uses.hpp": '#include "opkit/base/ready.hpp"\nint uses(int = ready());\n',
+            "opkit/interop/fits.hpp": '#include "opkit/base/uses.hpp"\n',
+            "opkit/interop/lacks.hpp": "#include <no/such/library.hpp>\n"}
+    good["opkit/base/uses.hpp"] = "#pragma once\n" + good["opkit/base/uses.hpp"]
     bad = {"opkit/base/c.hpp": "int c = 1;",  # not twice
            "opkit/a.hpp": "Missing missing();" + with_definitions,
-           "opkit/impl/a.ipp": good["opkit/impl/a.ipp"] + "int c() { return missing; }"}
+           "opkit/impl/a.ipp": good["opkit/impl/a.ipp"] + "int c() { return missing; }",
+           "opkit/base/uses.hpp": "#pragma once\nint uses(int = ready());\n",
+           "opkit/interop/fits.hpp": good["opkit/interop/fits.hpp"] + "int fits = 1;"}
     # Without its header's line an .ipp is a unit of its own, where what it lacks shows.
     alone = {"opkit/impl/a.ipp": "#pragma once\nint b() { return a(); }\n"}
     for place, text in [("", ""), *bad.items(), *alone.items()]:
         with tempfile.TemporaryDirectory() as folder:
-            include = pathlib.Path(folder)
+            include, precompiled = pathlib.Path(folder, "include"), pathlib.Path(folder, "ready")
             for path, content in {**good, **({place: text} if place else {})}.items():
                 (include / path).parent.mkdir(parents=True, exist_ok=True)
                 (include / path).write_text(content)
-            found = [path for unit in units(include) if problem(unit, include, compiler)
-                     for path in unit]
+            ready = precompiled / "opkit/base/ready.hpp.gch"
+            ready.parent.mkdir(parents=True)
+            ready.with_suffix("").symlink_to(include / "opkit/base/ready.hpp")
+            subprocess.run([*compiler, "-std=c++20", "-DOPKIT_COMPILED", "-x", "c++-header",
+                            include / "opkit/base/ready.hpp", "-o", ready], check=True)
+            if beginning("opkit/interop/fits.hpp", include, precompiled) != \
+                    ('#include "opkit/base/ready.hpp"\n' if place != "opkit/base/uses.hpp" else ""):
+                sys.exit("a unit does not begin with what it includes of the precompiled headers")
+            found = [path for unit in units(include, ["interop"])
+                     if problem(unit, include, precompiled, compiler) for path in unit]
         if (place and place not in found) or (not place and found):
             sys.exit(f"with {place or 'nothing wrong'}: found {found}")
 
@@ -73,8 +132,9 @@ def main():
     if sys.argv[1] == "--self-test":
         return self_test(sys.argv[2:])
     part, parts = map(int, sys.argv[1].split("/"))
-    chosen = units(INCLUDE)[part - 1::parts]
-    problems = [text for unit in chosen if (text := problem(unit, INCLUDE, sys.argv[2:]))]
+    precompiled, folders, compiler = pathlib.Path(sys.argv[2]), sys.argv[3].split(","), sys.argv[4:]
+    chosen = units(INCLUDE, folders)[part - 1::parts]
+    problems = [text for unit in chosen if (text := problem(unit, INCLUDE, precompiled, compiler))]
     print("\n".join(problems) or f"{len(chosen)} units compile alone")
     return bool(problems)
 
