@@ -7,7 +7,10 @@ usage: docs_test.py ROOT. Each fence of C++ stands under a comment that says how
   <!-- compile: declarations -->   it compiles in a namespace, likewise
   <!-- compile: library -->        it compiles as a unit of a library, after op.hpp
 Its #include lines stand before all of the unit's code.
-A fence of another language under `<!-- run -->` must exit with 0, run in a copy of what it needs.
+A fence of another language under `<!-- run -->` must exit with 0, run in a copy of what it needs, at
+-O0: what the compiler optimises is not tested here. Those that compile the runtime in a unit of its
+own run first. The first header-only program compiles as its line says; the others, which would hold
+the same runtime once more, link such a unit of the same folder of headers, where there is one.
 Links to files must lead somewhere.
 """
 import os
@@ -18,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-root = pathlib.Path(sys.argv[1])
+root = pathlib.Path(sys.argv[1]).resolve()
 cxx = os.environ.get("CXX", "g++")
 failed = []
 checked = 0
@@ -28,6 +31,9 @@ library_unit = ["#include <opkit/op.hpp>", "#include <algorithm>", "#include <th
                 "using namespace opkit;"]
 include = re.compile(r"^#include .*$", re.M)
 fence = re.compile(r"(?:<!-- (.+?) -->\n)?```(\w*)\n(.*?)```", re.S)
+header_only = re.compile(
+    r"^g\+\+ (?!.*(?: -c | -shared | -DOPKIT_COMPILED )).* -I(\S+) \S+\.cpp(?= -o )", re.M)
+runs = []
 pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
 for page in pages:
     name = page.relative_to(root).as_posix()
@@ -40,12 +46,7 @@ for page in pages:
             continue
         checked += 1
         if what == "run":
-            with tempfile.TemporaryDirectory() as folder:
-                for copied in ("examples", "include", "single_include"):
-                    shutil.copytree(root / copied, pathlib.Path(folder) / copied)
-                quick = code.replace("-O2", "-O0")  # what the compiler optimises is not tested here
-                if subprocess.run(["sh", "-ec", quick], cwd=folder).returncode != 0:
-                    failed.append(f"{name}: this command fails:\n{code}")
+            runs.append((name, code))
         elif what.startswith("compile: "):
             into = library_unit if what.endswith("library") else unit
             number = len(into)
@@ -61,6 +62,29 @@ for page in pages:
         checked += 1
         if not (page.parent / path).exists():
             failed.append(f"{name} links to {path}, which does not exist")
+
+
+def link_runtime(line):
+    """A header-only line as one that links the runtime, if its folder of headers has one by now."""
+    runtime = pathlib.Path(f"{line[1]}.o").absolute()
+    return f"{line[0]} -DOPKIT_COMPILED {runtime}" if runtime.exists() else line[0]
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    literal = next((code for _, code in runs if header_only.search(code)), None)
+    for name, code in sorted(runs, key=lambda run: " -c opkit.cpp" not in run[1]):
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            for copied in ("examples", "include", "single_include"):
+                shutil.copytree(root / copied, pathlib.Path(place) / copied)
+            lines = code if code == literal else header_only.sub(link_runtime, code)
+            if subprocess.run(["sh", "-ec", lines.replace("-O2", "-O0")], cwd=place).returncode:
+                failed.append(f"{name}: this command fails:\n{code}")
+            for headers in re.findall(r" -I(\S+) -c opkit\.cpp", code):
+                runtime = pathlib.Path(place, "opkit.o")
+                if runtime.exists():
+                    shutil.copy(runtime, f"{headers}.o")
+    os.chdir(root)
 for lines in (unit, library_unit):
     run = subprocess.run([cxx, "-std=c++20", "-fsyntax-only", "-DOPKIT_COMPILED", f"-I{root}/include",
                           "-x", "c++", "-"], input="\n".join(lines), text=True, capture_output=True)
