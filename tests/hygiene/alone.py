@@ -33,11 +33,10 @@ OTHERS = re.compile(r"^ *# *include *<([^>]+)>", re.M)
 
 
 def glue_headers(include, folders):
-    """The headers of the folders. Those that name all others, all.hpp, are hygiene_twice_*."""
+    """The headers of the folders."""
     for folder in folders:
         for path in sorted((include / "opkit" / folder).rglob("*.h*")):
-            if path.name != "all.hpp":
-                yield path.relative_to(include).as_posix()
+            yield path.relative_to(include).as_posix()
 
 
 def units(include, folders=()):
