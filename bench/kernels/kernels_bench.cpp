@@ -1,12 +1,13 @@
 // Kernels through the toolkit beside the library that they are made with, called directly: products
 // of matrices, the convolutions of ResNet-50 and MobileNet, an LSTM, on 1 and 2 threads. Both take
-// turns, call by call on one thread, and with a pause between on two; `ratio` is the median of the
-// pairs, `low` and `high` its 95 % interval, `extra_ns` the median of their differences, `of_peak`
-// the toolkit's share of what the machine does at most (MachinePeak), `met` whether the interval
-// reaches 1.02 or, below 10 us, the difference is at most 100 ns. On 2 threads oneDNN's own has
-// OpenMP's, Eigen's two halves. Rows "Least" are two kernels of the toolkit, oneDNN's and Eigen's:
-// where the ratio falls below 1 is what kOnednnLeastFlops says (backends/onednn/backend.hpp); rows
-// "InBlocks" are the same, the first one in blocks of channels.
+// turns, call by call on one thread, and with a pause between on two, in the same memory, whose
+// place costs a kernel up to a tenth; `ratio` is the median of the pairs, `low` and `high` its 95 %
+// interval, `extra_ns` the median of their differences, `of_peak` the toolkit's share of what the
+// machine does at most (MachinePeak), `met` whether the interval reaches 1.02 or, below 10 us, the
+// difference is at most 100 ns. On 2 threads oneDNN's own has OpenMP's, Eigen's two halves. Rows
+// "Least" are two kernels of the toolkit, oneDNN's and Eigen's: where the ratio falls below 1 is
+// what kOnednnLeastFlops says (backends/onednn/backend.hpp); rows "InBlocks" are the same, the
+// first one in blocks of channels.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -69,7 +70,11 @@ struct Node {
     for (size_t i = 0; i < chosen.config.input_layouts.size(); ++i)
       *workspace.GetTensor(def.inputs()[i]) =
           ConvertLayout(inputs[i], chosen.config.input_layouts[i]);
+    op->Run();
   }
+  // Runs write to the same memory again.
+  Tensor& output() const { return *workspace.GetTensor("y"); }
+  const Tensor& tensor(const std::string& name) const { return *workspace.GetTensor(name); }
 };
 
 // What is compared: both sides, made for a number of threads, and the work of a call.
@@ -171,18 +176,18 @@ Pair EigenProduct(int64_t n, int threads) {
   using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const Tensor a = Random({n, n}), b = Random({n, n});
   auto node = std::make_shared<Node>(OperatorDef("MatMul"), "eigen", std::vector<Tensor>{a, b});
-  auto y = std::make_shared<Matrix>(n, n);
   return {[node] { node->op->Run(); },
           [=] {
             const Eigen::Map<const Matrix> left(a.data<float>(), n, n),
                 right(b.data<float>(), n, n);
+            Eigen::Map<Matrix> y(node->output().mutable_data<float>(), n, n);
             if (threads == 1) {
-              y->noalias() = left * right;
+              y.noalias() = left * right;
               return;
             }
             ParallelForRange(threads, 1, [&](int64_t begin, int64_t end) {
               const int64_t first = n * begin / threads, rows = n * end / threads - first;
-              y->middleRows(first, rows).noalias() = left.middleRows(first, rows) * right;
+              y.middleRows(first, rows).noalias() = left.middleRows(first, rows) * right;
             });
           },
           2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n),
@@ -205,9 +210,16 @@ struct Direct {
   int threads;
 
   Direct(const dnnl::primitive& made, int omp_threads) : primitive(made), threads(omp_threads) {}
-  void Add(int kind, const Desc& desc) {
-    memories.emplace_back(desc, detail::OnednnEngine());
-    std::fill_n(static_cast<float*>(memories.back().get_data_handle()), desc.get_size() / 4, 0.5f);
+  // Its memory is the node's, but where that is packed otherwise.
+  void Add(int kind, const Desc& desc, const Tensor& of_node) {
+    if (LayoutBytes(of_node.layout(), of_node.shape(), of_node.dtype()) ==
+        static_cast<int64_t>(desc.get_size())) {
+      memories.emplace_back(desc, detail::OnednnEngine(), of_node.raw_mutable_data());
+    } else {
+      memories.emplace_back(desc, detail::OnednnEngine());
+      std::fill_n(static_cast<float*>(memories.back().get_data_handle()), desc.get_size() / 4,
+                  0.5f);
+    }
     arguments.push_back({kind, memories.back().get()});
   }
   void Run() const {
@@ -230,9 +242,9 @@ Pair OnednnProductPair(int64_t m, int64_t k, int64_t n, int threads) {
   const dnnl::matmul::primitive_desc kernel(detail::OnednnEngine(), detail::RowMajorDesc({m, k}),
                                             Any({k, n}), detail::RowMajorDesc({m, n}));
   auto direct = std::make_shared<Direct>(dnnl::matmul(kernel), threads);
-  direct->Add(DNNL_ARG_SRC, kernel.src_desc());
-  direct->Add(DNNL_ARG_WEIGHTS, kernel.weights_desc());
-  direct->Add(DNNL_ARG_DST, kernel.dst_desc());
+  direct->Add(DNNL_ARG_SRC, kernel.src_desc(), node->tensor("i0"));
+  direct->Add(DNNL_ARG_WEIGHTS, kernel.weights_desc(), node->tensor("i1"));
+  direct->Add(DNNL_ARG_DST, kernel.dst_desc(), node->output());
   return {[node] { node->op->Run(); }, [direct] { direct->Run(); },
           2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n),
           Bytes({m * k, k * n, m * n})};
@@ -266,9 +278,9 @@ Pair Convolution(int64_t channels, int64_t outputs, int64_t size, int64_t kernel
       Any(weights), detail::BlockedDesc({1, outputs, side, side}, kBlock), {stride, stride},
       {pad, pad}, {pad, pad});
   auto direct = std::make_shared<Direct>(dnnl::convolution_forward(made), threads);
-  direct->Add(DNNL_ARG_SRC, made.src_desc());
-  direct->Add(DNNL_ARG_WEIGHTS, made.weights_desc());
-  direct->Add(DNNL_ARG_DST, made.dst_desc());
+  direct->Add(DNNL_ARG_SRC, made.src_desc(), node->tensor("i0"));
+  direct->Add(DNNL_ARG_WEIGHTS, made.weights_desc(), node->tensor("i1"));
+  direct->Add(DNNL_ARG_DST, made.dst_desc(), node->output());
   const int64_t count = outputs * channels / groups * kernel * kernel;
   return {[node] { node->op->Run(); }, [direct] { direct->Run(); },
           2.0 * static_cast<double>(count) * static_cast<double>(side * side),
@@ -290,11 +302,11 @@ Pair Lstm(int64_t steps, int64_t batch, int64_t input, int64_t hidden, int threa
       Desc({1, 1, 4, hidden}, f32, Tag::ldgo), Desc({steps, batch, hidden}, f32, Tag::tnc), none,
       none);
   auto direct = std::make_shared<Direct>(dnnl::lstm_forward(made), threads);
-  direct->Add(DNNL_ARG_SRC_LAYER, made.src_layer_desc());
-  direct->Add(DNNL_ARG_WEIGHTS_LAYER, made.weights_layer_desc());
-  direct->Add(DNNL_ARG_WEIGHTS_ITER, made.weights_iter_desc());
-  direct->Add(DNNL_ARG_BIAS, made.bias_desc());
-  direct->Add(DNNL_ARG_DST_LAYER, made.dst_layer_desc());
+  direct->Add(DNNL_ARG_SRC_LAYER, made.src_layer_desc(), node->tensor("i0"));
+  direct->Add(DNNL_ARG_WEIGHTS_LAYER, made.weights_layer_desc(), node->tensor("i1"));
+  direct->Add(DNNL_ARG_WEIGHTS_ITER, made.weights_iter_desc(), node->tensor("i2"));
+  direct->Add(DNNL_ARG_BIAS, made.bias_desc(), node->tensor("i3"));
+  direct->Add(DNNL_ARG_DST_LAYER, made.dst_layer_desc(), node->output());
   const int64_t weights = 4 * hidden * (input + hidden);
   return {[node] { node->op->Run(); }, [direct] { direct->Run(); },
           2.0 * static_cast<double>(weights * steps * batch),
