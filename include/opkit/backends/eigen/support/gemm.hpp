@@ -151,7 +151,20 @@ struct GemmCut {
   }
   int64_t Begin(int64_t i) const { return i * tile; }
   int64_t Size(int64_t i) const { return i + 1 == Count() ? size - i * tile : tile; }
+  GemmCut Halved() const {
+    GemmCut cut = *this;
+    cut.tile = Half();
+    return cut;
+  }
 };
+
+// What the largest tile takes for each step of the depth: its elements, and packing its two sides.
+inline double GemmTileCost(const GemmCut& rows, const GemmCut& columns) {
+  constexpr double kPacking = 8;
+  const auto height = static_cast<double>(rows.Size(0));
+  const auto width = static_cast<double>(columns.Size(0));
+  return height * width + kPacking * (height + width);
+}
 
 }  // namespace detail
 
@@ -169,7 +182,7 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
   constexpr int64_t kThin = 4;
   // The operations for which another thread is worthwhile, some 2 us of work, and those of a tile
   // that repays packing its factors anew where threads get several, so that none waits for long.
-  constexpr double kLeastFlops = 2.5e5, kTileFlops = 8e6;
+  constexpr double kLeastFlops = 2.5e5, kTileFlops = 1.7e7;
   if (m <= 0 || n <= 0) return;
   const bool nothing = k <= 0 || alpha == T(0);
   const auto kind = m <= kThin && m <= n ? detail::GemmKind::kRows
@@ -183,7 +196,8 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
     return;
   }
   // Tiles end where Eigen's blocks end, so that each element is computed as it is without tiles.
-  // They are halved along the longer side until there are enough.
+  // They are halved until there are enough, along the side that leaves the largest one less to do:
+  // a side that is few of Eigen's blocks long is cut unevenly (64 columns into 48 and 16).
   using Block = detail::GemmBlock<T>;
   constexpr int64_t kVectors = 128;  // a multiple of the block of products with a vector
   detail::GemmCut rows(m, kind == detail::GemmKind::kBlocks ? 2 * Block::kRows : kVectors);
@@ -191,10 +205,12 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
   const double most =
       (std::min)(flops / kLeastFlops, std::clamp(flops / kTileFlops, 1.0 * threads, 3.0 * threads));
   while (2 * static_cast<double>(rows.Count() * columns.Count()) <= most)
-    if (rows.CanHalve() && (rows.tile >= columns.tile || !columns.CanHalve()))
-      rows.tile = rows.Half();
+    if (rows.CanHalve() &&
+        (!columns.CanHalve() || detail::GemmTileCost(rows.Halved(), columns) <=
+                                    detail::GemmTileCost(rows, columns.Halved())))
+      rows = rows.Halved();
     else if (columns.CanHalve())
-      columns.tile = columns.Half();
+      columns = columns.Halved();
     else
       break;
   const int64_t across = columns.Count();
