@@ -29334,10 +29334,10 @@ class PlannedMemory {
     std::vector<int> donated;  // inputs, by value of the view
   };
 
-  // Of a specialization whose schedule and bodies are there before PlanArenas is called.
+  // The specialization has its schedule and its bodies before PlanArenas is called.
   explicit PlannedMemory(const Specialization& plan) : plan_(plan) {}
-  // Of the graph around all bodies alone. Errors: kOutOfMemory, with the values that are live
-  // together, where a capacity is too small; as PlanMemory.
+  // The graph around all bodies plans for itself and for them. Errors: kOutOfMemory, with the
+  // values that are live together, where a capacity is too small; as PlanMemory.
   void PlanArenas(const Options& options);
 
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
@@ -29385,6 +29385,8 @@ class PlannedMemory {
   int BufferOf(const ArenaPlan& arena, int value) const {
     return arena.lifetimes.buffer_of[NumberOf(value)];
   }
+  // Whether a node makes the value and its bytes are known before a run.
+  bool HasKnownSize(int value) const;
   int64_t Scratch(int node) const;
   size_t first_body_value() const;
 
@@ -42520,11 +42522,15 @@ OPKIT_INLINE PlannedMemory& PlannedMemory::Of(const PlannedBody& body) {
 }
 
 OPKIT_INLINE bool PlannedMemory::IsPlanned(int value) const {
-  const TensorInfo& info = plan_.types()[value];
   if (std::ranges::count(donated_, value)) return true;
-  return plan_.view().producer(value) >= 0 &&
-         (!plan_.view().IsOutput(value) || std::ranges::count(donated_outputs_, value)) &&
-         info.shape.is_known() && info.dtype != DType::kUndefined;
+  return HasKnownSize(value) &&
+         (!plan_.view().IsOutput(value) || std::ranges::count(donated_outputs_, value));
+}
+
+OPKIT_INLINE bool PlannedMemory::HasKnownSize(int value) const {
+  const TensorInfo& info = plan_.types()[value];
+  return plan_.view().producer(value) >= 0 && info.shape.is_known() &&
+         info.dtype != DType::kUndefined;
 }
 
 OPKIT_INLINE bool PlannedMemory::IsDonated(int output) const {
@@ -42754,14 +42760,9 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 
 // An output lies outside the arena, unless that is in the memory of a donated input.
 OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const auto is_known = [&](int value) {
-    const TensorInfo& info = plan_.types()[value];
-    return plan_.view().producer(value) >= 0 && info.shape.is_known() &&
-           info.dtype != DType::kUndefined;
-  };
   const std::vector<int> before = donated_outputs_;  // on other devices
   for (const int output : plan_.view().outputs())
-    if (is_known(output)) donated_outputs_.push_back(output);
+    if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;
   FindLifetimesOf(arena, count);
   std::vector<int> found = before;
@@ -42813,7 +42814,7 @@ OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
 OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Options& options) {
   if (!donated_.empty()) FindDonatedOutputs(arena);
   FindLifetimesOf(arena, summary_.planned_values);
-  // What lies in a donated input takes nothing of the arena.
+  // Values in a donated input take nothing of the arena.
   std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
     if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[Index(buffer)].size = 0;

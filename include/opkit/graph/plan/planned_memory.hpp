@@ -53,10 +53,10 @@ class PlannedMemory {
     std::vector<int> donated;  // inputs, by value of the view
   };
 
-  // Of a specialization whose schedule and bodies are there before PlanArenas is called.
+  // The specialization has its schedule and its bodies before PlanArenas is called.
   explicit PlannedMemory(const Specialization& plan) : plan_(plan) {}
-  // Of the graph around all bodies alone. Errors: kOutOfMemory, with the values that are live
-  // together, where a capacity is too small; as PlanMemory.
+  // The graph around all bodies plans for itself and for them. Errors: kOutOfMemory, with the
+  // values that are live together, where a capacity is too small; as PlanMemory.
   void PlanArenas(const Options& options);
 
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
@@ -104,6 +104,8 @@ class PlannedMemory {
   int BufferOf(const ArenaPlan& arena, int value) const {
     return arena.lifetimes.buffer_of[NumberOf(value)];
   }
+  // Whether a node makes the value and its bytes are known before a run.
+  bool HasKnownSize(int value) const;
   int64_t Scratch(int node) const;
   size_t first_body_value() const;
 

@@ -158,7 +158,7 @@ struct GemmCut {
   }
 };
 
-// What the largest tile takes for each step of the depth: its elements, and packing its two sides.
+// The work of the largest tile for each step of the depth: its elements, and packing its two sides.
 inline double GemmTileCost(const GemmCut& rows, const GemmCut& columns) {
   constexpr double kPacking = 8;
   const auto height = static_cast<double>(rows.Size(0));

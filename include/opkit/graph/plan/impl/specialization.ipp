@@ -18,11 +18,15 @@ OPKIT_INLINE PlannedMemory& PlannedMemory::Of(const PlannedBody& body) {
 }
 
 OPKIT_INLINE bool PlannedMemory::IsPlanned(int value) const {
-  const TensorInfo& info = plan_.types()[value];
   if (std::ranges::count(donated_, value)) return true;
-  return plan_.view().producer(value) >= 0 &&
-         (!plan_.view().IsOutput(value) || std::ranges::count(donated_outputs_, value)) &&
-         info.shape.is_known() && info.dtype != DType::kUndefined;
+  return HasKnownSize(value) &&
+         (!plan_.view().IsOutput(value) || std::ranges::count(donated_outputs_, value));
+}
+
+OPKIT_INLINE bool PlannedMemory::HasKnownSize(int value) const {
+  const TensorInfo& info = plan_.types()[value];
+  return plan_.view().producer(value) >= 0 && info.shape.is_known() &&
+         info.dtype != DType::kUndefined;
 }
 
 OPKIT_INLINE bool PlannedMemory::IsDonated(int output) const {
@@ -252,14 +256,9 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 
 // An output lies outside the arena, unless that is in the memory of a donated input.
 OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const auto is_known = [&](int value) {
-    const TensorInfo& info = plan_.types()[value];
-    return plan_.view().producer(value) >= 0 && info.shape.is_known() &&
-           info.dtype != DType::kUndefined;
-  };
   const std::vector<int> before = donated_outputs_;  // on other devices
   for (const int output : plan_.view().outputs())
-    if (is_known(output)) donated_outputs_.push_back(output);
+    if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;
   FindLifetimesOf(arena, count);
   std::vector<int> found = before;
@@ -311,7 +310,7 @@ OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
 OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Options& options) {
   if (!donated_.empty()) FindDonatedOutputs(arena);
   FindLifetimesOf(arena, summary_.planned_values);
-  // What lies in a donated input takes nothing of the arena.
+  // Values in a donated input take nothing of the arena.
   std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
     if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[Index(buffer)].size = 0;
