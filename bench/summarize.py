@@ -34,6 +34,13 @@ PAIRS = {
                  ("InvokeHandleIntoOutputs", "BenchAxpy/cpu/reference/float32/[16]")],
     "profiler": [("OperatorOn", "ClocksUnderMutex"), ("SubOperatorsOn", "ClocksUnderMutex"),
                  ("ScopeOn", "ClocksUnderMutex"), ("ScopeOn", "TicksIntoRing")],
+    "cuda": [("Run", "LaunchAndWait"), ("RunAsyncAndFinish", "LaunchAndWait"),
+             ("RunAsyncWithoutEvent", "LaunchOnly"), ("ChainOfThousand", "LaunchThousand"),
+             ("ChainOfThousand", "LaunchThousandAsCudaGraph"),
+             ("EightChainsOf125", "LaunchThousand"),
+             ("AllocateStorageInARun", "AllocateAsyncByHand"),
+             ("AllocateStorageOnDevice", "AllocateAsyncByHand"),
+             ("KernelByParallelFor", "KernelByHand")],
     "library": [("LoadedOp", "DirectCall"), ("LoadedOp", "ProgramOp"),
                 ("LoadedOpOfVectors", "DirectCall")],
     "thread_pool": [("SubmitAndWait", "SubmitAndWaitTbb"), ("SubmitParked", "SubmitParkedTbb"),
@@ -103,7 +110,7 @@ def table(columns, rows):
 
 def about(name):
     """The first paragraph of the comment that the benchmark's source opens with."""
-    for source in sorted(BENCH.glob(f"*/{name}_bench.cpp")):
+    for source in sorted(BENCH.glob(f"*/{name}_bench.c*")):
         lines = []
         for line in source.read_text().splitlines():
             if not line.startswith("// "):
@@ -159,8 +166,7 @@ def pairs_table(name, rows):
         found = []
         for peer in (peer for left, peer in PAIRS.get(name, []) if left == ours):
             peer, _, fixed = peer.partition("/")
-            if (peer, fixed or arguments) in rows:
-                found.append((peer, fixed or arguments))
+            found += [key for key in ((peer, fixed or arguments), (peer, "")) if key in rows][:1]
         counters = ", ".join(f"{key} {value:.3g}" for key, value in row["counters"].items())
         cells = [label((ours, arguments)), duration(row["ns"]), share(row["cv"])]
         for peer in found:

@@ -167,18 +167,17 @@
 #define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
 // Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
-// sentence of one is printed in a function, the name of the other in a class.
+// sentence of one is printed in a function, the name of the other in a class. nvcc takes neither in
+// an unnamed namespace.
 #ifdef OPKIT_DEVICE_COMPILER
-#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)
+#define OPKIT_AT_NAMESPACE_SCOPE(macro) static_assert(true)
 #else
-#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)        \
-  static_assert(__builtin_FUNCTION()[0] == '\0', \
-                #macro " goes at namespace scope, outside of functions and classes");
-#endif
-#define OPKIT_AT_NAMESPACE_SCOPE(macro)                                         \
-  OPKIT_OUTSIDE_OF_FUNCTIONS(macro)                                             \
-  [[maybe_unused]] extern struct macro##_goes_at_namespace_scope_not_in_a_class \
+#define OPKIT_AT_NAMESPACE_SCOPE(macro)                                               \
+  static_assert(__builtin_FUNCTION()[0] == '\0',                                      \
+                #macro " goes at namespace scope, outside of functions and classes"); \
+  [[maybe_unused]] extern struct macro##_goes_at_namespace_scope_not_in_a_class       \
       macro##_goes_at_namespace_scope_not_in_a_class
+#endif
 
 #endif  // OPKIT_CONFIG_HPP_
 

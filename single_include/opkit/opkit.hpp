@@ -122,18 +122,17 @@
 #define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
 // Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
-// sentence of one is printed in a function, the name of the other in a class.
+// sentence of one is printed in a function, the name of the other in a class. nvcc takes neither in
+// an unnamed namespace.
 #ifdef OPKIT_DEVICE_COMPILER
-#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)
+#define OPKIT_AT_NAMESPACE_SCOPE(macro) static_assert(true)
 #else
-#define OPKIT_OUTSIDE_OF_FUNCTIONS(macro)        \
-  static_assert(__builtin_FUNCTION()[0] == '\0', \
-                #macro " goes at namespace scope, outside of functions and classes");
-#endif
-#define OPKIT_AT_NAMESPACE_SCOPE(macro)                                         \
-  OPKIT_OUTSIDE_OF_FUNCTIONS(macro)                                             \
-  [[maybe_unused]] extern struct macro##_goes_at_namespace_scope_not_in_a_class \
+#define OPKIT_AT_NAMESPACE_SCOPE(macro)                                               \
+  static_assert(__builtin_FUNCTION()[0] == '\0',                                      \
+                #macro " goes at namespace scope, outside of functions and classes"); \
+  [[maybe_unused]] extern struct macro##_goes_at_namespace_scope_not_in_a_class       \
       macro##_goes_at_namespace_scope_not_in_a_class
+#endif
 
 #endif  // OPKIT_CONFIG_HPP_
 
@@ -2742,8 +2741,7 @@ class Timeout {
 // ---- opkit/device/event.hpp
 // Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
 // SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
-// on it. Nothing polls: a waiter is woken, a callback called, by the thread that completes the
-// event.
+// on it. A waiter is woken, a callback called, by the thread that completes the event.
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
@@ -2796,10 +2794,20 @@ class EventState : public RefCounted {
   virtual void RequestNotification() {}
   // Asks such a device whether it is done, without waiting.
   virtual void Poll() {}
+  // The device has passed it, as the caller knows by something that waited for it there.
+  virtual void Passed() { Complete(nullptr); }
+  // Waits on the processor for as long as being told would take; false when it was not done then,
+  // nor at the end of `timeout`.
+  virtual bool WaitBriefly(Timeout /*timeout*/) { return false; }
 
   void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
   // Only the thread that records it waits for it, and may change what it fails with.
   void SetPrivate() { private_ = true; }
+
+  // Its end is seldom asked for, and then may be told late, with work that was issued after it on
+  // the same stream: a device may save the mark in the stream. Before it is recorded.
+  void SetSeldomAsked() { seldom_asked_ = true; }
+  bool seldom_asked() const { return seldom_asked_; }
 
   // The invocation whose span in a profile ends with this event. Before the work is issued.
   void SetSpan(uint64_t invocation) { span_ = invocation; }
@@ -2826,6 +2834,7 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
+  bool seldom_asked_ = false;
   uint64_t span_ = 0;
 };
 
@@ -2968,6 +2977,10 @@ concept NativeStreamContext = requires(C& context) {
 // (SpanSink::RanOnDevice).
 template <class C>
 concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
+// A context that keeps memory until the work issued so far is done, for runs without an event.
+template <class C>
+concept RetainingContext =
+    requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
 // A stream that is an object of the toolkit's or the author's.
 template <class C>
 concept StreamContext = requires(C& context) { &context.stream(); };
@@ -3314,6 +3327,7 @@ void Copy(const Tensor& source, Tensor* target);
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
+  if constexpr (NativeStreamContext<Context>) context.native_stream();  // that memory is taken on
   detail::PreparedCopy prepared(source, *target);
   InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
@@ -7350,6 +7364,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // Saves the event of an operator inside a chain, whose completion is never awaited.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
+  // For executors: EventState::SetSeldomAsked of the events of all runs.
+  void SetEventSeldomAsked() { event_seldom_asked_ = true; }
+  bool IsEventSeldomAsked() const { return event_seldom_asked_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
     if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
   }
@@ -7512,6 +7529,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // The members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
+  bool event_seldom_asked_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   bool has_output_layouts_ = false;  // other than the standard one, by the configuration
@@ -10295,7 +10313,10 @@ class Operator : public OperatorBase {
     event().state()->SetContext(failure_context());
     if (error_message) [[unlikely]]
       return event().SetFinished(error_message);
-    if constexpr (Context::kAsynchronous) TouchedStorages(event().state()->retained);
+    if constexpr (Context::kAsynchronous) {
+      TouchedStorages(event().state()->retained);
+      if (IsEventSeldomAsked()) event().state()->SetSeldomAsked();
+    }
     context_.Record(event());
   }
   void WaitEvent(const Event& event, int stream_id = -1) final {
@@ -10364,7 +10385,8 @@ class Operator : public OperatorBase {
     } catch (...) {
       const bool in_flight = by_event && event().Query() == EventStatus::kScheduled;
       if (by_event && !in_flight) PrepareEvent();
-      Fail(by_event && !in_flight);  // the event of a run in flight stays that run's
+      // Nothing was issued yet; the event of a run in flight stays that run's.
+      RethrowWithContext(by_event && !in_flight);
     }
   }
   void RunOnDeviceOrFail() {
@@ -10394,6 +10416,10 @@ class Operator : public OperatorBase {
         RefCountedList kept;  // until the stream has come past this run
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
+      } else if constexpr (RetainingContext<Context>) {
+        RefCountedList kept;
+        TouchedStorages(kept);
+        context_.Retain(std::move(kept));
       }
     } else if (HasAsyncPart()) [[unlikely]] {
       IssueAsyncPart();
@@ -16819,6 +16845,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
+  seldom_asked_ = false;
   span_ = 0;
   callbacks_.clear();
   retained.clear();
@@ -16837,7 +16864,7 @@ OPKIT_INLINE void EventState::AddQuietCallback(UniqueFunction<void()> callback) 
 }
 
 OPKIT_INLINE bool EventState::Wait(Timeout timeout) {
-  if (IsTerminal(status())) return true;
+  if (IsTerminal(status()) || WaitBriefly(timeout)) return true;
   RequestNotification();
   Waiter self;
   {
@@ -20026,6 +20053,7 @@ class ReplayCore : public RefCounted {
     NodesFunction run_nodes;
     RangeFunction run_range;
     bool may_pend;
+    bool (*poll)(void* object);  // null: none
   };
 
   static IntrusivePtr<ReplayCore> Make(const Schedule& schedule, ThreadPool& pool,
@@ -20170,8 +20198,10 @@ concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
 //
 // The body is called with the node's number in the schedule, once for each node, on the calling
 // thread and on workers of the pool, under the caller's invocation; where it has `OnThread()`, what
-// that returns is called instead, made for each thread's part in a run. Nodes see the writes of
-// those that they depend on. Schedule and pool must outlive the replay.
+// that returns is called instead, made for each thread's part in a run. Where it has `Poll()` and
+// no node is left to run, the thread that called Run calls it while it returns true, before it
+// sleeps for the pending nodes: it may Complete them. Nodes see the writes of those that they
+// depend on. Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
 // be called from any thread during a run, from the body too. A forked child makes its own replays.
@@ -20200,7 +20230,7 @@ class Replay {
         tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
                kMayPend && options.may_pend),
         core_(Core::Make(schedule, pool,
-                         {&body_, &RunNodes, &RunRange, kMayPend && options.may_pend})) {
+                         {&body_, &RunNodes, &RunRange, kMayPend && options.may_pend, Poll()})) {
     if (tuner_.may_use_counters()) core_->AllocateCounters();
   }
   Replay(const Replay&) = delete;
@@ -20266,6 +20296,13 @@ class Replay {
 
   static decltype(auto) OnThread(Core& core) {
     return detail::BodyOnThread(*static_cast<Body*>(core.body.object));
+  }
+
+  static auto Poll() -> bool (*)(void*) {
+    if constexpr (requires(Body& body) { body.Poll(); })
+      return [](void* body) -> bool { return static_cast<Body*>(body)->Poll(); };
+    else
+      return nullptr;
   }
 
   // Calls the body where nodes may not pend.
@@ -30439,6 +30476,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     Begin();
     try {
       replay_->Run(timeout);
+      CompletePassed();
       if (decisions_ != replay_->decisions()) [[unlikely]]
         ReportMode();
     } catch (...) {
@@ -30457,10 +30495,19 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       run(i);
     }
   }
-  // `done` is called once, by the thread that ends the run; a run that failed must be cleaned then.
+  // `done` is called once, by the thread that ends the run: a run that failed must be cleaned then,
+  // and the steps of one that succeeded be completed.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
     replay_->RunAsync(std::move(done));
+  }
+  // After a run that succeeded: completes the steps whose end nobody was told, as it follows from
+  // the others'.
+  void CompletePassed() {
+    if (passed_.empty()) return;
+    for (int i : passed_) steps_[Index(i)].op->event().state()->Passed();
+    MutexLock lock(in_flight_mutex_);
+    for (int i : passed_) in_flight_[Index(i)].reset();
   }
   // Cancels the run, from any thread: steps that have not begun are skipped, asynchronous ones in
   // flight fail.
@@ -30476,6 +30523,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     CancelPending();
     while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
     replay_->Drain();
+    for (int i : passed_) SetInFlight(i, {});
     ReleaseArenas();
     shared_arenas_->Abandon();
     UseArenas(*shared_arenas_);
@@ -30526,6 +30574,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   struct Body {
     BoundPlan* self;
     StepRunner OnThread() const { return StepRunner(*self); }
+    bool Poll() const { return self->PollPending(); }
   };
   // Where an operator must leave a value: in the memory planned for it, or anywhere but in an arena
   // when `storage` is null.
@@ -30545,11 +30594,13 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     int stream;
     InvocationKind kind;
     bool direct, asynchronous;
+    bool passed = false;  // its end follows from those of steps that wait for it on the device
   };
 
   void Begin() {
     ++runs_;
     cancelled_ = false;
+    polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
   }
   // The mode of the replay changes with the times of its runs.
@@ -30580,11 +30631,15 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     IssueTo(step);
     CheckPlaces(step);
     const Event& event = step.op->event();
-    if (event.IsFinished()) {
+    if (!step.passed && event.IsFinished()) {
       event.RethrowIfFailed();
       return NodeState::kDone;
     }
     SetInFlight(i, event);
+    if (step.passed) {
+      if (cancelled_) CancelPending();
+      return NodeState::kDone;
+    }
     event.SetCallback([this, i] { OnStepCompleted(i); });
     if (cancelled_) CancelPending();  // Cancel may have looked before this was in flight
     return NodeState::kPending;
@@ -30594,6 +30649,22 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     SetInFlight(i, {});
     if (failure) FailPending(failure);
     replay_->Complete(i, failure);
+  }
+  // By the thread that waits for the run: asks the steps that pend whether they are done, for about
+  // as long as a notice of it would take. False when that time is over.
+  bool PollPending() {
+    const int64_t now = MonotonicNs();
+    if (polled_until_ns_ < 0) polled_until_ns_ = now + kPolledNs;
+    if (now >= polled_until_ns_) return false;
+    for (int i : told_) {
+      std::optional<Event> event;
+      {
+        MutexLock lock(in_flight_mutex_);
+        event = in_flight_[Index(i)];
+      }
+      if (event) static_cast<void>(event->Query());
+    }
+    return !told_.empty();
   }
   // Cancel may come at any time, and an operator's own handle is not to be read while the operator
   // is issued again: a step in flight has a second handle.
@@ -30711,7 +30782,27 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
-    if (specialization_->may_pend()) in_flight_.resize(steps_.size());
+    if (!specialization_->may_pend()) return;
+    in_flight_.resize(steps_.size());
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      Step& step = steps_[i];
+      if (!step.asynchronous || step.op->device().type == DeviceType::kCPU) continue;
+      step.passed = FollowsFromOthers(static_cast<int>(i));
+      if (step.passed) step.op->SetEventSeldomAsked();
+      (step.passed ? passed_ : told_).push_back(static_cast<int>(i));
+    }
+  }
+  // Whether the step's end follows from the end of the run's others: a step waits for it on its
+  // device, and none does on the host.
+  bool FollowsFromOthers(int i) const {
+    bool waited_for = false;
+    for (int entry : EntriesOf(specialization_->schedule(), i)) {
+      if (!Schedule::IsEarly(entry)) return false;
+      const Step& next = steps_[Index(Schedule::TargetOf(entry))];
+      waited_for |= !specialization_->IsOrderAlone(i, entry) && next.asynchronous &&
+                    next.op->device().type == steps_[Index(i)].op->device().type;
+    }
+    return waited_for;
   }
   void MakeBodies() {
     for (size_t i = 0; i < specialization_->bodies().size(); ++i)
@@ -30851,6 +30942,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
   }
 
+  static constexpr int64_t kPolledNs = 100'000;
+
   // What a run of a body reads comes first, in one cache line.
   std::vector<Step> steps_;
   BoundPlan* const root_;    // itself but for a body
@@ -30874,8 +30967,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
   Mutex in_flight_mutex_;
-  std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step is pending
-  std::optional<Replay<Body>> replay_;           // none for a body, which its operator runs
+  std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
+  std::vector<int> passed_, told_;  // of the steps on devices, those with and without Step::passed
+  int64_t polled_until_ns_ = -1;    // negative: this run was not polled yet
+  std::optional<Replay<Body>> replay_;  // none for a body, which its operator runs
 };
 
 }  // namespace detail
@@ -31282,6 +31377,7 @@ class Executor::Impl {
         changed_ = true;
         current_->Clean();
       } else {
+        current_->CompletePassed();
         FinalizeOutputs();
         has_outputs_ = true;
       }
@@ -39491,6 +39587,7 @@ class ReplayCore::Impl final : public ReplayCore {
     PoolScope scope(pool_);
     if (mode != ReplayMode::kCounters) Lead();
     Participate(worker);
+    if (body.poll && pending() > 0) PollPending();
     if (!over_.done()) {
       if (deadline_ns_ < 0 || !may_pend()) {
         pool_.Wait(over_);  // the threads that run nodes look at the deadline
@@ -39684,6 +39781,13 @@ class ReplayCore::Impl final : public ReplayCore {
     }
     ReplayWorker worker;
     core->Participate(worker);
+  }
+
+  // Ends where a completion has made nodes ready, which pool_.Wait runs.
+  void PollPending() {
+    while (!over_.done() && offers_.load(std::memory_order_relaxed) == 0 && !stopped() &&
+           body.poll(body.object)) {
+    }
   }
 
   OPKIT_COLD bool MustStop(Watch watch) override {

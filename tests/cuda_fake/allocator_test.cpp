@@ -50,10 +50,55 @@ TEST_CASE("freed memory is free only after the work that was issued on the strea
   CHECK(fake::DeviceOf(data) == -1);
 }
 
-TEST_CASE("memory freed beside another stream waits for both, and holds up neither") {
-  CUDAContext context(kCuda0);
-  context.SwitchToDevice(0);
+TEST_CASE("memory that no run allocates is no block that work of the thread's stream still uses") {
+  CUDAContext busy(kCuda0), other(kCuda0);
+  busy.SwitchToDevice(1);
   Storage storage = AllocateStorage(kCuda0, 64);
+  void* data = storage->data();
+  fake::Gate gate(busy.cuda_stream());
+  fake::Enqueue(busy.cuda_stream(), [data] { std::memset(data, 1, 64); });
+  storage = {};  // freed once the gate is open
+  CHECK(CUDAStream::Current(0) == &busy.stream());
+  CHECK(AllocateStorage(kCuda0, 64)->data() != data);
+  Tensor target(kCuda0);
+  CopyAsync(other, Tensor::From<float>({2}, {1, 2}), &target);
+  CHECK(target.raw_data() != data);
+  const detail::IssueScope run(true);
+  busy.SwitchToDevice(1);
+  CHECK(AllocateStorage(kCuda0, 64)->data() == data);  // in the order of the run's own stream
+}
+
+TEST_CASE("memory of a foreign stream is freed without it once its scope is over") {
+  CUDAContext own(kCuda0);
+  own.SwitchToDevice(0);
+  cudaStream_t foreign = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking) == cudaSuccess);
+  Storage here, elsewhere;
+  {
+    const CUDAStreamScope scope(kCuda0, foreign);
+    const detail::IssueScope run(true);
+    CUDAContext context(kCuda0);
+    context.SwitchToDevice(0);
+    CHECK(CUDAStream::Issuing(0)->handle() == foreign);
+    here = AllocateStorage(kCuda0, 64);
+    elsewhere = AllocateStorage(kCuda0, 64);
+  }
+  REQUIRE(cudaStreamDestroy(foreign) ==
+          cudaSuccess);  // the fake aborts when it is used from here on
+  void *first = here->data(), *second = elsewhere->data();
+  here = {};
+  std::thread([&] { elsewhere = {}; }).join();
+  fake::Await([&] { return fake::DeviceOf(first) == -1 && fake::DeviceOf(second) == -1; });
+}
+
+TEST_CASE("a run's memory freed beside another stream waits for both, and holds up neither") {
+  CUDAContext context(kCuda0);
+  Storage storage;
+  {
+    const detail::IssueScope run(true);
+    context.SwitchToDevice(0);
+    storage = AllocateStorage(kCuda0, 64);
+  }
   void* data = storage->data();
   context.SwitchToDevice(1);
   CUDAStream& of_allocation = CUDAStream::Get(kCuda0, 0);
@@ -98,13 +143,33 @@ TEST_CASE("out of memory: what is on its way to be freed is waited for, then an 
   CHECK_THROWS_WITH_AS(AllocateStorage(kCuda0, int64_t{1} << 20),
                        doctest::Contains("out of memory on cuda: 1048576 bytes were asked for"),
                        Error);
-  CHECK(fake::device_synchronizations() == waited + 1);
+  CHECK(fake::device_synchronizations() == waited + 2);
   CHECK(fake::pool_trims() == trims + 1);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
   auto gate = std::make_unique<fake::Gate>(context.cuda_stream());
   big = {};
   std::thread opener([&] {
-    fake::Await([&] { return fake::device_synchronizations() == waited + 2; });
+    fake::Await([&] { return fake::device_synchronizations() == waited + 3; });
+    gate.reset();
+  });
+  CHECK(AllocateStorage(kCuda0, int64_t{1} << 20)->nbytes() == int64_t{1} << 20);
+  opener.join();
+  fake::LimitMemory(int64_t{1} << 40);
+}
+
+TEST_CASE("out of memory: memory that a completed run still holds is waited for") {
+  CUDAContext context(kCuda0);
+  context.SwitchToDevice(0);
+  context.FinishDeviceComputation();
+  Storage big = AllocateStorage(kCuda0, int64_t{1} << 20);
+  fake::LimitMemory(int64_t{3} << 19);
+  auto gate = std::make_unique<fake::Gate>(context.cuda_stream());
+  RefCountedList kept{big};
+  big = {};
+  context.Retain(std::move(kept));
+  const int64_t waited = fake::device_synchronizations();
+  std::thread opener([&] {
+    fake::Await([&] { return fake::device_synchronizations() == waited + 1; });
     gate.reset();
   });
   CHECK(AllocateStorage(kCuda0, int64_t{1} << 20)->nbytes() == int64_t{1} << 20);
@@ -133,6 +198,44 @@ TEST_CASE("tensors go to the device and back, and between devices") {
   CHECK(back.ToVector<float>() == std::vector<float>{3, 4});
   Copy(back, &pinned);
   CHECK(pinned.ToVector<float>() == std::vector<float>{3, 4});
+}
+
+TEST_CASE("a copy between devices comes after the work on both") {
+  CUDAContext first(kCuda0), second(kCuda1);
+  first.SwitchToDevice(0);
+  second.SwitchToDevice(0);
+  Tensor x({1}, DType::kFloat32, kCuda0), y({1}, DType::kFloat32, kCuda1);
+  auto* data = x.mutable_data<float>();
+  *data = 0;
+  auto gate = std::make_unique<fake::Gate>(first.cuda_stream());
+  fake::Enqueue(first.cuda_stream(), [data] { *data = 42; });
+  const int64_t waits = fake::host_waits();
+  std::thread opener([&] {
+    fake::Await([&] { return fake::host_waits() > waits; });
+    gate.reset();
+  });
+  Copy(x, &y);
+  CHECK(*static_cast<float*>(y.raw_mutable_data()) == 42);
+  opener.join();
+}
+
+TEST_CASE("a copy between host memories comes after the work on every device") {
+  CUDAContext first(kCuda0), second(kCuda1);
+  first.SwitchToDevice(0);
+  second.SwitchToDevice(0);
+  Tensor pinned({1}, DType::kFloat32, Device{DeviceType::kCUDAHost, 0}), y;
+  auto* data = pinned.mutable_data<float>();
+  *data = 0;
+  auto gate = std::make_unique<fake::Gate>(second.cuda_stream());
+  fake::Enqueue(second.cuda_stream(), [data] { *data = 42; });
+  const int64_t waits = fake::host_waits();
+  std::thread opener([&] {
+    fake::Await([&] { return fake::host_waits() >= waits + 2; });
+    gate.reset();
+  });
+  Copy(pinned, &y);
+  CHECK(y.data<float>()[0] == 42);
+  opener.join();
 }
 
 TEST_CASE("an asynchronous copy comes after what was issued on the stream, and before the event") {

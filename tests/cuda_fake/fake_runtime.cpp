@@ -19,7 +19,7 @@ thread_local cudaError_t t_last_error = cudaSuccess;
 
 std::atomic<cudaError_t> g_device_failure{cudaSuccess};
 std::atomic<int64_t> g_stream_waits{0}, g_device_synchronizations{0}, g_host_waits{0};
-std::atomic<int64_t> g_mallocs{0}, g_trims{0}, g_clock{0};
+std::atomic<int64_t> g_callbacks{0}, g_mallocs{0}, g_trims{0}, g_clock{0};
 
 struct Memory {
   struct Block {
@@ -38,6 +38,21 @@ Memory& memory() {
 std::mutex& callback_mutex() {  // CUDA may run them one by one
   static auto* mutex = new std::mutex;
   return *mutex;
+}
+
+struct Pending {  // a block that is freed once its stream has come there
+  void* data;
+  size_t bytes;
+  cudaStream_t stream;
+  std::shared_ptr<std::atomic<bool>> reused;
+};
+struct PendingFrees {
+  std::mutex mutex;
+  std::deque<Pending> all;
+};
+PendingFrees& pending_frees() {
+  static auto* frees = new PendingFrees;
+  return *frees;
 }
 
 // One recording of an event.
@@ -112,6 +127,7 @@ struct CUstream_st {
     }
   }
   const int device;
+  std::atomic<bool> destroyed{false}, capturing{false};
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> queue;
@@ -140,6 +156,20 @@ Streams& streams() {
   static auto* streams = new Streams;
   return *streams;
 }
+// What a handle stands for: null and cudaStreamLegacy for the current device's default stream.
+CUstream_st& Find(cudaStream_t handle, const char* call) {
+  if (handle && handle != cudaStreamLegacy) {
+    if (handle->destroyed) {
+      std::fprintf(stderr, "fake CUDA: %s on a stream that was destroyed\n", call);
+      std::abort();
+    }
+    return *handle;
+  }
+  static CUstream_st* defaults[kDevices] = {new CUstream_st(0), new CUstream_st(1)};
+  return *defaults[t_device];
+}
+#define FIND(stream) Find(stream, __func__)
+
 void* AllocateOn(int device, size_t bytes) {
   Memory& all = memory();
   std::lock_guard lock(all.mutex);
@@ -164,7 +194,10 @@ void FreeNow(void* data) {
 }  // namespace
 
 namespace fake {
-void Enqueue(cudaStream_t stream, std::function<void()> work) { stream->Push(std::move(work)); }
+void Enqueue(cudaStream_t stream, std::function<void()> work) {
+  FIND(stream).Push(std::move(work));
+}
+void SetCapturing(cudaStream_t stream, bool capturing) { FIND(stream).capturing = capturing; }
 void FailDevice(cudaError_t status) {
   g_device_failure = status;
   t_last_error = cudaSuccess;
@@ -181,6 +214,7 @@ int DeviceOf(const void* data) {
   return found == memory().blocks.end() ? -1 : found->second.device;
 }
 int64_t stream_waits() { return g_stream_waits; }
+int64_t callbacks() { return g_callbacks; }
 int64_t device_synchronizations() { return g_device_synchronizations; }
 int64_t host_waits() { return g_host_waits; }
 int64_t mallocs() { return g_mallocs; }
@@ -252,26 +286,37 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = streams().all.emplace_back(std::make_unique<CUstream_st>(t_device)).get();
   return cudaSuccess;
 }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  ENTER();
+  FIND(stream).destroyed = true;  // what was issued still runs
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  ENTER();
+  *status = FIND(stream).capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   ENTER();
-  return stream->Idle() ? cudaSuccess : Return(cudaErrorNotReady);
+  return FIND(stream).Idle() ? cudaSuccess : Return(cudaErrorNotReady);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ENTER();
   ++g_host_waits;
-  stream->Drain();
+  FIND(stream).Drain();
   return Return(g_device_failure.load());
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   ENTER();
   ++g_stream_waits;
-  if (auto recording = event->Current()) stream->Push([recording] { recording->Wait(); });
+  if (auto recording = event->Current()) FIND(stream).Push([recording] { recording->Wait(); });
   return cudaSuccess;
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data,
                                   unsigned) {
   ENTER();
-  stream->Push([=] {
+  ++g_callbacks;
+  FIND(stream).Push([=] {
     std::lock_guard lock(callback_mutex());
     t_in_callback = true;
     callback(stream, g_device_failure.load(), data);
@@ -286,13 +331,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   ENTER();
-  if (event->device != stream->device) return Return(cudaErrorInvalidResourceHandle);
+  CUstream_st& found = FIND(stream);
+  if (event->device != found.device) return Return(cudaErrorInvalidResourceHandle);
   auto recording = std::make_shared<Recording>();
   {
     std::lock_guard lock(event->mutex);
     event->recording = recording;
   }
-  stream->Push([recording] { recording->Reach(); });
+  found.Push([recording] { recording->Reach(); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -331,13 +377,44 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
 cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t pool,
                                     cudaStream_t stream) {
   ENTER();
-  if (stream->device != pool->device) return Return(cudaErrorInvalidValue);
+  CUstream_st& found = FIND(stream);
+  if (found.device != pool->device) return Return(cudaErrorInvalidValue);
+  {
+    // As CUDA does, takes a block that work issued on this stream before may still use.
+    std::lock_guard lock(pending_frees().mutex);
+    auto& all = pending_frees().all;
+    for (auto at = all.begin(); at != all.end(); ++at)
+      if (at->stream == &found && at->bytes >= bytes && !at->reused->exchange(true)) {
+        *data = at->data;
+        all.erase(at);
+        return cudaSuccess;
+      }
+  }
   *data = AllocateOn(pool->device, bytes);
   return *data ? cudaSuccess : Return(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   ENTER();
-  stream->Push([data] { FreeNow(data); });
+  CUstream_st& found = FIND(stream);
+  size_t bytes = 0;
+  {
+    std::lock_guard lock(memory().mutex);
+    bytes = memory().blocks.at(data).bytes;
+  }
+  const auto reused = std::make_shared<std::atomic<bool>>(false);
+  {
+    std::lock_guard lock(pending_frees().mutex);
+    pending_frees().all.push_back({data, bytes, &found, reused});
+  }
+  found.Push([data, reused] {
+    if (reused->exchange(true)) return;
+    {
+      std::lock_guard lock(pending_frees().mutex);
+      std::erase_if(pending_frees().all,
+                    [&](const Pending& free) { return free.reused == reused; });
+    }
+    FreeNow(data);
+  });
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** data, size_t bytes) {
@@ -369,7 +446,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if (to_device != (fake::DeviceOf(to) >= 0) || from_device != (fake::DeviceOf(from) >= 0))
     return Return(cudaErrorInvalidValue);
-  stream->Push([=] { std::memcpy(to, from, bytes); });
+  FIND(stream).Push([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
@@ -377,7 +454,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int f
   ENTER();
   if (fake::DeviceOf(to) != to_device || fake::DeviceOf(from) != from_device)
     return Return(cudaErrorInvalidValue);
-  stream->Push([=] { std::memcpy(to, from, bytes); });
+  FIND(stream).Push([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 

@@ -1,5 +1,7 @@
 // A CUDA runtime made of threads: two devices, each stream a thread that runs its queue in order,
-// device memory on the heap. Strict where CUDA only warns: a call from a stream callback aborts.
+// device memory on the heap. A block that is freed on a stream is given out again on that stream at
+// once, as CUDA's pools do. Strict where CUDA only warns: a call from a stream callback, or with a
+// stream that was destroyed, aborts.
 #ifndef OPKIT_TESTS_CUDA_FAKE_FAKE_RUNTIME_HPP_
 #define OPKIT_TESTS_CUDA_FAKE_FAKE_RUNTIME_HPP_
 
@@ -39,11 +41,14 @@ void FailDevice(cudaError_t status);
 void SetLastError(cudaError_t status);
 // ns on the devices' clock, which stands still otherwise.
 void SetClock(int64_t ns);
+// As between cudaStreamBeginCapture and cudaStreamEndCapture.
+void SetCapturing(cudaStream_t stream, bool capturing);
 // Bytes that a device has; what is asked for beyond them is "out of memory".
 void LimitMemory(int64_t bytes);
 
 int DeviceOf(const void* data);     // -1: not, or no longer, device memory
 int64_t stream_waits();             // cudaStreamWaitEvent calls
+int64_t callbacks();                // cudaStreamAddCallback calls
 int64_t device_synchronizations();  // cudaDeviceSynchronize calls
 int64_t host_waits();               // cudaStreamSynchronize and cudaEventSynchronize calls
 int64_t mallocs();                  // cudaMalloc calls

@@ -119,6 +119,29 @@ TEST_CASE("a cancelled operator and its workspace may be gone before the device 
   fake::Await([&] { return allocator.live_bytes() == 0; });
 }
 
+TEST_CASE("an operator without an event keeps its memory until the stream has come past it") {
+  Workspace ws;
+  static float room[4] = {1, 2, 3, 4};
+  static std::atomic<bool> gone;
+  gone = false;
+  *ws.CreateTensor("X") =
+      Tensor(AdoptStorage(kCuda0, room, sizeof(room), [](void*, void*) { gone = true; }), 0, {4},
+             DType::kFloat32);
+  auto op = CreateOperator(Scale("X", "Y", 2.f), &ws);
+  op->DisableEvent();
+  op->Run(0);
+  fake::Gate gate(CUDAStream::Get(kCuda0, 0).handle());
+  op->RunAsync(0);
+  ws.GetTensor("X")->Reset();
+  CHECK(!gone);
+  gate.Open();
+  fake::Await([&] { return gone.load(); });
+  auto failing = CreateOperator(Scale("Y", "Z", 2.f).Arg("bad_launch", int64_t{1}), &ws);
+  failing->DisableEvent();
+  CHECK_THROWS_WITH_AS(failing->RunAsync(), doctest::Contains("cudaErrorInvalidConfiguration"),
+                       Error);
+}
+
 TEST_CASE("the operator of a device that is not there says so") {
   Workspace ws;
   ws.CreateTensor("X");

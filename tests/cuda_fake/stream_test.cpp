@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "fake_runtime.hpp"
+#include "opkit/backends/cuda/context.hpp"
 
 namespace stream_test {
 using namespace opkit;
@@ -55,6 +56,95 @@ TEST_CASE("a stream scope puts a foreign stream in the place of every id, for it
   }
   CHECK(&CUDAStream::Get(kCuda0, 0) == &own);
   CHECK(CUDAStream::Current(0) == &own);
+}
+
+TEST_CASE("a null handle is the default stream of the device, whatever device is current") {
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  CUDAStream& stream = CUDAStream::Foreign(kCuda1, nullptr);
+  std::atomic<bool> ran{false};
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  auto gate = std::make_unique<fake::Gate>(stream.handle());
+  fake::Enqueue(stream.handle(), [&] { ran = true; });
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  CHECK(!stream.IsFree());
+  const detail::CUDAMark mark = stream.Mark();  // the fake refuses an event of another device
+  CHECK(mark.Query() == cudaErrorNotReady);
+  CUDAStream::Get(kCuda0, 0).Wait(mark);
+  gate.reset();
+  stream.Synchronize();
+  CHECK(ran);
+  int device = -1;
+  CHECK((cudaGetDevice(&device) == cudaSuccess && device == 0));
+  CHECK_THROWS_WITH_AS(CUDAStreamScope(kCuda0, cudaStreamPerThread),
+                       "the default stream of a thread is another one on each thread: create a "
+                       "stream",
+                       Error);
+}
+
+TEST_CASE("a context that was used makes its device and stream the thread's again") {
+  CUDAContext a(kCuda0), b(kCuda1), c(kCuda0);
+  a.SwitchToDevice(0);
+  c.SwitchToDevice(1);
+  b.SwitchToDevice(0);
+  int device = -1;
+  const cudaStream_t stream = a.cuda_stream();
+  CHECK((cudaGetDevice(&device) == cudaSuccess && device == 0));
+  CHECK(CUDAStream::Current(0)->handle() == stream);
+  cudaStream_t foreign = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking) == cudaSuccess);
+  {
+    const CUDAStreamScope scope(kCuda0, foreign);
+    a.SwitchToDevice(0);
+    CHECK(a.cuda_stream() == foreign);
+  }
+  CHECK(a.cuda_stream() == stream);
+}
+
+TEST_CASE("a stream that is captured into a CUDA graph is refused before anything is issued") {
+  CUDAContext context(kCuda0);
+  context.SwitchToDevice(3);
+  fake::SetCapturing(context.cuda_stream(), true);
+  Event event(kCuda0);
+  CHECK_THROWS_WITH_AS(context.Record(event), doctest::Contains("end the capture first"), Error);
+  CHECK_THROWS_WITH_AS(context.SwitchToDevice(3),
+                       doctest::Contains("the stream is being captured into a CUDA graph"), Error);
+  fake::SetCapturing(context.cuda_stream(), false);
+  context.SwitchToDevice(3);
+}
+
+TEST_CASE("memory kept until marks is released behind them, whatever their order, by few notices") {
+  CUDAStream& stream = CUDAStream::Get(kCuda0, 0);
+  std::vector<Storage> memory;
+  for (int i = 0; i < 10; ++i) memory.push_back(AllocateStorage(Device{}, 8));
+  fake::Gate gate(stream.handle());
+  const int64_t waits = fake::stream_waits();
+  std::vector<detail::CUDAMark> marks;
+  for (int i = 0; i < 10; ++i) marks.push_back(stream.Mark());
+  for (size_t i = 10; i-- > 0;) {
+    RefCountedList kept{memory[i]};
+    stream.KeepUntil(marks[i], kept);
+  }
+  CHECK(fake::stream_waits() == waits + 1);
+  CHECK(memory[0].use_count() == 2);
+  gate.Open();
+  for (const Storage& storage : memory) fake::Await([&] { return storage.use_count() == 1; });
+}
+
+TEST_CASE(
+    "what a stream keeps without marks is released behind the work before it, by one notice") {
+  CUDAStream& stream = CUDAStream::Get(kCuda0, 0);
+  std::vector<Storage> memory;
+  for (int i = 0; i < 10; ++i) memory.push_back(AllocateStorage(Device{}, 8));
+  fake::Gate gate(stream.handle());
+  const int64_t waits = fake::stream_waits();
+  for (const Storage& storage : memory) {
+    RefCountedList kept{storage};
+    stream.Keep(kept);
+  }
+  CHECK(fake::stream_waits() == waits + 1);
+  for (const Storage& storage : memory) CHECK(storage.use_count() == 2);
+  gate.Open();
+  for (const Storage& storage : memory) fake::Await([&] { return storage.use_count() == 1; });
 }
 
 TEST_CASE("a wait holds up a stream until the mark; one in the same stream is not issued") {

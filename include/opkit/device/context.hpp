@@ -47,6 +47,10 @@ concept NativeStreamContext = requires(C& context) {
 // (SpanSink::RanOnDevice).
 template <class C>
 concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
+// A context that keeps memory until the work issued so far is done, for runs without an event.
+template <class C>
+concept RetainingContext =
+    requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
 // A stream that is an object of the toolkit's or the author's.
 template <class C>
 concept StreamContext = requires(C& context) { &context.stream(); };

@@ -85,6 +85,7 @@ void Copy(const Tensor& source, Tensor* target);
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
+  if constexpr (NativeStreamContext<Context>) context.native_stream();  // that memory is taken on
   detail::PreparedCopy prepared(source, *target);
   InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;

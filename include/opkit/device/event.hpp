@@ -1,7 +1,6 @@
 // Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
 // SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
-// on it. Nothing polls: a waiter is woken, a callback called, by the thread that completes the
-// event.
+// on it. A waiter is woken, a callback called, by the thread that completes the event.
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
@@ -64,10 +63,20 @@ class EventState : public RefCounted {
   virtual void RequestNotification() {}
   // Asks such a device whether it is done, without waiting.
   virtual void Poll() {}
+  // The device has passed it, as the caller knows by something that waited for it there.
+  virtual void Passed() { Complete(nullptr); }
+  // Waits on the processor for as long as being told would take; false when it was not done then,
+  // nor at the end of `timeout`.
+  virtual bool WaitBriefly(Timeout /*timeout*/) { return false; }
 
   void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
   // Only the thread that records it waits for it, and may change what it fails with.
   void SetPrivate() { private_ = true; }
+
+  // Its end is seldom asked for, and then may be told late, with work that was issued after it on
+  // the same stream: a device may save the mark in the stream. Before it is recorded.
+  void SetSeldomAsked() { seldom_asked_ = true; }
+  bool seldom_asked() const { return seldom_asked_; }
 
   // The invocation whose span in a profile ends with this event. Before the work is issued.
   void SetSpan(uint64_t invocation) { span_ = invocation; }
@@ -94,6 +103,7 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
+  bool seldom_asked_ = false;
   uint64_t span_ = 0;
 };
 

@@ -58,7 +58,10 @@ class Operator : public OperatorBase {
     event().state()->SetContext(failure_context());
     if (error_message) [[unlikely]]
       return event().SetFinished(error_message);
-    if constexpr (Context::kAsynchronous) TouchedStorages(event().state()->retained);
+    if constexpr (Context::kAsynchronous) {
+      TouchedStorages(event().state()->retained);
+      if (IsEventSeldomAsked()) event().state()->SetSeldomAsked();
+    }
     context_.Record(event());
   }
   void WaitEvent(const Event& event, int stream_id = -1) final {
@@ -127,7 +130,8 @@ class Operator : public OperatorBase {
     } catch (...) {
       const bool in_flight = by_event && event().Query() == EventStatus::kScheduled;
       if (by_event && !in_flight) PrepareEvent();
-      Fail(by_event && !in_flight);  // the event of a run in flight stays that run's
+      // Nothing was issued yet; the event of a run in flight stays that run's.
+      RethrowWithContext(by_event && !in_flight);
     }
   }
   void RunOnDeviceOrFail() {
@@ -157,6 +161,10 @@ class Operator : public OperatorBase {
         RefCountedList kept;  // until the stream has come past this run
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
+      } else if constexpr (RetainingContext<Context>) {
+        RefCountedList kept;
+        TouchedStorages(kept);
+        context_.Retain(std::move(kept));
       }
     } else if (HasAsyncPart()) [[unlikely]] {
       IssueAsyncPart();

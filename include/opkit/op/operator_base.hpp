@@ -301,6 +301,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // Saves the event of an operator inside a chain, whose completion is never awaited.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
+  // For executors: EventState::SetSeldomAsked of the events of all runs.
+  void SetEventSeldomAsked() { event_seldom_asked_ = true; }
+  bool IsEventSeldomAsked() const { return event_seldom_asked_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
     if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
   }
@@ -463,6 +466,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // The members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
+  bool event_seldom_asked_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   bool has_output_layouts_ = false;  // other than the standard one, by the configuration

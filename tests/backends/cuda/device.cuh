@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+
 #include "opkit/backends/cuda/parallel_for.hpp"
 
 // Opens every test that runs something on a device.
@@ -13,6 +15,9 @@
     return;                              \
   }                                      \
   static_assert(true)
+
+// A kernel that is loaded at its first launch may wait for all streams, and so for a gate's.
+inline const int kKernelsAreLoadedAtOnce = setenv("CUDA_MODULE_LOADING", "EAGER", /*replace=*/0);
 
 inline constexpr opkit::Device kCuda0{opkit::DeviceType::kCUDA, 0};
 

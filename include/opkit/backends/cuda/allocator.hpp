@@ -12,15 +12,15 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Allocates from its own memory pool, on the calling thread's current stream of the device
-// (CUDAStream::Current). Work on that stream, and on streams that wait for an event of it, may use
-// the memory. A thread without a current stream, which never ran an operator, gets memory that any
-// stream may use at once.
+// Allocates from its own memory pool. What a run allocates while it issues is in the order of the
+// run's stream (CUDAStream::Issuing): work on that stream, and on streams that wait for an event of
+// it, may use it. Any other memory may be used by every stream at once.
 //
 // Freed memory is reused only after the work that was issued before on the stream of its allocation
-// and on the freeing thread's current stream. An operator's event keeps the storages that the run
-// touches until the device is done with them, so operators may use them on any stream. A program
-// that launches work on other streams itself must keep the Storage until the work is done.
+// and on the freeing thread's current stream (CUDAStream::Current). An operator's event keeps the
+// storages that the run touches until the device is done with them, so operators may use them on
+// any stream. A program that launches work on other streams itself must keep the Storage until the
+// work is done.
 //
 // Devices without memory pools use cudaMalloc, and cudaFree, which waits for the whole device.
 class CUDAAllocator final : public Allocator {
@@ -33,8 +33,11 @@ class CUDAAllocator final : public Allocator {
     OfDevice& device = Get(index);
     void* data = TryAllocate(device, bytes);
     if (data) return data;
-    // Wait for frees that have not happened yet, and release the blocks that the pool keeps.
+    // Wait for frees that have not happened yet, those that completed runs still hold up too, and
+    // release the blocks that the pool keeps.
     CUDADeviceGuard guard(index);
+    OPKIT_CUDA_CHECK(cudaDeviceSynchronize());
+    detail::CUDACompletions::Get().WaitUntilIdle();
     OPKIT_CUDA_CHECK(cudaDeviceSynchronize());
     if (device.pool) OPKIT_CUDA_CHECK(cudaMemPoolTrimTo(device.pool, 0));
     return TryAllocate(device, bytes);
@@ -76,15 +79,21 @@ class CUDAAllocator final : public Allocator {
       // allocation.
       uint64_t keep = UINT64_MAX;
       OPKIT_CUDA_CHECK(cudaMemPoolSetAttribute(made->pool, cudaMemPoolAttrReleaseThreshold, &keep));
+      // An allocation takes no block that it would have to wait for another stream's work for: the
+      // streams stay independent, and memory for any stream is there at once.
+      int no = 0;
+      OPKIT_CUDA_CHECK(
+          cudaMemPoolSetAttribute(made->pool, cudaMemPoolReuseAllowInternalDependencies, &no));
     }
     return *(known = std::move(made));
   }
   void* TryAllocate(OfDevice& device, int64_t bytes) {
     void* data = nullptr;
-    CUDAStream* current = CUDAStream::Current(device.device.index);
-    CUDAStream* stream = current ? current : device.for_any_stream;
+    CUDAStream* const issuing = CUDAStream::Issuing(device.device.index);
+    CUDAStream* const stream = issuing ? issuing : device.for_any_stream;
     cudaError_t status;
     if (device.pool) {
+      CUDADeviceGuard guard(stream->device_of_calls());
       status =
           cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes), device.pool, stream->handle());
     } else {
@@ -97,9 +106,15 @@ class CUDAAllocator final : public Allocator {
     }
     OPKIT_CUDA_CHECK(status);
     if (!device.pool) return data;
-    if (!current) stream->Synchronize();
+    Origin origin;
+    origin.device = &device;
+    origin.stream = stream;
+    if (!issuing)
+      stream->Synchronize();
+    else if (stream->is_foreign())
+      origin.allocated = stream->Mark();
     std::lock_guard lock(mutex_);
-    origins_[data] = {&device, stream};
+    origins_[data] = std::move(origin);
     return data;
   }
   void Free(void* data) {
@@ -108,7 +123,7 @@ class CUDAAllocator final : public Allocator {
       std::lock_guard lock(mutex_);
       const auto found = origins_.find(data);
       if (found != origins_.end()) {
-        origin = found->second;
+        origin = std::move(found->second);
         origins_.erase(found);  // before CUDA can return the address again
       }
     }
@@ -116,20 +131,25 @@ class CUDAAllocator final : public Allocator {
       OPKIT_CUDA_CHECK(cudaFree(data));
       return;
     }
-    CUDAStream* current = CUDAStream::Current(origin.device->device.index);
+    CUDAStream* const current = CUDAStream::Current(origin.device->device.index);
     CUDAStream* stream = origin.stream;
-    if (current && current != stream) {
+    if (stream == origin.device->for_any_stream) {
+      stream = current ? current : origin.device->for_frees;
+    } else if (current != stream && (current || stream->is_foreign())) {
       // A third stream waits for both, so that neither is delayed by the other.
       stream = origin.device->for_frees;
-      stream->Wait(origin.stream->Mark());
-      stream->Wait(current->Mark());
+      if (!origin.allocated) origin.allocated = origin.stream->Mark();
+      stream->Wait(origin.allocated);
+      if (current) stream->Wait(current->Mark());
     }
+    CUDADeviceGuard guard(stream->device_of_calls());
     OPKIT_CUDA_CHECK(cudaFreeAsync(data, stream->handle()));
   }
 
   struct Origin {
     OfDevice* device = nullptr;
     CUDAStream* stream = nullptr;
+    detail::CUDAMark allocated;  // on a foreign stream, which may be destroyed before the free
   };
   std::mutex mutex_;
   std::map<int, std::unique_ptr<OfDevice>> devices_;

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -42,6 +43,15 @@ class CUDACompletions {
     ready_.notify_one();
   }
 
+  // Returns once every item has been processed but that of this thread, or after a second, as one
+  // may wait for what the calling thread holds.
+  void WaitUntilIdle() {
+    const int own = t_serving ? 1 : 0;
+    std::unique_lock lock(mutex_);
+    idle_again_.wait_for(lock, std::chrono::seconds(1),
+                         [&] { return queue_.empty() && busy_ == own; });
+  }
+
   // Call it before waiting for a completion: it ensures that a thread other than this one serves
   // the queue.
   void EnsureServed() {
@@ -61,20 +71,24 @@ class CUDACompletions {
       std::unique_ptr<Item> item = std::move(queue_.front());
       queue_.pop_front();
       --idle_;
+      ++busy_;
       lock.unlock();
       item->done(item->status);
       item.reset();
       lock.lock();
       ++idle_;
+      --busy_;
+      idle_again_.notify_all();
     }
   }
 
   static inline constinit thread_local bool t_serving = false;
 
   std::mutex mutex_;
-  std::condition_variable ready_;
+  std::condition_variable ready_, idle_again_;
   std::deque<std::unique_ptr<Item>> queue_;
   int idle_ = 0;  // threads that wait for an item, or are on their way to
+  int busy_ = 0;  // items that are being processed
   bool started_ = false;
 };
 

@@ -34,18 +34,24 @@ class CUDAContext {
   }
 
   Device device() const { return device_; }
+  // Also makes it the thread's current one, and its device.
   CUDAStream& stream() {
-    if (!stream_) SwitchToDevice(0);
+    CUDAStream* const current = CUDAStream::Current(device_.index);
+    if (!stream_ || (current != stream_ && stream_->is_foreign())) [[unlikely]]
+      SwitchToDevice(0);  // of a foreign one the scope is over
+    else if (current != stream_ || CUDADeviceCount() > 1)
+      MakeCurrent();
     return *stream_;
   }
   cudaStream_t cuda_stream() { return stream().handle(); }
   void* native_stream() { return cuda_stream(); }  // for CopyAsync and libraries
 
   // Makes the device the thread's current one, lastingly. Waits since the last Record also apply to
-  // the new stream.
+  // the new stream. Error (kUnsupported) while the stream is captured into a CUDA graph.
   void SwitchToDevice(int stream_id = 0) {
-    OPKIT_CUDA_CHECK(cudaSetDevice(device_.index));
     CUDAStream* stream = &CUDAStream::Get(device_, stream_id);
+    stream->CheckNotCapturing();
+    OPKIT_CUDA_CHECK(cudaSetDevice(device_.index));
     CUDAStream::SetCurrent(*stream);
     if (std::exchange(stream_, stream) == stream) return;
     for (const auto& awaited : awaited_) awaited->MakeWait(*stream);
@@ -53,7 +59,7 @@ class CUDAContext {
 
   // Errors: those of launches and unchecked CUDA calls made on this thread.
   void Record(Event& event) {
-    CheckLaunches();
+    detail::CheckCUDALaunches();
     auto* state = dynamic_cast<detail::CUDAEventState*>(event.state().get());
     if (!state)
       Throw(ErrorCode::kInvalidArgument, "an event of ", ToString(event.device()),
@@ -90,9 +96,14 @@ class CUDAContext {
     if (awaited_.size() >= kManyAwaited) ForgetSucceeded();
     awaited_.emplace_back(state);
   }
+  // Keeps `memory` until the work issued so far is done. Errors: as Record.
+  void Retain(RefCountedList memory) {
+    detail::CheckCUDALaunches();
+    stream().Keep(memory);
+  }
   // Blocks until this stream alone has drained.
   void FinishDeviceComputation() {
-    CheckLaunches();
+    detail::CheckCUDALaunches();
     stream().Synchronize();
     for (const auto& awaited : std::exchange(awaited_, {}))
       if (awaited->status() == EventStatus::kFailed) std::rethrow_exception(awaited->exception());
@@ -104,10 +115,9 @@ class CUDAContext {
  private:
   static constexpr size_t kManyAwaited = 16;
 
-  static void CheckLaunches() {
-    detail::ForgetNotReady();
-    if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) [[unlikely]]
-      throw detail::CUDAError(status, "a kernel launch or an unchecked CUDA call on this thread");
+  void MakeCurrent() {
+    OPKIT_CUDA_CHECK(cudaSetDevice(device_.index));
+    CUDAStream::SetCurrent(*stream_);
   }
   // The list grows without bound if the operator's event is disabled, as Record() is what empties
   // it.

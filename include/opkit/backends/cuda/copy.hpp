@@ -5,30 +5,40 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstring>
+
 #include "opkit/backends/cuda/stream.hpp"
 #include "opkit/device/copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Without a stream it copies on the calling thread's current stream, after the work issued there,
-// and waits. CUDA stages plain host memory and blocks the caller while reading it; pinned memory
-// (kCUDAHost) is not staged, and must not change until the stream has passed the copy.
+// Without a stream it copies after the work issued on the calling thread's current streams of the
+// devices concerned, of all devices between host memories, and waits. CUDA stages plain host memory
+// and blocks the caller while reading it; pinned memory (kCUDAHost) is not staged, and must not
+// change until the stream has passed the copy.
 inline void CopyCUDA(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* native_stream) {
   const bool to_cuda = target_device.type == DeviceType::kCUDA;
   const bool from_cuda = source_device.type == DeviceType::kCUDA;
   const auto bytes = static_cast<size_t>(nbytes);
-  const Device device = to_cuda     ? target_device
-                        : from_cuda ? source_device
-                                    : Device{DeviceType::kCUDA, 0};
+  if (!to_cuda && !from_cuda && !native_stream) {
+    for (int device = 0; device < CUDADeviceCount(); ++device)
+      if (CUDAStream* current = CUDAStream::Current(device)) current->Synchronize();
+    std::memcpy(target, source, bytes);
+    return;
+  }
   CUDAStream* own = nullptr;
   auto stream = static_cast<cudaStream_t>(native_stream);
   if (!native_stream) {
+    const Device device = to_cuda ? target_device : source_device;
     own = CUDAStream::Current(device.index);
     if (!own) own = &CUDAStream::Get(device, 0);
     stream = own->handle();
+    if (from_cuda && source_device != device)
+      if (CUDAStream* other = CUDAStream::Current(source_device.index)) own->Wait(other->Mark());
   }
+  CUDADeviceGuard guard(own ? own->device_of_calls() : CUDADeviceGuard::kAnyDevice);
   if (to_cuda && from_cuda && target_device != source_device) {
     OPKIT_CUDA_CHECK(cudaMemcpyPeerAsync(target, target_device.index, source, source_device.index,
                                          bytes, stream));

@@ -50,11 +50,14 @@ inline const bool kCUDAAvailability = [] {
   return true;
 }();
 
-// Makes `index` the calling thread's current device while the guard lives. RunOnDevice does not
-// need it, as the operator's context sets the device.
+// Makes `index` the calling thread's current device while the guard lives; none for kAnyDevice.
+// RunOnDevice does not need it, as the operator's context sets the device.
 class CUDADeviceGuard {
  public:
+  static constexpr int kAnyDevice = -1;
+
   explicit CUDADeviceGuard(int index) {
+    if (index == kAnyDevice) return;
     OPKIT_CUDA_CHECK(cudaGetDevice(&previous_));
     if (previous_ == index)
       previous_ = -1;

@@ -37,9 +37,17 @@ inline const char* CUDAErrorHint(cudaError_t status) {
     case cudaErrorNoKernelImageForDevice:
       return "; compile for this GPU's architecture (nvcc -arch=native)";
     case cudaErrorInvalidConfiguration:
+    case cudaErrorLaunchOutOfResources:
       return "; check the grid, block and shared memory sizes of the launch";
+    case cudaErrorUnsupportedPtxVersion:
+      return "; the driver is older than the toolkit that made this PTX: update it, or compile for "
+             "this GPU's architecture (nvcc -arch=native)";
+    case cudaErrorInitializationError:
+      return "; a process that was forked cannot use the CUDA of its parent: start a new one";
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorAssert:
       return "; the process can use CUDA no more; compute-sanitizer finds the kernel at fault";
     default:
       return "";
@@ -55,9 +63,21 @@ inline Error CUDAError(cudaError_t status, std::string_view what) {
   cudaGetLastError();  // so that the next launch does not report it again
   throw CUDAError(status, StrCat(call, " at ", file, ":", line));
 }
+// The error that a kernel launch or an unchecked call left on this thread.
+inline Error CUDALaunchError(cudaError_t status) {
+  Error error = CUDAError(status, "a kernel launch or an unchecked CUDA call on this thread");
+  if (status != cudaErrorInvalidValue) return error;  // a launch of too large a block says this
+  return Error(error.code(), StrCat(error.message(), CUDAErrorHint(cudaErrorInvalidConfiguration)));
+}
 // A query whether work is done leaves "not ready" as the thread's last error: clears it.
 inline void ForgetNotReady() {
   if (cudaPeekAtLastError() == cudaErrorNotReady) cudaGetLastError();
+}
+// Throws what launches and unchecked CUDA calls left on this thread.
+inline void CheckCUDALaunches() {
+  ForgetNotReady();
+  if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) [[unlikely]]
+    throw CUDALaunchError(status);
 }
 
 }  // namespace detail

@@ -1,5 +1,6 @@
-// The state of an Event of a CUDA device: a mark in a stream. The host is notified of its passing
-// only if a thread waits or a callback is set. Nothing polls.
+// The state of an Event of a CUDA device: a mark in a stream, which one that is seldom asked for
+// gets when somebody asks, as marks slow the device down. The host is notified of its passing only
+// if a callback is set or a thread waits for longer than a small kernel takes.
 #ifndef OPKIT_BACKENDS_CUDA_EVENT_HPP_
 #define OPKIT_BACKENDS_CUDA_EVENT_HPP_
 
@@ -18,12 +19,15 @@ namespace detail {
 class CUDAEventState final : public EventState {
  public:
   ~CUDAEventState() override {
-    if (retained.empty() || !mark_ || mark_.Query() != cudaErrorNotReady) return;
+    if (retained.empty() || !stream_) return;
+    if (mark_ && mark_.Query() != cudaErrorNotReady) return;
     try {
-      mark_.stream().WhenReached(
-          mark_, [kept = std::move(retained)](cudaError_t) mutable { kept.clear(); });
-    } catch (...) {  // no memory or thread for the notice
-      cudaEventSynchronize(mark_.event());
+      if (mark_)
+        stream_->KeepUntil(mark_, retained);
+      else
+        stream_->Keep(retained);
+    } catch (...) {  // no memory for it, or the device takes no more work
+      if (mark_) cudaEventSynchronize(mark_.event());
     }
   }
 
@@ -41,10 +45,12 @@ class CUDAEventState final : public EventState {
     if (status() == EventStatus::kScheduled) Schedule();  // throws
     const bool timed = IsTimed();
     if (timed) wanted_ = true;  // the span is told its times though nobody waits for the event
-    CUDAMark mark = stream.Mark(timed);
+    CUDAMark mark;
+    if (timed || !seldom_asked() || stream.is_foreign()) mark = stream.Mark(timed);
     {
-      // Before Schedule(), so that a thread that reads SCHEDULED finds the mark.
+      // Before Schedule(), so that a thread that reads SCHEDULED finds the stream.
       std::lock_guard lock(mark_mutex_);
+      stream_ = &stream;
       mark_ = std::move(mark);
       requested_ = false;
     }
@@ -55,27 +61,48 @@ class CUDAEventState final : public EventState {
   // whose completion only the host learns of.
   bool MakeWait(CUDAStream& stream) {
     std::lock_guard lock(mark_mutex_);
-    if (!mark_) return false;
-    stream.Wait(mark_);
+    if (!stream_) return false;
+    if (stream_ == &stream && !stream.is_foreign()) return true;
+    stream.Wait(MadeMark());
     return true;
   }
 
   void RequestNotification() override {
     wanted_ = true;  // before the lock, as Record reads it after its own
-    {
+    try {
       std::lock_guard lock(mark_mutex_);
-      if (!mark_ || std::exchange(requested_, true)) return;
+      if (!stream_ || std::exchange(requested_, true)) return;
+      MadeMark();
+    } catch (const Error&) {
+      Complete(std::current_exception());
+      return;
     }
     // The stream keeps the state until the device is done, so the mark stays as well.
     mark_.stream().WhenReached(mark_, [self = IntrusivePtr<CUDAEventState>(this)](
                                           cudaError_t reached) { self->Reached(reached); });
   }
 
+  void Passed() override { Reached(cudaSuccess); }
+
+  // A notice and the thread's waking take some 50 us, several times what a small kernel takes.
+  bool WaitBriefly(Timeout timeout) override {
+    const int64_t deadline = timeout.DeadlineNs(), end = MonotonicNs() + kPolledNs;
+    while (!IsTerminal(status())) {
+      if (status() != EventStatus::kScheduled || !IsRecorded()) return false;
+      Poll();
+      const int64_t now = MonotonicNs();
+      if (now >= end || (deadline >= 0 && now >= deadline)) return IsTerminal(status());
+    }
+    return true;
+  }
+
   // False while the stream may not have passed the mark yet.
   bool Reuse() override {
+    if (!retained.empty()) Poll();
     if (!retained.empty()) return false;
     {
       std::lock_guard lock(mark_mutex_);
+      stream_ = nullptr;
       mark_ = {};
       begin_ = {};
       requested_ = false;
@@ -86,14 +113,30 @@ class CUDAEventState final : public EventState {
 
   void Poll() override {
     cudaError_t reached = cudaErrorNotReady;
-    {
+    try {
       std::lock_guard lock(mark_mutex_);
-      if (mark_) reached = mark_.Query();
+      if (stream_) reached = MadeMark().Query();
+    } catch (const Error&) {
+      Complete(std::current_exception());
+      return;
     }
     if (reached != cudaErrorNotReady) Reached(reached);
   }
 
  private:
+  static constexpr int64_t kPolledNs = 100'000;
+
+  // Not where it was SCHEDULED by hand.
+  bool IsRecorded() {
+    std::lock_guard lock(mark_mutex_);
+    return stream_;
+  }
+  // The mark, behind this event's work and what was issued on its stream since. With mark_mutex_
+  // held. Errors: CUDA's.
+  const CUDAMark& MadeMark() {
+    if (!mark_) mark_ = stream_->Mark();
+    return mark_;
+  }
   bool IsTimed() {
     std::lock_guard lock(mark_mutex_);
     return static_cast<bool>(begin_);
@@ -121,6 +164,7 @@ class CUDAEventState final : public EventState {
   }
 
   std::mutex mark_mutex_;
+  CUDAStream* stream_ = nullptr;  // that it was recorded on
   CUDAMark mark_;
   CUDAMark begin_;          // of the run, where a profile records it
   bool requested_ = false;  // for this mark

@@ -56,7 +56,7 @@ void LaunchLoop(int device, cudaStream_t stream, int64_t n, F f) {
   const int64_t limit = CUDABlockLimit(device);
   const auto blocks = static_cast<unsigned>(wanted < limit ? wanted : limit);
   GridStrideLoop<<<blocks, kCUDABlock, 0, stream>>>(n, f);
-  OPKIT_CUDA_CHECK(cudaGetLastError());
+  CheckCUDALaunches();
 }
 
 }  // namespace detail

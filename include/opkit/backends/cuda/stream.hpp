@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <list>
 #include <map>
 #include <typeinfo>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "opkit/backends/cuda/completion.hpp"
 #include "opkit/backends/cuda/device.hpp"
 #include "opkit/base/index.hpp"
+#include "opkit/base/ref_counted.hpp"
+#include "opkit/device/invocation.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -75,6 +78,7 @@ struct CUDAThreadStreams {
   struct OfDevice {
     std::vector<CUDAStream*> by_id;
     CUDAStream* current = nullptr;
+    uint64_t issuer = 0;           // the IssueScope in which `current` was chosen
     CUDAStream* forced = nullptr;  // by a CUDAStreamScope
   };
   std::vector<OfDevice> devices;  // by index
@@ -111,22 +115,36 @@ class CUDAStream {
     if (!stream) stream = TakeIdleOrMake(device, id);
     return *stream;
   }
-  // The stream on which this thread issues the device's work and allocates its memory; null if none
-  // was chosen yet.
+  // The stream on which this thread has issued the device's work last; null if none was chosen yet.
   static CUDAStream* Current(int device_index) {
-    if (!detail::t_cuda_streams) return nullptr;
-    const auto& devices = detail::t_cuda_streams->devices;
-    const auto index = static_cast<size_t>(device_index);
-    return index < devices.size() ? devices[index].current : nullptr;
+    const auto* mine = FindOfThisThread(device_index);
+    return mine ? mine->current : nullptr;
   }
-  static void SetCurrent(CUDAStream& stream) { OfThisThread(stream.device()).current = &stream; }
-  // Wraps a stream that the caller owns; always the same object for the same stream.
+  // The stream of the run that this thread is issuing now on the device; null outside of runs.
+  static CUDAStream* Issuing(int device_index) {
+    if (detail::t_issuer == 0) return nullptr;
+    const auto* mine = FindOfThisThread(device_index);
+    return mine && mine->issuer == detail::t_issuer ? mine->current : nullptr;
+  }
+  static void SetCurrent(CUDAStream& stream) {
+    auto& mine = OfThisThread(stream.device());
+    mine.current = &stream;
+    mine.issuer = detail::t_issuer;
+  }
+  // Wraps a stream that the caller owns; always the same object for the same stream. A null handle
+  // is the default stream of the device. Error: kUnsupported for the default stream of a thread
+  // (cudaStreamPerThread, and null under nvcc --default-stream per-thread), as completions are
+  // processed on other threads.
   static CUDAStream& Foreign(Device device, cudaStream_t handle) {
     CheckCUDADevice(device);
+    if (IsPerThread(handle))
+      Throw(ErrorCode::kUnsupported,
+            "the default stream of a thread is another one on each thread: create a stream");
+    if (!handle) handle = cudaStreamLegacy;
     auto& registry = detail::CUDAIdleStreams::Get();
     std::lock_guard lock(registry.mutex);
     CUDAStream*& stream = registry.foreign[{device.index, handle}];
-    if (!stream) stream = new CUDAStream(device, -1, handle);
+    if (!stream) stream = new CUDAStream(device, -1, handle, /*foreign=*/true);
     return *stream;
   }
   // A new stream that no thread finds by id.
@@ -140,13 +158,34 @@ class CUDAStream {
   Device device() const { return device_; }
   int id() const { return id_; }  // -1 for streams without an id
   cudaStream_t handle() const { return handle_; }
+  // The caller of Foreign may have destroyed it, except inside its CUDAStreamScope.
+  bool is_foreign() const { return foreign_; }
+  // The device that must be the thread's current one in a call with the handle: that of a device's
+  // default stream means the current device's.
+  int device_of_calls() const {
+    return handle_ == cudaStreamLegacy ? device_.index : CUDADeviceGuard::kAnyDevice;
+  }
+  // Error (kUnsupported) while the stream is captured into a CUDA graph: an operator's allocations
+  // and event belong to one run, and could not be replayed.
+  void CheckNotCapturing() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const CUDADeviceGuard guard(device_of_calls());
+    OPKIT_CUDA_CHECK(cudaStreamIsCapturing(handle_, &status));
+    if (status != cudaStreamCaptureStatusNone) [[unlikely]]
+      Throw(ErrorCode::kUnsupported,
+            "the stream is being captured into a CUDA graph, where operators cannot run: their "
+            "memory and events belong to one run; end the capture first");
+  }
 
-  // Marks the work issued so far. Where `timed`, the mark knows when the stream passed it.
+  // Marks the work issued so far. Where `timed`, the mark knows when the stream passed it. Errors:
+  // CheckNotCapturing's, CUDA's.
   detail::CUDAMark Mark(bool timed = false) {
+    CheckNotCapturing();  // a query of a mark in it would end the capture
     detail::CUDAMark mark;
     mark.event_ = TakeEvent(timed);
     mark.timed_ = timed;
     mark.stream_ = this;
+    const CUDADeviceGuard guard(device_of_calls());
     std::lock_guard lock(mutex_);  // so that the numbers have the stream's order
     OPKIT_CUDA_CHECK(cudaEventRecord(mark.event_, handle_));
     mark.sequence_ = ++marks_;
@@ -156,12 +195,17 @@ class CUDAStream {
   // stream.
   void Wait(const detail::CUDAMark& mark) {
     // Not for foreign streams: one may be destroyed, and another get its handle.
-    if (mark.stream_ == this && id_ >= 0) return;
+    if (mark.stream_ == this && !foreign_) return;
+    const CUDADeviceGuard guard(device_of_calls());
     OPKIT_CUDA_CHECK(cudaStreamWaitEvent(handle_, mark.event_, 0));
   }
   // Blocks the host until the work issued so far is done, on this stream alone.
-  void Synchronize() { OPKIT_CUDA_CHECK(cudaStreamSynchronize(handle_)); }
+  void Synchronize() {
+    const CUDADeviceGuard guard(device_of_calls());
+    OPKIT_CUDA_CHECK(cudaStreamSynchronize(handle_));
+  }
   bool IsFree() const {
+    const CUDADeviceGuard guard(device_of_calls());
     const cudaError_t status = cudaStreamQuery(handle_);
     if (status == cudaErrorNotReady) {
       detail::ForgetNotReady();
@@ -203,6 +247,34 @@ class CUDAStream {
     }
   }
 
+  // Keeps `memory`, which is taken, until the work issued so far is done. Costs next to nothing
+  // while memory that was kept before waits for its release.
+  void Keep(RefCountedList& memory) {
+    if (!foreign_) {
+      std::lock_guard lock(kept_mutex_);
+      if (releasing_) {
+        unmarked_.insert(unmarked_.end(), std::make_move_iterator(memory.begin()),
+                         std::make_move_iterator(memory.end()));
+        return memory.clear();
+      }
+    }
+    detail::CUDAMark mark = Mark();
+    KeepUntil(mark, memory);
+  }
+  // Keeps `memory` until the stream has passed the mark, of this stream; both are taken. However
+  // many there are, one notice is on its way at a time.
+  void KeepUntil(detail::CUDAMark& mark, RefCountedList& memory) {
+    const detail::CUDAMark* awaited = nullptr;
+    {
+      std::lock_guard lock(kept_mutex_);
+      Kept& kept = kept_.emplace_back();
+      kept.mark = std::move(mark);
+      kept.memory.swap(memory);
+      if (!std::exchange(releasing_, true)) awaited = &kept.mark;
+    }
+    if (awaited) ReleaseWhenReached(*awaited);
+  }
+
   // The T of this stream, constructed at first use as T(cudaStream_t) with the device current: for
   // the handles that libraries need for each stream.
   //
@@ -232,8 +304,61 @@ class CUDAStream {
     std::atomic<int> pending{0};
   };
 
-  CUDAStream(Device device, int id, cudaStream_t handle)
-      : device_(device), id_(id), handle_(handle) {}
+  struct Kept {
+    detail::CUDAMark mark;
+    RefCountedList memory;
+  };
+
+  CUDAStream(Device device, int id, cudaStream_t handle, bool foreign = false)
+      : device_(device), id_(id), foreign_(foreign), handle_(handle) {}
+
+  static bool IsPerThread(cudaStream_t handle) {
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+    if (!handle) return true;
+#endif
+    return handle == cudaStreamPerThread;
+  }
+  // `mark` stays: only Release, of which one is under way, takes it from kept_.
+  void ReleaseWhenReached(const detail::CUDAMark& mark) {
+    try {
+      WhenReached(mark, [this](cudaError_t) { Release(); });
+    } catch (...) {  // no memory or thread for the notice: the next one releases this too
+      std::lock_guard lock(kept_mutex_);
+      releasing_ = false;
+    }
+  }
+  // Lets go of what the stream has passed, and waits for the rest.
+  void Release() {
+    std::list<Kept> passed;
+    const detail::CUDAMark* awaited = nullptr;
+    {
+      std::lock_guard lock(kept_mutex_);
+      for (auto kept = kept_.begin(); kept != kept_.end();) {
+        const auto next = std::next(kept);
+        if (kept->mark.Query() != cudaErrorNotReady) passed.splice(passed.end(), kept_, kept);
+        kept = next;
+      }
+      MarkKept(passed);
+      if (kept_.empty())
+        releasing_ = false;
+      else
+        awaited = &kept_.back().mark;
+    }
+    if (awaited) ReleaseWhenReached(*awaited);
+  }
+  // Gives what was kept without a mark one, or adds it to `passed` where the device takes no more
+  // work. With kept_mutex_ held.
+  void MarkKept(std::list<Kept>& passed) {
+    if (unmarked_.empty()) return;
+    std::list<Kept> marked(1);
+    marked.front().memory.swap(unmarked_);
+    try {
+      marked.front().mark = Mark();
+    } catch (const Error&) {
+      return passed.splice(passed.end(), marked);
+    }
+    kept_.splice(kept_.end(), marked);
+  }
 
   static cudaStream_t Create(Device device) {
     CheckCUDADevice(device);
@@ -241,6 +366,12 @@ class CUDAStream {
     cudaStream_t handle = nullptr;
     OPKIT_CUDA_CHECK(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking));
     return handle;
+  }
+  static const detail::CUDAThreadStreams::OfDevice* FindOfThisThread(int device_index) {
+    if (!detail::t_cuda_streams) return nullptr;
+    const auto& devices = detail::t_cuda_streams->devices;
+    const auto index = static_cast<size_t>(device_index);
+    return index < devices.size() ? &devices[index] : nullptr;
   }
   static detail::CUDAThreadStreams::OfDevice& OfThisThread(Device device) {
     if (!detail::t_cuda_streams) {
@@ -317,10 +448,15 @@ class CUDAStream {
 
   const Device device_;
   const int id_;
+  const bool foreign_;
   const cudaStream_t handle_;
   std::mutex mutex_;
   uint64_t marks_ = 0;
   std::vector<std::unique_ptr<Notifier>> notifiers_;
+  std::mutex kept_mutex_;
+  std::list<Kept> kept_;
+  RefCountedList unmarked_;  // kept while releasing_, until a mark behind the work that uses it
+  bool releasing_ = false;   // a notice that calls Release is on its way
   std::recursive_mutex slots_mutex_;  // a T may use another slot
   std::vector<std::pair<const std::type_info*, void*>> slots_;
 };
@@ -335,7 +471,8 @@ inline CUDAMark::~CUDAMark() {
 }  // namespace detail
 
 // While it lives, the calling thread issues its work for `device` on the given stream, whatever
-// stream id operators run with.
+// stream id operators run with. The stream may be destroyed after it: events and memory of the runs
+// inside keep what they need. Errors: as CUDAStream::Foreign.
 //
 //   opkit::CUDAStreamScope scope({opkit::DeviceType::kCUDA, 0}, my_stream);
 //   op->RunAsync();

@@ -53,6 +53,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
+  seldom_asked_ = false;
   span_ = 0;
   callbacks_.clear();
   retained.clear();
@@ -71,7 +72,7 @@ OPKIT_INLINE void EventState::AddQuietCallback(UniqueFunction<void()> callback) 
 }
 
 OPKIT_INLINE bool EventState::Wait(Timeout timeout) {
-  if (IsTerminal(status())) return true;
+  if (IsTerminal(status()) || WaitBriefly(timeout)) return true;
   RequestNotification();
   Waiter self;
   {

@@ -56,8 +56,10 @@ concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
 //
 // The body is called with the node's number in the schedule, once for each node, on the calling
 // thread and on workers of the pool, under the caller's invocation; where it has `OnThread()`, what
-// that returns is called instead, made for each thread's part in a run. Nodes see the writes of
-// those that they depend on. Schedule and pool must outlive the replay.
+// that returns is called instead, made for each thread's part in a run. Where it has `Poll()` and
+// no node is left to run, the thread that called Run calls it while it returns true, before it
+// sleeps for the pending nodes: it may Complete them. Nodes see the writes of those that they
+// depend on. Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
 // be called from any thread during a run, from the body too. A forked child makes its own replays.
@@ -86,7 +88,7 @@ class Replay {
         tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
                kMayPend && options.may_pend),
         core_(Core::Make(schedule, pool,
-                         {&body_, &RunNodes, &RunRange, kMayPend && options.may_pend})) {
+                         {&body_, &RunNodes, &RunRange, kMayPend && options.may_pend, Poll()})) {
     if (tuner_.may_use_counters()) core_->AllocateCounters();
   }
   Replay(const Replay&) = delete;
@@ -152,6 +154,13 @@ class Replay {
 
   static decltype(auto) OnThread(Core& core) {
     return detail::BodyOnThread(*static_cast<Body*>(core.body.object));
+  }
+
+  static auto Poll() -> bool (*)(void*) {
+    if constexpr (requires(Body& body) { body.Poll(); })
+      return [](void* body) -> bool { return static_cast<Body*>(body)->Poll(); };
+    else
+      return nullptr;
   }
 
   // Calls the body where nodes may not pend.

@@ -50,6 +50,7 @@ class ReplayCore : public RefCounted {
     NodesFunction run_nodes;
     RangeFunction run_range;
     bool may_pend;
+    bool (*poll)(void* object);  // null: none
   };
 
   static IntrusivePtr<ReplayCore> Make(const Schedule& schedule, ThreadPool& pool,

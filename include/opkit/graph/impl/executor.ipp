@@ -224,6 +224,7 @@ class Executor::Impl {
         changed_ = true;
         current_->Clean();
       } else {
+        current_->CompletePassed();
         FinalizeOutputs();
         has_outputs_ = true;
       }

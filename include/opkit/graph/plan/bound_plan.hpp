@@ -87,6 +87,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     Begin();
     try {
       replay_->Run(timeout);
+      CompletePassed();
       if (decisions_ != replay_->decisions()) [[unlikely]]
         ReportMode();
     } catch (...) {
@@ -105,10 +106,19 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       run(i);
     }
   }
-  // `done` is called once, by the thread that ends the run; a run that failed must be cleaned then.
+  // `done` is called once, by the thread that ends the run: a run that failed must be cleaned then,
+  // and the steps of one that succeeded be completed.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
     replay_->RunAsync(std::move(done));
+  }
+  // After a run that succeeded: completes the steps whose end nobody was told, as it follows from
+  // the others'.
+  void CompletePassed() {
+    if (passed_.empty()) return;
+    for (int i : passed_) steps_[Index(i)].op->event().state()->Passed();
+    MutexLock lock(in_flight_mutex_);
+    for (int i : passed_) in_flight_[Index(i)].reset();
   }
   // Cancels the run, from any thread: steps that have not begun are skipped, asynchronous ones in
   // flight fail.
@@ -124,6 +134,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     CancelPending();
     while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
     replay_->Drain();
+    for (int i : passed_) SetInFlight(i, {});
     ReleaseArenas();
     shared_arenas_->Abandon();
     UseArenas(*shared_arenas_);
@@ -174,6 +185,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   struct Body {
     BoundPlan* self;
     StepRunner OnThread() const { return StepRunner(*self); }
+    bool Poll() const { return self->PollPending(); }
   };
   // Where an operator must leave a value: in the memory planned for it, or anywhere but in an arena
   // when `storage` is null.
@@ -193,11 +205,13 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     int stream;
     InvocationKind kind;
     bool direct, asynchronous;
+    bool passed = false;  // its end follows from those of steps that wait for it on the device
   };
 
   void Begin() {
     ++runs_;
     cancelled_ = false;
+    polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
   }
   // The mode of the replay changes with the times of its runs.
@@ -228,11 +242,15 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     IssueTo(step);
     CheckPlaces(step);
     const Event& event = step.op->event();
-    if (event.IsFinished()) {
+    if (!step.passed && event.IsFinished()) {
       event.RethrowIfFailed();
       return NodeState::kDone;
     }
     SetInFlight(i, event);
+    if (step.passed) {
+      if (cancelled_) CancelPending();
+      return NodeState::kDone;
+    }
     event.SetCallback([this, i] { OnStepCompleted(i); });
     if (cancelled_) CancelPending();  // Cancel may have looked before this was in flight
     return NodeState::kPending;
@@ -242,6 +260,22 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     SetInFlight(i, {});
     if (failure) FailPending(failure);
     replay_->Complete(i, failure);
+  }
+  // By the thread that waits for the run: asks the steps that pend whether they are done, for about
+  // as long as a notice of it would take. False when that time is over.
+  bool PollPending() {
+    const int64_t now = MonotonicNs();
+    if (polled_until_ns_ < 0) polled_until_ns_ = now + kPolledNs;
+    if (now >= polled_until_ns_) return false;
+    for (int i : told_) {
+      std::optional<Event> event;
+      {
+        MutexLock lock(in_flight_mutex_);
+        event = in_flight_[Index(i)];
+      }
+      if (event) static_cast<void>(event->Query());
+    }
+    return !told_.empty();
   }
   // Cancel may come at any time, and an operator's own handle is not to be read while the operator
   // is issued again: a step in flight has a second handle.
@@ -359,7 +393,27 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
-    if (specialization_->may_pend()) in_flight_.resize(steps_.size());
+    if (!specialization_->may_pend()) return;
+    in_flight_.resize(steps_.size());
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      Step& step = steps_[i];
+      if (!step.asynchronous || step.op->device().type == DeviceType::kCPU) continue;
+      step.passed = FollowsFromOthers(static_cast<int>(i));
+      if (step.passed) step.op->SetEventSeldomAsked();
+      (step.passed ? passed_ : told_).push_back(static_cast<int>(i));
+    }
+  }
+  // Whether the step's end follows from the end of the run's others: a step waits for it on its
+  // device, and none does on the host.
+  bool FollowsFromOthers(int i) const {
+    bool waited_for = false;
+    for (int entry : EntriesOf(specialization_->schedule(), i)) {
+      if (!Schedule::IsEarly(entry)) return false;
+      const Step& next = steps_[Index(Schedule::TargetOf(entry))];
+      waited_for |= !specialization_->IsOrderAlone(i, entry) && next.asynchronous &&
+                    next.op->device().type == steps_[Index(i)].op->device().type;
+    }
+    return waited_for;
   }
   void MakeBodies() {
     for (size_t i = 0; i < specialization_->bodies().size(); ++i)
@@ -499,6 +553,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
   }
 
+  static constexpr int64_t kPolledNs = 100'000;
+
   // What a run of a body reads comes first, in one cache line.
   std::vector<Step> steps_;
   BoundPlan* const root_;    // itself but for a body
@@ -522,8 +578,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
   Mutex in_flight_mutex_;
-  std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step is pending
-  std::optional<Replay<Body>> replay_;           // none for a body, which its operator runs
+  std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
+  std::vector<int> passed_, told_;  // of the steps on devices, those with and without Step::passed
+  int64_t polled_until_ns_ = -1;    // negative: this run was not polled yet
+  std::optional<Replay<Body>> replay_;  // none for a body, which its operator runs
 };
 
 }  // namespace detail

@@ -87,6 +87,7 @@ class ReplayCore::Impl final : public ReplayCore {
     PoolScope scope(pool_);
     if (mode != ReplayMode::kCounters) Lead();
     Participate(worker);
+    if (body.poll && pending() > 0) PollPending();
     if (!over_.done()) {
       if (deadline_ns_ < 0 || !may_pend()) {
         pool_.Wait(over_);  // the threads that run nodes look at the deadline
@@ -280,6 +281,13 @@ class ReplayCore::Impl final : public ReplayCore {
     }
     ReplayWorker worker;
     core->Participate(worker);
+  }
+
+  // Ends where a completion has made nodes ready, which pool_.Wait runs.
+  void PollPending() {
+    while (!over_.done() && offers_.load(std::memory_order_relaxed) == 0 && !stopped() &&
+           body.poll(body.object)) {
+    }
   }
 
   OPKIT_COLD bool MustStop(Watch watch) override {
