@@ -2555,8 +2555,9 @@ OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to
 // A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
 OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
                                     Device device = {});
-// The tensor in the other layout, by the cheapest path; the same tensor where it has that layout.
-// Errors: kUninitialized; kNotFound; kUnsupported where the host cannot reach it.
+// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
+// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
+// the host cannot reach it.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
 // Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
 // also kInvalidArgument where the two differ in dtype or shape.
@@ -16693,7 +16694,14 @@ inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
 }  // namespace detail
 
 OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
-  if (tensor.layout() == layout) return tensor;
+  if (tensor.layout() == layout) {
+    if (tensor.layout().descriptor == layout.descriptor) return tensor;
+    Tensor same = Tensor::FromLayout(tensor.storage(), tensor.shape(), tensor.dtype(), layout,
+                                     tensor.byte_offset(),
+                                     LayoutBytes(layout, tensor.shape(), tensor.dtype()));
+    same.SetDevice(tensor.device());
+    return same;
+  }
   detail::CheckConvertible(tensor, layout);
   Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
   ConvertLayoutTo(tensor, made);
@@ -29617,6 +29625,7 @@ class Specialization final : public RefCounted {
       NodeChoice& choice = selected_[Index(parts[0])];
       if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
       choices_[Index(node)] = choice;
+      ShareDescriptors(node);
     };
     while (!spare_) {
       selector_.SelectAll(selected_);
@@ -29629,6 +29638,7 @@ class Specialization final : public RefCounted {
       if (ConvertedGraph::IsNeeded(fused_view(), fused_types(), choices_))
         converted_ = std::make_unique<ConvertedGraph>(fused_view(), fused_types(), choices_,
                                                       *options.converted_constants);
+      for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
       FindOuter(around);
       try {
         spare_ = std::make_unique<BoundNodes>(
@@ -29636,6 +29646,21 @@ class Specialization final : public RefCounted {
       } catch (const OtherLayouts&) {
       }
     }
+  }
+  // Gives a node's configuration the layouts that its values have. They are equal by now, and from
+  // here on of the same descriptors, so that no run has two descriptors to compare.
+  void ShareDescriptors(int node) {
+    const auto share = [&](std::span<const int> values, std::vector<Layout>& layouts) {
+      for (size_t i = 0; i < layouts.size(); ++i) {
+        if (values[i] < 0) continue;
+        const Layout& layout = types()[values[i]].layout;
+        OPKIT_ASSERT(layouts[i] == layout);
+        layouts[i] = layout;
+      }
+    };
+    KernelConfig& config = choices_[Index(node)].config;
+    share(view().inputs(node), config.input_layouts);
+    share(view().outputs(node), config.output_layouts);
   }
   // Finds the values that the graph around hands in, and those that it is to get from a node of
   // this one.
@@ -42062,8 +42087,9 @@ struct ConvertedGraph::Builder {
       if (const std::string* known = FindPlace(value, target)) return *known;
       const Device memory = MemoryDevice(target.device);
       std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
-      graph.AddConstant(name, constants.Get(*constant, target.layout, memory));
-      placed.push_back({name, value, {target.layout, memory}});
+      const Tensor converted = constants.Get(*constant, target.layout, memory);
+      graph.AddConstant(name, converted);
+      placed.push_back({name, value, {converted.layout(), memory}});
       return name;
     }
     std::string name = made;
@@ -42586,7 +42612,9 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o] < 0) continue;
     types_[outputs[o]].device = devices.output(o);
-    types_[outputs[o]].layout = choice.config.output_layout(o);
+    // Chosen again, an equal layout keeps the descriptor that the value's readers have by now.
+    if (Layout made = choice.config.output_layout(o); types_[outputs[o]].layout != made)
+      types_[outputs[o]].layout = std::move(made);
   }
 }
 

@@ -84,6 +84,18 @@ TEST_CASE("a tensor takes the bytes of its layout, and elements survive every co
   CHECK(ConvertLayout(turned, {}).ToVector<float>() == std::vector<float>{1, 4, 2, 5, 3, 6});
 }
 
+TEST_CASE("a tensor that is in an equal layout keeps its memory, with the descriptor of the call") {
+  using test_layouts::Named;
+  Tensor given = ConvertLayout(Tensor::From<float>({3}, {1, 2, 3}), Named("Described"));
+  given.SetDevice({DeviceType::kCPUStream, 0});
+  const Layout equal = Named("Described");
+  const Tensor same = ConvertLayout(given, equal);
+  CHECK(same.layout().descriptor == equal.descriptor);
+  CHECK(same.raw_data() == given.raw_data());
+  CHECK(same.device() == given.device());
+  CHECK(ConvertLayout(same, {}).ToVector<float>() == std::vector<float>{1, 2, 3});
+}
+
 TEST_CASE("a conversion says what it cannot do") {
   const Tensor x = Tensor::From<float>({2}, {1, 2});
   CheckFails([&] { ConvertLayout(x, Layout{999, {}}); }, "layout 999 is not registered");

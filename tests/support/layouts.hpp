@@ -1,5 +1,5 @@
-// Two layouts and an operator that works in whatever layouts its node names, for tests of selection
-// and conversion.
+// Three layouts and an operator that works in whatever layouts its node names, for tests of
+// selection and conversion.
 #ifndef OPKIT_TESTS_SUPPORT_LAYOUTS_HPP_
 #define OPKIT_TESTS_SUPPORT_LAYOUTS_HPP_
 
@@ -44,13 +44,29 @@ inline LayoutId LayoutB() {
                                              }});
   return id;
 }
+// "Described": as A, with descriptors, all equal, that count how often they are compared.
+class CountedDescriptor final : public LayoutDescriptor {
+ public:
+  inline static int comparisons = 0;
+  bool Equals(const LayoutDescriptor&) const override { return ++comparisons > 0; }
+  std::string Describe() const override { return "from the end"; }
+};
+inline LayoutId Described() {
+  static const LayoutId id = RegisterLayout({.name = "Described",
+                                             .to_standard = &Move<FromTheEnd, InOrder>,
+                                             .from_standard = &Move<InOrder, FromTheEnd>,
+                                             .has_descriptors = true});
+  return id;
+}
 inline PlaceOf PlaceIn(const Layout& layout) {
-  if (layout.id == LayoutA()) return &FromTheEnd;
+  if (layout.id == LayoutA() || layout.id == Described()) return &FromTheEnd;
   return layout.id == LayoutB() ? &WithGaps : &InOrder;
 }
+// Those of Described have a descriptor each.
 inline Layout Named(const std::string& name) {
-  LayoutA(), LayoutB();
-  return Layout{FindLayout(name), {}};
+  LayoutA(), LayoutB(), Described();
+  if (name != "Described") return Layout{FindLayout(name), {}};
+  return Layout{Described(), detail::MakeIntrusive<const CountedDescriptor>()};
 }
 
 // y = 2 a + b, or 2 a where there is no b. The attributes `a`, `b` and `y` name the layouts that it

@@ -90,8 +90,9 @@ OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to
 // A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
 OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
                                     Device device = {});
-// The tensor in the other layout, by the cheapest path; the same tensor where it has that layout.
-// Errors: kUninitialized; kNotFound; kUnsupported where the host cannot reach it.
+// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
+// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
+// the host cannot reach it.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
 // Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
 // also kInvalidArgument where the two differ in dtype or shape.

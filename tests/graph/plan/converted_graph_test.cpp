@@ -30,6 +30,7 @@ Graph Begin(std::initializer_list<OperatorDef> nodes, const std::string& output 
 }
 using Steps = std::vector<std::string>;
 
+constexpr const char* kDescribed = "Described";
 const Tensor kX = Tensor::From<float>({5}, {1, 2, 3, 4, 5});
 
 Floats Run(const Plan& plan) {
@@ -37,6 +38,57 @@ Floats Run(const Plan& plan) {
   executor.Run({{"X", kX}});
   return executor.Run({{"X", kX}}).at("Y").ToVector<float>();  // into the same memory
 }
+// Comparisons of descriptors while `f` runs.
+template <class F>
+int ComparisonsIn(F f) {
+  const int before = test_layouts::CountedDescriptor::comparisons;
+  f();
+  return test_layouts::CountedDescriptor::comparisons - before;
+}
+// Whether the operators that make and read a value have its layout's descriptor, for all values of
+// the shapes that were run last.
+bool HaveOneDescriptor(const Plan& plan) {
+  const auto found = plan.state()->GetLatest();
+  const auto are_same = [&](std::span<const int> values, const std::vector<Layout>& layouts) {
+    for (size_t i = 0; i < layouts.size(); ++i)
+      if (layouts[i].descriptor != found->types()[values[i]].layout.descriptor) return false;
+    return true;
+  };
+  for (int node = 0; node < found->view().num_nodes(); ++node) {
+    const KernelConfig& config = found->choice(node).config;
+    if (!are_same(found->view().inputs(node), config.input_layouts) ||
+        !are_same(found->view().outputs(node), config.output_layouts))
+      return false;
+  }
+  return true;
+}
+
+// Works in the layout with descriptors. Proposes two configurations, and refuses the first when it
+// is made.
+class SecondChoiceOp final : public Operator<CPUContext> {
+ public:
+  SecondChoiceOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config) {
+    if (config && config->scratch_bytes == 0) throw UnsupportedOperatorFeature("needs scratch");
+  }
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    std::vector<KernelConfig> configs(2);
+    for (KernelConfig& config : configs) {
+      config.input_layouts = {test_layouts::Named(kDescribed)};
+      config.output_layouts = {test_layouts::Named(kDescribed)};
+    }
+    configs[1].scratch_bytes = 64;
+    return configs;
+  }
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    std::memcpy(y->raw_mutable_data(), x.raw_data(), static_cast<size_t>(x.nbytes()));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(SecondChoice).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR_WITH_ENGINE(SecondChoice, layouts, SecondChoiceOp);
 
 }  // namespace
 
@@ -114,6 +166,56 @@ TEST_CASE("the shapes and executors of a plan share its converted constants") {
       CHECK(executor->Run({{"X", x}}).at("Y").ToVector<float>()[1] == 22);
     }
   CHECK(conversions == 1);
+}
+
+TEST_CASE("neighbours that agree on a layout have one descriptor of it, and a run compares none") {
+  const Plan plan = Compile(Begin({In(kDescribed, kDescribed, "X", "P"),
+                                   OperatorDef("InLayouts", {"P", "X"}, {"Q"})
+                                       .Arg("a", kDescribed)
+                                       .Arg("b", kDescribed)
+                                       .Arg("y", kDescribed),
+                                   In(kDescribed, kDescribed, "Q", "Y")}),
+                            {.threads = 1});
+  CHECK(StepsOf(plan) ==
+        Steps{"standard to Described of X", "P", "Q", "Y@Described", "Described to standard of Y"});
+  CHECK(HaveOneDescriptor(plan));
+  CHECK(ComparisonsIn([&] { CHECK(Run(plan) == Floats{10, 20, 30, 40, 50}); }) == 0);
+}
+
+TEST_CASE("a converted constant has the descriptor that its readers have, in every set of shapes") {
+  const auto reads = [](const char* from, const char* to) {
+    return OperatorDef("InLayouts", {from, "W"}, {to}).Arg("b", kDescribed);
+  };
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {Sym("N")});
+  graph.AddConstant("W", Tensor::From<float>({5}, {10, 10, 10, 10, 10}));
+  graph.AddNode(reads("X", "P"));
+  graph.AddNode(reads("P", "Y"));
+  graph.AddOutput("Y");
+  const Plan plan = Compile(graph, {.threads = 1});
+  Executor executor(plan);
+  for (const int64_t n : {2, 4}) {
+    const Tensor x = Tensor::From<float>({n}, Floats(static_cast<size_t>(n), 1.f));
+    executor.Run({{"X", x}});
+    const auto found = plan.state()->GetLatest();
+    const Tensor& w = *found->view().constant(found->view().inputs(0)[1]);
+    CHECK(w.layout().descriptor == found->choice(0).config.input_layout(1).descriptor);
+    CHECK(HaveOneDescriptor(plan));
+    CHECK(ComparisonsIn([&] {
+            CHECK(executor.Run({{"X", x}}).at("Y").ToVector<float>()[0] == 34);
+          }) == 0);
+  }
+}
+
+TEST_CASE("a kernel that is chosen after a refusal has its neighbours' descriptors") {
+  const Plan plan = Compile(
+      Begin({In("standard", kDescribed, "X", "P"), OperatorDef("SecondChoice", {"P"}, {"Q"}),
+             In(kDescribed, "standard", "Q", "Y")}),
+      {.threads = 1});
+  CHECK(StepsOf(plan) == Steps{"P", "Q", "Y"});
+  CHECK(plan.choice(1).config_number == 1);
+  CHECK(HaveOneDescriptor(plan));
+  CHECK(ComparisonsIn([&] { CHECK(Run(plan) == Floats{4, 8, 12, 16, 20}); }) == 0);
 }
 
 TEST_CASE("a light operator takes the layout that it is given, so that a chain converts twice") {
@@ -212,6 +314,16 @@ TEST_CASE("Invoke converts what a kernel takes and makes, and what it is given")
   CHECK(outputs[0].raw_data() == same.raw_data());
 }
 
+TEST_CASE("Invoke hands an operator the descriptors of its kernel, so that it compares none") {
+  ResolvedOperator op("InLayouts", 1, {{"a", kDescribed}});
+  std::vector<Tensor> outputs(1);
+  CHECK(ComparisonsIn([&] { op.Run(std::vector<Tensor>{kX}, outputs); }) == 0);
+  const std::vector<Tensor> given{ConvertLayout(kX, test_layouts::Named(kDescribed))};
+  // One, when the descriptor is exchanged.
+  CHECK(ComparisonsIn([&] { op.Run(given, outputs); }) == 1);
+  CHECK(outputs[0].ToVector<float>() == Floats{2, 4, 6, 8, 10});
+}
+
 TEST_CASE("an operator that is handed another layout than its kernel takes says so") {
   Workspace ws;
   *ws.CreateTensor("X") = ConvertLayout(kX, test_layouts::Named("A"));
@@ -249,7 +361,7 @@ TEST_CASE(
     CAPTURE(seed);
     std::mt19937 random(seed);
     const auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-    const char* const layouts[] = {"standard", "A", "B"};
+    const char* const layouts[] = {"standard", "A", "B", kDescribed};
     Graph graph;
     graph.AddInput("X", DType::kFloat32, {7});
     std::vector<Floats> constants;
@@ -266,7 +378,7 @@ TEST_CASE(
       if (pick(2)) node.Input(values[static_cast<size_t>(pick(static_cast<int>(values.size())))]);
       node.Output(StrCat("V", i)).Arg("inplace", pick(2) == 1);
       if (pick(3) == 0) node.Arg("follows", true);
-      for (const char* value : {"a", "b", "y"}) node.Arg(value, layouts[pick(3)]);
+      for (const char* value : {"a", "b", "y"}) node.Arg(value, layouts[pick(4)]);
       graph.AddNode(node);
       values.push_back(StrCat("V", i));
       if (pick(4) == 0) graph.AddOutput(StrCat("V", i));

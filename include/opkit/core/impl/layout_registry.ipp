@@ -261,7 +261,14 @@ inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
 }  // namespace detail
 
 OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
-  if (tensor.layout() == layout) return tensor;
+  if (tensor.layout() == layout) {
+    if (tensor.layout().descriptor == layout.descriptor) return tensor;
+    Tensor same = Tensor::FromLayout(tensor.storage(), tensor.shape(), tensor.dtype(), layout,
+                                     tensor.byte_offset(),
+                                     LayoutBytes(layout, tensor.shape(), tensor.dtype()));
+    same.SetDevice(tensor.device());
+    return same;
+  }
   detail::CheckConvertible(tensor, layout);
   Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
   ConvertLayoutTo(tensor, made);

@@ -184,6 +184,7 @@ class Specialization final : public RefCounted {
       NodeChoice& choice = selected_[Index(parts[0])];
       if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
       choices_[Index(node)] = choice;
+      ShareDescriptors(node);
     };
     while (!spare_) {
       selector_.SelectAll(selected_);
@@ -196,6 +197,7 @@ class Specialization final : public RefCounted {
       if (ConvertedGraph::IsNeeded(fused_view(), fused_types(), choices_))
         converted_ = std::make_unique<ConvertedGraph>(fused_view(), fused_types(), choices_,
                                                       *options.converted_constants);
+      for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
       FindOuter(around);
       try {
         spare_ = std::make_unique<BoundNodes>(
@@ -203,6 +205,21 @@ class Specialization final : public RefCounted {
       } catch (const OtherLayouts&) {
       }
     }
+  }
+  // Gives a node's configuration the layouts that its values have. They are equal by now, and from
+  // here on of the same descriptors, so that no run has two descriptors to compare.
+  void ShareDescriptors(int node) {
+    const auto share = [&](std::span<const int> values, std::vector<Layout>& layouts) {
+      for (size_t i = 0; i < layouts.size(); ++i) {
+        if (values[i] < 0) continue;
+        const Layout& layout = types()[values[i]].layout;
+        OPKIT_ASSERT(layouts[i] == layout);
+        layouts[i] = layout;
+      }
+    };
+    KernelConfig& config = choices_[Index(node)].config;
+    share(view().inputs(node), config.input_layouts);
+    share(view().outputs(node), config.output_layouts);
   }
   // Finds the values that the graph around hands in, and those that it is to get from a node of
   // this one.

@@ -142,8 +142,9 @@ struct ConvertedGraph::Builder {
       if (const std::string* known = FindPlace(value, target)) return *known;
       const Device memory = MemoryDevice(target.device);
       std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
-      graph.AddConstant(name, constants.Get(*constant, target.layout, memory));
-      placed.push_back({name, value, {target.layout, memory}});
+      const Tensor converted = constants.Get(*constant, target.layout, memory);
+      graph.AddConstant(name, converted);
+      placed.push_back({name, value, {converted.layout(), memory}});
       return name;
     }
     std::string name = made;

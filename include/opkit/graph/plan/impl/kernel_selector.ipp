@@ -273,7 +273,9 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o] < 0) continue;
     types_[outputs[o]].device = devices.output(o);
-    types_[outputs[o]].layout = choice.config.output_layout(o);
+    // Chosen again, an equal layout keeps the descriptor that the value's readers have by now.
+    if (Layout made = choice.config.output_layout(o); types_[outputs[o]].layout != made)
+      types_[outputs[o]].layout = std::move(made);
   }
 }
 
