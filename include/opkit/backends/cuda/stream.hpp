@@ -327,37 +327,44 @@ class CUDAStream {
       releasing_ = false;
     }
   }
-  // Lets go of what the stream has passed, and waits for the rest.
+  // Lets go of what the stream has passed, and waits for the rest. The lock is not held meanwhile:
+  // the thread that issues must not wait for CUDA's calls here.
   void Release() {
-    std::list<Kept> passed;
-    const detail::CUDAMark* awaited = nullptr;
-    {
-      std::lock_guard lock(kept_mutex_);
-      for (auto kept = kept_.begin(); kept != kept_.end();) {
-        const auto next = std::next(kept);
-        if (kept->mark.Query() != cudaErrorNotReady) passed.splice(passed.end(), kept_, kept);
-        kept = next;
+    for (;;) {
+      std::list<Kept> kept;
+      RefCountedList unmarked;
+      {
+        std::lock_guard lock(kept_mutex_);
+        kept.swap(kept_);
+        unmarked.swap(unmarked_);
       }
-      MarkKept(passed);
-      if (kept_.empty())
-        releasing_ = false;
-      else
-        awaited = &kept_.back().mark;
+      if (!unmarked.empty()) MarkKept(kept, unmarked);
+      kept.remove_if([](const Kept& one) { return one.mark.Query() != cudaErrorNotReady; });
+      const detail::CUDAMark* awaited = nullptr;
+      {
+        std::lock_guard lock(kept_mutex_);
+        kept_.splice(kept_.end(), kept);
+        if (!kept_.empty())
+          awaited = &kept_.back().mark;
+        else if (unmarked_.empty())
+          releasing_ = false;
+        else
+          continue;
+      }
+      if (awaited) ReleaseWhenReached(*awaited);
+      return;
     }
-    if (awaited) ReleaseWhenReached(*awaited);
   }
-  // Gives what was kept without a mark one, or adds it to `passed` where the device takes no more
-  // work. With kept_mutex_ held.
-  void MarkKept(std::list<Kept>& passed) {
-    if (unmarked_.empty()) return;
-    std::list<Kept> marked(1);
-    marked.front().memory.swap(unmarked_);
+  // What was kept without a mark gets one, or goes where the device takes no more work.
+  void MarkKept(std::list<Kept>& kept, RefCountedList& unmarked) {
     try {
-      marked.front().mark = Mark();
+      detail::CUDAMark mark = Mark();
+      Kept& one = kept.emplace_back();
+      one.mark = std::move(mark);
+      one.memory.swap(unmarked);
     } catch (const Error&) {
-      return passed.splice(passed.end(), marked);
+      unmarked.clear();
     }
-    kept_.splice(kept_.end(), marked);
   }
 
   static cudaStream_t Create(Device device) {
