@@ -60,9 +60,12 @@ TEST_CASE("memory that no run allocates is no block that work of the thread's st
   storage = {};  // freed once the gate is open
   CHECK(CUDAStream::Current(0) == &busy.stream());
   CHECK(AllocateStorage(kCuda0, 64)->data() != data);
+  const Tensor source = Tensor::From<float>({2}, {1, 2});
   Tensor target(kCuda0);
-  CopyAsync(other, Tensor::From<float>({2}, {1, 2}), &target);
+  CopyAsync(other, source, &target);
   CHECK(target.raw_data() != data);
+  other.FinishDeviceComputation();
+  busy.SwitchToDevice(1);
   const detail::IssueScope run(true);
   busy.SwitchToDevice(1);
   CHECK(AllocateStorage(kCuda0, 64)->data() == data);  // in the order of the run's own stream

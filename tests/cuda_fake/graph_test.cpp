@@ -73,6 +73,10 @@ TEST_CASE("a chain on the device is told of once, and its memory is released at 
     hold.reset();
     done.Finish();
     CHECK(fake::callbacks() == notices + 1);
+    OperatorBase& first = executor.op(0);
+    executor.Run({{"v0", x}});
+    CHECK(first.event().state()->status() == EventStatus::kSuccess);  // though nobody asks
+    CHECK(first.event().state()->retained.empty());
     executor.Bind("v0", OnCuda({5, 6}));
     executor.Run();
     CHECK(OnHost(executor.output("v20")) == std::vector<float>{25, 26});

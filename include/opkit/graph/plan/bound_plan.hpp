@@ -397,7 +397,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     in_flight_.resize(steps_.size());
     for (size_t i = 0; i < steps_.size(); ++i) {
       Step& step = steps_[i];
-      if (!step.asynchronous || step.op->device().type == DeviceType::kCPU) continue;
+      // Work on the host tells of its end itself, and of its failure as soon as that is there.
+      if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
       step.passed = FollowsFromOthers(static_cast<int>(i));
       if (step.passed) step.op->SetEventSeldomAsked();
       (step.passed ? passed_ : told_).push_back(static_cast<int>(i));
