@@ -12,65 +12,13 @@
 #include <vector>
 
 #include "opkit/backends/cuda/completion.hpp"
-#include "opkit/backends/cuda/device.hpp"
-#include "opkit/base/index.hpp"
+#include "opkit/backends/cuda/mark.hpp"
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/device/invocation.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-class CUDAStream;
-
 namespace detail {
-
-// The idle CUDA events of a device, kept for reuse: creating one costs more than recording it.
-struct CUDAEventPool {
-  // Events that a profile times cost the device more, and are kept apart.
-  static CUDAEventPool& Get(int device, bool timed) {
-    static auto* pools = new std::vector<CUDAEventPool>(2 * static_cast<size_t>(CUDADeviceCount()));
-    return (*pools)[2 * Index(device) + timed];
-  }
-  std::mutex mutex;
-  std::vector<cudaEvent_t> idle;
-};
-
-// A place in a stream. It may be destroyed at any time: waits that were issued stay valid.
-class CUDAMark {
- public:
-  CUDAMark() = default;
-  CUDAMark(CUDAMark&& other) noexcept
-      : stream_(std::exchange(other.stream_, nullptr)),
-        event_(std::exchange(other.event_, nullptr)),
-        sequence_(other.sequence_),
-        timed_(other.timed_) {}
-  CUDAMark& operator=(CUDAMark&& other) noexcept {
-    std::swap(stream_, other.stream_);
-    std::swap(event_, other.event_);
-    std::swap(sequence_, other.sequence_);
-    std::swap(timed_, other.timed_);
-    return *this;
-  }
-  inline ~CUDAMark();
-
-  explicit operator bool() const { return event_; }
-  CUDAStream& stream() const { return *stream_; }
-  cudaEvent_t event() const { return event_; }
-  // Grows along the stream.
-  uint64_t sequence() const { return sequence_; }
-  // cudaSuccess, cudaErrorNotReady, or the device's error.
-  cudaError_t Query() const {
-    const cudaError_t status = cudaEventQuery(event_);
-    if (status == cudaErrorNotReady) ForgetNotReady();
-    return status;
-  }
-
- private:
-  friend class ::opkit::CUDAStream;
-  CUDAStream* stream_ = nullptr;
-  cudaEvent_t event_ = nullptr;
-  uint64_t sequence_ = 0;
-  bool timed_ = false;
-};
 
 // The streams of one thread. When a thread ends, they become idle, for the next thread that asks
 // for the same device and id; none is ever destroyed.
@@ -181,10 +129,7 @@ class CUDAStream {
   // CheckNotCapturing's, CUDA's.
   detail::CUDAMark Mark(bool timed = false) {
     CheckNotCapturing();  // a query of a mark in it would end the capture
-    detail::CUDAMark mark;
-    mark.event_ = TakeEvent(timed);
-    mark.timed_ = timed;
-    mark.stream_ = this;
+    detail::CUDAMark mark(this, device_.index, timed);
     const CUDADeviceGuard guard(device_of_calls());
     std::lock_guard lock(mutex_);  // so that the numbers have the stream's order
     OPKIT_CUDA_CHECK(cudaEventRecord(mark.event_, handle_));
@@ -420,22 +365,6 @@ class CUDAStream {
     }
     return new CUDAStream(device, id, Create(device));
   }
-  cudaEvent_t TakeEvent(bool timed) {
-    auto& pool = detail::CUDAEventPool::Get(device_.index, timed);
-    {
-      std::lock_guard lock(pool.mutex);
-      if (!pool.idle.empty()) {
-        const cudaEvent_t event = pool.idle.back();
-        pool.idle.pop_back();
-        return event;
-      }
-    }
-    CUDADeviceGuard guard(device_);
-    cudaEvent_t event = nullptr;
-    OPKIT_CUDA_CHECK(
-        cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
-    return event;
-  }
   // A notifier that waits for no mark later than this one. There is more than one only if notices
   // are requested in another order than that of the marks.
   Notifier& NotifierFor(uint64_t sequence) {
@@ -467,15 +396,6 @@ class CUDAStream {
   std::recursive_mutex slots_mutex_;  // a T may use another slot
   std::vector<std::pair<const std::type_info*, void*>> slots_;
 };
-
-namespace detail {
-inline CUDAMark::~CUDAMark() {
-  if (!event_) return;
-  auto& pool = CUDAEventPool::Get(stream_->device().index, timed_);
-  std::lock_guard lock(pool.mutex);
-  pool.idle.push_back(event_);
-}
-}  // namespace detail
 
 // While it lives, the calling thread issues its work for `device` on the given stream, whatever
 // stream id operators run with. The stream may be destroyed after it: events and memory of the runs
