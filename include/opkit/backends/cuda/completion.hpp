@@ -43,12 +43,12 @@ class CUDACompletions {
     ready_.notify_one();
   }
 
-  // Returns once every item has been processed but that of this thread, or after a second, as one
-  // may wait for what the calling thread holds.
+  // Returns once every item has been processed but that of this thread, or after five seconds, as
+  // one may wait for what the calling thread holds.
   void WaitUntilIdle() {
     const int own = t_serving ? 1 : 0;
     std::unique_lock lock(mutex_);
-    idle_again_.wait_for(lock, std::chrono::seconds(1),
+    idle_again_.wait_for(lock, std::chrono::seconds(5),
                          [&] { return queue_.empty() && busy_ == own; });
   }
 
