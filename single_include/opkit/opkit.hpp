@@ -2766,6 +2766,10 @@ class FailureContext : public RefCounted {
 // is not told of by itself derives a class from it.
 class EventState : public RefCounted {
  public:
+  // How long a waiting thread asks a device before it sleeps: about twice what a notice of a GPU's
+  // driver and the thread's waking take, and several times what a small kernel does.
+  static constexpr int64_t kPolledNs = 100'000;
+
   // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
   // `exception_`.
   EventStatus status() const { return status_.load(std::memory_order_acquire); }
@@ -30675,11 +30679,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (failure) FailPending(failure);
     replay_->Complete(i, failure);
   }
-  // By the thread that waits for the run: asks the steps that pend whether they are done, for about
-  // as long as a notice of it would take. False when that time is over.
+  // By the thread that waits for the run: asks the steps that pend whether they are done. False
+  // when the time for that is over.
   bool PollPending() {
     const int64_t now = MonotonicNs();
-    if (polled_until_ns_ < 0) polled_until_ns_ = now + kPolledNs;
+    if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
     if (now >= polled_until_ns_) return false;
     for (int i : told_) {
       std::optional<Event> event;
@@ -30967,8 +30971,6 @@ class BoundPlan final : public RefCounted, public BodyRunner {
                                     arena.values[value].bytes, storage);
     }
   }
-
-  static constexpr int64_t kPolledNs = 100'000;
 
   // What a run of a body reads comes first, in one cache line.
   std::vector<Step> steps_;

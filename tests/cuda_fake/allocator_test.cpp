@@ -13,6 +13,13 @@ using namespace opkit;
 namespace {
 constexpr Device kCuda0{DeviceType::kCUDA, 0}, kCuda1{DeviceType::kCUDA, 1};
 
+// Opens the gate, on a thread of its own, once the condition holds.
+std::jthread OpenWhen(std::unique_ptr<fake::Gate>& gate, std::function<bool()> condition) {
+  return std::jthread([&gate, condition = std::move(condition)] {
+    fake::Await(condition);
+    gate.reset();
+  });
+}
 void OnThreadWithoutStream(const std::function<void()>& work) { std::thread(work).join(); }
 }  // namespace
 
@@ -151,12 +158,8 @@ TEST_CASE("out of memory: what is on its way to be freed is waited for, then an 
   CHECK(cudaPeekAtLastError() == cudaSuccess);
   auto gate = std::make_unique<fake::Gate>(context.cuda_stream());
   big = {};
-  std::thread opener([&] {
-    fake::Await([&] { return fake::device_synchronizations() == waited + 3; });
-    gate.reset();
-  });
+  const auto opener = OpenWhen(gate, [&] { return fake::device_synchronizations() == waited + 3; });
   CHECK(AllocateStorage(kCuda0, int64_t{1} << 20)->nbytes() == int64_t{1} << 20);
-  opener.join();
   fake::LimitMemory(int64_t{1} << 40);
 }
 
@@ -171,12 +174,8 @@ TEST_CASE("out of memory: memory that a completed run still holds is waited for"
   big = {};
   context.Retain(std::move(kept));
   const int64_t waited = fake::device_synchronizations();
-  std::thread opener([&] {
-    fake::Await([&] { return fake::device_synchronizations() == waited + 1; });
-    gate.reset();
-  });
+  const auto opener = OpenWhen(gate, [&] { return fake::device_synchronizations() == waited + 1; });
   CHECK(AllocateStorage(kCuda0, int64_t{1} << 20)->nbytes() == int64_t{1} << 20);
-  opener.join();
   fake::LimitMemory(int64_t{1} << 40);
 }
 
@@ -213,13 +212,9 @@ TEST_CASE("a copy between devices comes after the work on both") {
   auto gate = std::make_unique<fake::Gate>(first.cuda_stream());
   fake::Enqueue(first.cuda_stream(), [data] { *data = 42; });
   const int64_t waits = fake::host_waits();
-  std::thread opener([&] {
-    fake::Await([&] { return fake::host_waits() > waits; });
-    gate.reset();
-  });
+  const auto opener = OpenWhen(gate, [&] { return fake::host_waits() > waits; });
   Copy(x, &y);
   CHECK(*static_cast<float*>(y.raw_mutable_data()) == 42);
-  opener.join();
 }
 
 TEST_CASE("a copy between host memories comes after the work on every device") {
@@ -232,13 +227,9 @@ TEST_CASE("a copy between host memories comes after the work on every device") {
   auto gate = std::make_unique<fake::Gate>(second.cuda_stream());
   fake::Enqueue(second.cuda_stream(), [data] { *data = 42; });
   const int64_t waits = fake::host_waits();
-  std::thread opener([&] {
-    fake::Await([&] { return fake::host_waits() >= waits + 2; });
-    gate.reset();
-  });
+  const auto opener = OpenWhen(gate, [&] { return fake::host_waits() >= waits + 2; });
   Copy(pinned, &y);
   CHECK(y.data<float>()[0] == 42);
-  opener.join();
 }
 
 TEST_CASE("an asynchronous copy comes after what was issued on the stream, and before the event") {

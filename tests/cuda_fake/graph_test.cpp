@@ -51,6 +51,15 @@ Tensor OnCuda(const std::vector<float>& values) {
   Copy(Tensor::From<float>({static_cast<int64_t>(values.size())}, values), &out);
   return out;
 }
+// Runs a chain whose kernels are held, and returns once its last step, which is told of, was
+// issued.
+Event RunUntilIssued(Executor& executor, const Tensor& x) {
+  executor.Bind("v0", x);
+  const int64_t notices = fake::callbacks();
+  Event done = executor.RunAsync();
+  fake::Await([&] { return fake::callbacks() > notices; });
+  return done;
+}
 std::vector<float> OnHost(const Tensor& tensor) {
   Tensor host;
   Copy(tensor, &host);
@@ -108,11 +117,8 @@ TEST_CASE("an asynchronous run whose device is held is cancelled, and the next o
   Executor executor(Compile(Chain(5), {.threads = 1}));
   Tensor x = OnCuda({1, 2});
   executor.Run({{"v0", x}});
-  executor.Bind("v0", x);
-  const int64_t notices = fake::callbacks();
   auto hold = std::make_unique<Hold>();
-  const Event done = executor.RunAsync();
-  fake::Await([&] { return fake::callbacks() > notices; });
+  const Event done = RunUntilIssued(executor, x);
   CHECK(done.Query() == EventStatus::kScheduled);
   executor.Cancel();
   CHECK_THROWS_WITH_AS(done.Finish(), doctest::Contains("cancelled"), Error);
@@ -125,11 +131,8 @@ TEST_CASE("a kernel's failure in the midst of a chain fails the run") {
   Executor executor(Compile(Chain(5), {.threads = 1}));
   const Tensor x = OnCuda({1, 2});
   executor.Run({{"v0", x}});
-  executor.Bind("v0", x);
-  const int64_t notices = fake::callbacks();
   auto hold = std::make_unique<Hold>();
-  const Event done = executor.RunAsync();
-  fake::Await([&] { return fake::callbacks() > notices; });
+  const Event done = RunUntilIssued(executor, x);
   fake::FailDevice(cudaErrorIllegalAddress);
   hold.reset();
   CHECK_THROWS_WITH_AS(done.Finish(), doctest::Contains("an illegal memory access"), Error);

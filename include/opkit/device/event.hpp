@@ -34,6 +34,10 @@ class FailureContext : public RefCounted {
 // is not told of by itself derives a class from it.
 class EventState : public RefCounted {
  public:
+  // How long a waiting thread asks a device before it sleeps: about twice what a notice of a GPU's
+  // driver and the thread's waking take, and several times what a small kernel does.
+  static constexpr int64_t kPolledNs = 100'000;
+
   // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
   // `exception_`.
   EventStatus status() const { return status_.load(std::memory_order_acquire); }

@@ -84,7 +84,6 @@ class CUDAEventState final : public EventState {
 
   void Passed() override { Reached(cudaSuccess); }
 
-  // A notice and the thread's waking take some 50 us, several times what a small kernel takes.
   bool WaitBriefly(Timeout timeout) override {
     const int64_t deadline = timeout.DeadlineNs(), end = MonotonicNs() + kPolledNs;
     while (!IsTerminal(status())) {
@@ -124,8 +123,6 @@ class CUDAEventState final : public EventState {
   }
 
  private:
-  static constexpr int64_t kPolledNs = 100'000;
-
   // Not where it was SCHEDULED by hand.
   bool IsRecorded() {
     std::lock_guard lock(mark_mutex_);

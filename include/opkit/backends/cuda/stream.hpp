@@ -300,7 +300,7 @@ class CUDAStream {
       return;
     }
   }
-  // What was kept without a mark gets one, or goes where the device takes no more work.
+  // Memory that was kept without a mark gets one, or goes where the device takes no more work.
   void MarkKept(std::list<Kept>& kept, RefCountedList& unmarked) {
     try {
       detail::CUDAMark mark = Mark();

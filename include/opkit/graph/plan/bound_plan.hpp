@@ -261,11 +261,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (failure) FailPending(failure);
     replay_->Complete(i, failure);
   }
-  // By the thread that waits for the run: asks the steps that pend whether they are done, for about
-  // as long as a notice of it would take. False when that time is over.
+  // By the thread that waits for the run: asks the steps that pend whether they are done. False
+  // when the time for that is over.
   bool PollPending() {
     const int64_t now = MonotonicNs();
-    if (polled_until_ns_ < 0) polled_until_ns_ = now + kPolledNs;
+    if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
     if (now >= polled_until_ns_) return false;
     for (int i : told_) {
       std::optional<Event> event;
@@ -553,8 +553,6 @@ class BoundPlan final : public RefCounted, public BodyRunner {
                                     arena.values[value].bytes, storage);
     }
   }
-
-  static constexpr int64_t kPolledNs = 100'000;
 
   // What a run of a body reads comes first, in one cache line.
   std::vector<Step> steps_;
