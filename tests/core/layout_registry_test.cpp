@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
+#include <stdexcept>
+
 #include "support/check_fails.hpp"
 #include "support/layouts.hpp"
 #include "support/tensors.hpp"
@@ -54,6 +57,65 @@ TEST_CASE("a layout needs a name of its own and both conversions") {
         [&] { RegisterLayout({.name = name, .to_standard = &Nothing, .from_standard = &Nothing}); },
         StrCat("there is a layout '", name, "' already"));
   CheckFails([] { FindLayout("One"); }, "there is no layout 'One'");
+}
+
+TEST_CASE("a converter needs a function, two layouts and a rate that can be added up") {
+  for (const double rate :
+       {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    CheckFails(
+        [&] {
+          RegisterLayout({.name = "One",
+                          .to_standard = &Nothing,
+                          .from_standard = &Nothing,
+                          .ns_per_byte = rate});
+        },
+        StrCat("layout 'One' says ", rate, " ns for each byte, expected 0 or more"));
+    CheckFails([&] { RegisterLayoutConverter(LayoutA(), LayoutB(), &Nothing, rate); },
+               "the converter from A to B says ");
+  }
+  CheckFails([] { RegisterLayoutConverter(LayoutA(), LayoutB(), {}); },
+             "the converter from A to B needs a function");
+  CheckFails([] { RegisterLayoutConverter(LayoutA(), LayoutA(), &Nothing); },
+             "the converter from A to A leads from a layout to itself");
+  CheckFails([] { FindLayout("One"); }, "there is no layout 'One'");
+}
+
+TEST_CASE("what a layout's functions do wrong is told with the layout and the tensor") {
+  static int64_t bytes = 0;
+  static void (*convert)(const Tensor& from, Tensor& to) = nullptr;
+  static const LayoutId wrong = RegisterLayout({
+      .name = "Wrong",
+      .to_standard = &Nothing,
+      .from_standard = [](const Tensor& from, Tensor& to) { convert(from, to); },
+      .bytes =
+          [](const Shape&, DType) {
+            if (bytes == 13) throw std::runtime_error("no idea");
+            return bytes;
+          },
+  });
+  const Layout layout{wrong, {}};
+  const Tensor x = Tensor::From<float>({2}, {1, 2});
+  for (const int64_t said : {int64_t{-1}, int64_t{0}}) {
+    bytes = said;
+    CheckFails([&] { ConvertLayout(x, layout); },
+               StrCat("layout Wrong says ", said, " bytes for float32[2]"));
+  }
+  CHECK(LayoutBytes(layout, {0}, DType::kFloat32) == 0);
+  bytes = 13;
+  CheckFails([&] { ConvertLayout(x, layout); }, "no idea");
+  CheckFails([&] { ConvertLayout(x, layout); }, "in the size of float32[2] in layout Wrong");
+  // More than any memory, and than twice a count can hold: a conversion is not found to be cheap.
+  bytes = std::numeric_limits<int64_t>::max();
+  CHECK(FindLayoutPath(layout, kA, {2}, DType::kFloat32).cost_ns > 1e18);
+  bytes = 8;
+  convert = [](const Tensor&, Tensor&) { throw std::runtime_error("cannot"); };
+  CheckFails([&] { ConvertLayout(x, layout); }, "cannot");
+  CheckFails([&] { ConvertLayout(x, layout); },
+             "in the conversion from standard to Wrong of float32[2]");
+  convert = [](const Tensor& from, Tensor& to) { to = from; };
+  CheckFails([&] { ConvertLayout(x, layout); }, "gave another tensor back");
+  convert = [](const Tensor&, Tensor& to) { to.Resize({3}, DType::kFloat32); };
+  CheckFails([&] { ConvertLayout(x, layout); }, "gave another tensor back");
 }
 
 TEST_CASE("layouts are found by name and print it") {

@@ -12,6 +12,10 @@ struct CreateOptions {
   const Kernel* kernel = nullptr;        // null: the first one that takes the node
   const KernelConfig* config = nullptr;  // one that the kernel proposed; copied
   int net_position = -1;
+  // The caller converts inputs and outputs to the layouts of the operator's configuration, or
+  // selects another operator before it runs. Otherwise a kernel of other layouts than the standard
+  // one is passed over, where it proposes them for what the workspace holds.
+  bool converts = false;
 };
 
 // Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
@@ -27,6 +31,10 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
                                                                int net_position = -1);
 
 namespace detail {
+
+// Why a kernel that takes and gives other layouts than the standard one is passed over.
+inline constexpr const char* kNothingConverts =
+    "it takes another layout than the standard one, and nothing converts here";
 
 // Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
 // Empty: all may.

@@ -156,6 +156,9 @@ class InferenceCache {
 // An operator made something else than was inferred of it.
 [[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
                                               const Tensor& made, const TensorInfo& inferred);
+// For an output in another layout than the configuration of its operator says.
+[[noreturn]] OPKIT_COLD void ThrowOtherLayout(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const Layout& promised);
 
 }  // namespace detail
 }  // namespace opkit

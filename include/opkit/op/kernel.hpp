@@ -3,6 +3,7 @@
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,11 @@ struct KernelConfig {
   }
   Layout output_layout(size_t o) const {
     return o < output_layouts.size() ? output_layouts[o] : Layout();
+  }
+  // All of its layouts are the standard one.
+  bool is_standard() const {
+    return std::ranges::all_of(input_layouts, &Layout::is_standard) &&
+           std::ranges::all_of(output_layouts, &Layout::is_standard);
   }
 };
 
@@ -109,6 +115,8 @@ struct Kernel {
   bool leaves_state = false;  // a function operator's forward, for its node's backward
   // Empty: one configuration, standard layouts, in place as the schema says.
   mutable KernelProposer propose;
+  // Whether a configuration may have other layouts than the standard one.
+  bool proposes_layouts = false;
   // Empty: its nodes run one by one.
   mutable KernelFuser fuse;
 

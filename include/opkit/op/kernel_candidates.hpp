@@ -32,11 +32,6 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     const OperatorDef& def, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs);
 
-namespace detail {
-// All of its layouts are the standard one.
-bool IsStandard(const KernelConfig& config);
-}  // namespace detail
-
 struct SelectOptions {
   int net_position = -1;
   // The operator is to take other shapes too: the kernel is the one chosen for these types, without

@@ -3,6 +3,7 @@
 #define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -14,7 +15,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class LayoutRegistry {
+class OPKIT_IMAGE_LOCAL LayoutRegistry {
  public:
   struct Converter {
     LayoutId from, to;
@@ -28,7 +29,7 @@ class LayoutRegistry {
     g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
                         std::memory_order_relaxed);
   }
-  OPKIT_IMAGE_LOCAL static LayoutRegistry& Global() {
+  static LayoutRegistry& Global() {
     static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
     return *registry;
   }
@@ -41,6 +42,7 @@ class LayoutRegistry {
         Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
               "' needs both to_standard and from_standard, or no other backend could read what is "
               "in it");
+    CheckRate(StrCat("RegisterLayout: layout '", definition.name, "'"), definition.ns_per_byte);
     MutexLock lock(mutex_);
     for (const auto& known : layouts_)
       if (known && known->name == definition.name)
@@ -59,6 +61,12 @@ class LayoutRegistry {
     MutexLock lock(mutex_);
     Get(converter.from);
     Get(converter.to);
+    const std::string what = StrCat("RegisterLayoutConverter: the converter from ",
+                                    Name(converter.from), " to ", Name(converter.to));
+    if (!converter.convert) Throw(ErrorCode::kInvalidArgument, what, " needs a function");
+    if (converter.from == converter.to)
+      Throw(ErrorCode::kInvalidArgument, what, " leads from a layout to itself");
+    CheckRate(what, converter.ns_per_byte);
     if (Find(converter.from, converter.to))
       Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
             Name(converter.to), " already");
@@ -143,7 +151,8 @@ class LayoutRegistry {
     places[from.id].cost = 0;
     const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
       if (places[before].cost < 0) return false;
-      const double moved = static_cast<double>(bytes_at(before) + bytes_at(at));
+      const double moved =
+          static_cast<double>(bytes_at(before)) + static_cast<double>(bytes_at(at));
       const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
       if (places[at].cost >= 0 && cost >= places[at].cost) return false;
       places[at] = {cost, before};
@@ -165,6 +174,11 @@ class LayoutRegistry {
   }
 
  private:
+  static void CheckRate(const std::string& what, double ns_per_byte) {
+    if (!(ns_per_byte >= 0) || std::isinf(ns_per_byte))
+      Throw(ErrorCode::kInvalidArgument, what, " says ", ns_per_byte,
+            " ns for each byte, expected 0 or more");
+  }
   bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
   std::string Name(LayoutId id) const {
     return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
@@ -210,8 +224,15 @@ OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType
     const int64_t described = layout.descriptor->Bytes(shape, dtype);
     return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
   }
-  auto& bytes = detail::LayoutRegistry::Global().DefinitionOf(layout.id).bytes;
-  return bytes ? bytes(shape, dtype) : Tensor::CheckedBytes(shape, dtype);
+  auto& definition = detail::LayoutRegistry::Global().DefinitionOf(layout.id);
+  if (!definition.bytes) return Tensor::CheckedBytes(shape, dtype);
+  const int64_t bytes = detail::InContext(
+      [&] { return definition.bytes(shape, dtype); },
+      [&] { return StrCat("in the size of ", dtype, shape, " in layout ", definition.name); });
+  if (bytes < 0 || (bytes == 0 && shape.numel() > 0)) [[unlikely]]
+    Throw(ErrorCode::kOutOfRange, "layout ", definition.name, " says ", bytes, " bytes for ", dtype,
+          shape);
+  return bytes;
 }
 OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
                                        DType dtype) {
@@ -225,7 +246,7 @@ OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& la
       layout);
 }
 namespace detail {
-inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
+OPKIT_IMAGE_LOCAL inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
   if (!tensor.initialized())
     Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
   if (!IsHostAccessible(tensor.device().type))
@@ -244,12 +265,22 @@ OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id
 OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
 // The function takes one step of a path.
 OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
-  LayoutRegistry::Global()
-      .ConverterOf(from.layout(), to.layout())
-      .convert(from.is_dense() ? from : from.Contiguous(), to);
+  auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
+  const Layout layout = to.layout();
+  const void* const memory = to.raw_data();
+  const auto what = [&] {
+    return StrCat("the conversion from ", ToString(from.layout()), " to ", ToString(layout), " of ",
+                  from.dtype(), from.shape());
+  };
+  InContext([&] { converter.convert(from.is_dense() ? from : from.Contiguous(), to); },
+            [&] { return "in " + what(); });
+  if (to.layout() != layout || to.shape() != from.shape() || to.dtype() != from.dtype() ||
+      to.raw_data() != memory) [[unlikely]]
+    Throw(ErrorCode::kOperatorFailed, what(),
+          " gave another tensor back; it is to write to the memory of the one that it is given");
 }
 // The tensor after all steps of a path but the last.
-inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
+OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
   Tensor last = tensor;
   for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
     Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());

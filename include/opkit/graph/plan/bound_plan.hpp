@@ -196,6 +196,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     int inferred;  // place in inferred_; -1 where nothing is known, or the operator infers itself
     int value;
     bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
+    LayoutId layout;
   };
   struct Step {
     OperatorBase* op;
@@ -315,6 +316,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (!blob.IsType<Tensor>()) [[unlikely]]
       return false;
     const Tensor& tensor = blob.Get<Tensor>();
+    if (tensor.layout().id != place.layout) [[unlikely]]
+      return false;
     const StorageBlock* found = tensor.storage().get();
     if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
     return found != only_arena_ && !several_arenas_ && !place.apart;
@@ -327,6 +330,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (!blob.IsType<Tensor>()) return;
     Tensor& tensor = *blob.GetMutable<Tensor>();
     if (!tensor.initialized()) return;
+    if (tensor.layout().id != place.layout)
+      ThrowOtherLayout(step.op->def(), blob.name(), tensor, {place.layout, {}});
     const bool in_arena = static_cast<bool>(ArenaOf(tensor.storage().get()));
     const bool shared = place.apart && SharesInput(step, place);
     if (!in_arena && !place.storage && !shared) return;
@@ -389,7 +394,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
         if (value >= 0)
           places_.push_back({&nodes_->blob(value), nullptr, 0,
                              step.op->InfersOutputs() ? -1 : AddInferred(value), value,
-                             reads_rewritten || specialization_->IsRewritten(value)});
+                             reads_rewritten || specialization_->IsRewritten(value),
+                             specialization_->types()[value].layout.id});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();

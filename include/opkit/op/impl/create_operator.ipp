@@ -3,6 +3,7 @@
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "opkit/op/create_operator.hpp"
@@ -142,6 +143,7 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
     if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
       wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
                    " inputs and ", outputs, " outputs"));
+  if (!std::isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
 }
 
@@ -210,6 +212,27 @@ class OutputBlobGuard {
   std::vector<std::string> created_;
 };
 
+// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
+// standard layout, and nothing converts. Empty: it can, or that is not known yet.
+OPKIT_IMAGE_LOCAL inline std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
+                                                    const OperatorDef& def, const Workspace& ws) {
+  if (!kernel.proposes_layouts) return {};
+  std::vector<TensorInfo> infos;
+  for (const std::string& name : def.inputs()) {
+    const Blob* blob = name.empty() ? nullptr : ws.GetBlob(name);
+    const bool known = blob && blob->IsType<Tensor>() && blob->Get<Tensor>().initialized();
+    infos.push_back(known ? TensorInfo::Of(blob->Get<Tensor>()) : TensorInfo());
+  }
+  std::vector<KernelConfig> proposed;
+  try {
+    proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
+  } catch (const Error&) {  // too little is known, or the run says what is wrong
+    return {};
+  }
+  if (proposed.empty() || std::ranges::any_of(proposed, &KernelConfig::is_standard)) return {};
+  return kNothingConverts;
+}
+
 // The operator of the kernel that was chosen for the node, or of the first that takes it.
 OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
                                                                 const OperatorDef& def,
@@ -226,7 +249,9 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
-    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+    std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend);
+    if (why.empty() && !options.converts) why = WhyNotStandard(*kernel, schema, def, *ws);
+    if (!why.empty()) {
       refused += StrCat("\n  backend ", kernel->backend, ": ", why);
       continue;
     }

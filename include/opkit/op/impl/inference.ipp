@@ -137,6 +137,12 @@ OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view outp
         ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
         "; make what is inferred, or leave open in the inference what the run decides");
 }
+OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const Layout& promised) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ", made,
+        ", where the configuration of its kernel says layout ", ToString(promised),
+        "; Output(i, shape, dtype) gives a tensor in the layout that was proposed");
+}
 
 }  // namespace detail
 }  // namespace opkit

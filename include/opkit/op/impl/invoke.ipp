@@ -74,10 +74,10 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(taken, schema_->outputs(), "output ", i));
   Place place = MakePlace();
-  auto made = CreateOperator(def_, place.workspace.get());
+  auto made = CreateOperator(def_, place.workspace.get(), {.converts = true});
   SetOperator(std::move(made), std::move(place));
   for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
-    selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
+    selects_ |= kernel->proposes_layouts || OpRegistry::Global().BackendRank(kernel->backend) > 0;
   if (selects_) selected_for_.resize(inputs_.size());
 }
 
@@ -127,6 +127,10 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
             output.name(), "'; get it with Output(i, shape, dtype) and write to it");
     if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
       detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
+    if (converts_ || !made.layout().is_standard()) [[unlikely]]
+      if (const Layout promised = op_->OutputLayout(static_cast<int>(o));
+          made.layout().id != promised.id)
+        detail::ThrowOtherLayout(def_, output.name(), made, promised);
   }
   for (size_t o = 0; o < outputs.size(); ++o) {
     Tensor& made = *outputs_[o]->GetMutable<Tensor>();
@@ -182,7 +186,7 @@ OPKIT_INLINE void ResolvedOperator::Select() {
   auto op =
       CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts}, &chosen);
   SetOperator(std::move(op), std::move(place));
-  converts_ = !detail::IsStandard(chosen.config);
+  converts_ = !chosen.config.is_standard();
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }

@@ -9,7 +9,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Why a layout of the configuration cannot be converted to; empty where all can.
-inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
+OPKIT_IMAGE_LOCAL inline std::string UnmetLayout(const OperatorDef& def,
+                                                 const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
     for (size_t i = 0; i < layouts->size(); ++i) {
       const Layout& layout = (*layouts)[i];
@@ -23,12 +24,6 @@ inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& confi
                       layouts == &config.input_layouts ? "input " : "output ", i, ", ", why);
     }
   return {};
-}
-OPKIT_INLINE bool IsStandard(const KernelConfig& config) {
-  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
-    for (const Layout& layout : *layouts)
-      if (!layout.is_standard()) return false;
-  return true;
 }
 
 }  // namespace detail
@@ -85,9 +80,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
   const detail::RegistryUse use;
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
-    if (!options.converts && !detail::IsStandard(candidate.config) && candidate.dropped.empty())
-      candidate.dropped =
-          "it takes another layout than the standard one, and nothing converts here";
+    if (!options.converts && !candidate.config.is_standard() && candidate.dropped.empty())
+      candidate.dropped = detail::kNothingConverts;
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,

@@ -21,6 +21,7 @@ OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* 
     kernel.file = file;
     kernel.line = line;
     kernel.create = std::move(create);
+    kernel.proposes_layouts = static_cast<bool>(propose);
     kernel.propose = std::move(propose);
     kernel.fuse = std::move(fuse);
     OpRegistry::Global().AddKernel(std::move(kernel));

@@ -9,7 +9,7 @@ namespace detail {
 
 // "NHWC, standard -> NHWC"; empty where all are the standard layout.
 inline std::string LayoutsText(const KernelConfig& config) {
-  if (IsStandard(config)) return {};
+  if (config.is_standard()) return {};
   std::string text;
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
     text += layouts == &config.input_layouts ? "" : " -> ";

@@ -11,8 +11,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
-                        std::vector<const char*>& names) {
+OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
+                                          std::vector<const char*>& names) {
   if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
   if (layouts.size() != count)
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
@@ -22,6 +22,9 @@ inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
       Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
             " has a descriptor, and layouts go to another image by their names alone; register one "
             "layout for each blocking");
+    if (!IsRegisteredLayout(layout.id))
+      Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
+            ", which is not registered; RegisterLayout gives the id");
     names.push_back(LayoutNamePointer(layout.id));
   }
 }

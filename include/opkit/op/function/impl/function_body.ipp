@@ -305,8 +305,9 @@ class FunctionViews {
       TellLayout(tensor, i, inputs_.size(), run.input_layouts, run.call.input_layouts);
     }
   }
-  static void TellLayout(const Tensor& tensor, size_t i, size_t count,
-                         std::vector<const char*>& names, const char* const*& told) {
+  OPKIT_IMAGE_LOCAL static void TellLayout(const Tensor& tensor, size_t i, size_t count,
+                                           std::vector<const char*>& names,
+                                           const char* const*& told) {
     if (tensor.layout().is_standard()) [[likely]] {
       if (told) names[i] = nullptr;
       return;

@@ -138,6 +138,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   kernel.origin = record->library;
   const size_t place = Index(&device - record->devices.data());
   kernel.create = FunctionOperatorCreator{record, pass, place};
+  kernel.proposes_layouts = pass == FunctionPass::kForward && device.propose;
   kernel.propose = [record, pass, place](const KernelQuery& query) {
     if (auto& propose = record->devices[place].propose; propose && pass == FunctionPass::kForward)
       return propose(query);

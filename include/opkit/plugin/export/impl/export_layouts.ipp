@@ -14,8 +14,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Null: the standard layout.
-inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
-                                const opkit_tensor* to, const char* to_layout) {
+OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
+                                                  const opkit_tensor* to, const char* to_layout) {
   return GuardedCall([&] {
     Tensor target = TensorInLayout(*to, to_layout);
     ConvertDirectly(TensorInLayout(*from, from_layout), target);
