@@ -76,7 +76,7 @@ TEST_CASE("a converter needs a function, two layouts and a rate that can be adde
   CheckFails([] { RegisterLayoutConverter(LayoutA(), LayoutB(), {}); },
              "the converter from A to B needs a function");
   CheckFails([] { RegisterLayoutConverter(LayoutA(), LayoutA(), &Nothing); },
-             "the converter from A to A leads from a layout to itself");
+             "the converter from A to A leads from a layout without descriptors to itself");
   CheckFails([] { FindLayout("One"); }, "there is no layout 'One'");
 }
 

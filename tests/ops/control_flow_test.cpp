@@ -174,6 +174,22 @@ TEST_CASE("a branch that the shapes do not fit is not the one that is taken") {
   CHECK(Contains(error.what(), "If 'choose'"));
 }
 
+TEST_CASE("a branch that makes another shape than was inferred from the other fails the run") {
+  Graph taken = Branch({"x"}, OperatorDef("Concat", {"x", "x"}, {"y"}, {{"axis", 0}}));
+  taken.AddNode(OperatorDef("Reshape", {"x", "five"}, {"unread"}));  // fails, and does not run
+  taken.AddConstant("five", Tensor::From<int64_t>({1}, {5}));
+  const OperatorDef node =
+      If({"x"}, std::move(taken), Branch({"x"}, OperatorDef("Neg", {"x"}, {"y"})));
+  const PassList none;
+  Executor exec(Compile(Around(node), {.passes = &none}));
+  const Tensor x = Tensor::From<float>({2}, {1, 2});
+  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("out")) == Floats{-1, -2});
+  CHECK(Contains(ErrorOf([&] {
+                   exec.Run({{"condition", kYes}, {"x", x}});
+                 }).what(),
+                 "float32[4], where its inference says float32[2]"));
+}
+
 TEST_CASE("with a known condition the branch decides, its data as well") {
   Graph g;
   g.AddConstant("condition", kNo);

@@ -173,6 +173,26 @@ TEST_CASE("A NaN stays a NaN in a step") {
     CHECK_FALSE(std::isnan(y.data<float>()[50]));
   }
 }
+TEST_CASE("A NaN stays a NaN behind a convolution in the standard layout") {
+  for (const char* op : {"Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSwish"}) {
+    CAPTURE(op);
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {2, 72, 28, 28});
+    graph.AddConstant("w", Random({20, 72, 1, 1}, 1));
+    graph.AddNode(OperatorDef("Conv", {"x", "w"}, {"h"}));
+    graph.AddNode(OperatorDef(op, {"h"}, {"y"}));
+    graph.AddOutput("y");
+    CHECK(Compile(graph).choice(0).kernel->backend == "onednn");
+    Tensor x = Random({2, 72, 28, 28}, 1);
+    x.mutable_data<float>()[0] = NAN;
+    const Tensor y = RunGraph(graph, x);
+    int64_t nans = 0;  // pixel 0 of each channel of the first image
+    for (int64_t i = 0; i < 20 * 784; i += 784) nans += std::isnan(y.data<float>()[i]);
+    CHECK(nans == 20);
+    for (int64_t i = 0; i < y.numel(); ++i) nans += std::isnan(y.data<float>()[i]);
+    CHECK(nans == 2 * 20);
+  }
+}
 
 TEST_CASE("A Relu behind a BatchNormalization that no convolution takes is computed with it") {
   Graph graph;

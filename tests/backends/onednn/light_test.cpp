@@ -116,6 +116,14 @@ TEST_CASE("Pools") {
   CheckInBlocks("AveragePool", Random({1, 20, 9, 9}, 2),
                 {{"kernel_shape", Ints{3, 3}}, {"pads", Ints(4, 1)}, {"count_include_pad", 1}});
   for (const Shape& shape : kShapes) CheckInBlocks("GlobalAveragePool", Random(shape, 1));
+  const Tensor flat = InBlocks(Random({1, 16, 1, 6}, 1), 8);  // less high than a dilation
+  const Arguments dilated = {
+      {"kernel_shape", Ints{2, 2}}, {"dilations", Ints{2, 2}}, {"auto_pad", "SAME_UPPER"}};
+  CHECK(IsTakenBy("onednn", "MaxPool", {flat}, dilated, 1));
+  CheckClose(Invoke("MaxPool", {flat}, dilated, {.engine = "onednn", .num_outputs = 1})[0],
+             Invoke("MaxPool", {Random({1, 16, 1, 6}, 1)}, dilated,
+                    {.engine = "reference", .num_outputs = 1})[0]);
+  CHECK_FALSE(IsTakenBy("onednn", "AveragePool", {flat}, dilated, 1));
   const Tensor x = InBlocks(Random({1, 8, 9, 9}, 1), 8);
   CHECK_FALSE(IsTakenBy("onednn", "MaxPool", {x}, {{"kernel_shape", Ints{2, 2}}}, 2));
   CHECK_FALSE(IsTakenBy("onednn", "MaxPool", {x},

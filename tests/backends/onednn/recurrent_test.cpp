@@ -1,5 +1,7 @@
 // LSTM and GRU of the "onednn" backend: the same as the plain operators, with weights that the plan
 // packs.
+#include <array>
+
 #include "backends/onednn/images.hpp"
 
 namespace recurrent_test {
@@ -80,6 +82,30 @@ TEST_CASE("What oneDNN does not have is left to other backends, with the reason"
     refused(layer, {{"activations", relu}}, "default activations");
   }
   refused(kLayers[0], {{"input_forget", 1}}, "forget gate");
+}
+
+// oneDNN likes to pack weights of such sizes for a number of sequences.
+TEST_CASE(
+    "Layers of sizes that vectors do not divide are cut for threads, and describe themselves") {
+  for (const Layer& layer : kLayers)
+    for (const auto& [steps, batch, input, hidden] :
+         {std::array<int64_t, 4>{10, 16, 40, 100}, {1, 200, 70, 70}, {4, 16, 17, 33}}) {
+      INFO(layer.op, " ", steps, " ", batch, " ", input, " ", hidden);
+      const int64_t rows = layer.gates * hidden;
+      Graph graph;
+      graph.AddInput("x", DType::kFloat32, {steps, batch, input});
+      graph.AddConstant("w", Small({1, rows, input}, 1));
+      graph.AddConstant("r", Small({1, rows, hidden}, 2));
+      graph.AddNode(OperatorDef(layer.op, {"x", "w", "r"}, {"y"}));
+      graph.AddOutput("y");
+      Graph plain = graph;
+      plain.ReplaceNode(0, OperatorDef(graph.node(0)).Engine("reference", kRequired));
+      const Tensor x = Random({steps, batch, input}, 9), expected = RunGraph(plain, x);
+      const Plan plan = Compile(graph, {.release_constants = true});
+      REQUIRE(plan.choice(0).kernel->backend == "onednn");
+      CHECK(ToString(plan.Explain()).find("onednn") != std::string::npos);
+      for (const int threads : {1, 2, 3, 8}) CheckClose(RunGraph(graph, x, threads), expected);
+    }
 }
 
 TEST_CASE("Packed weights come back as they were") {

@@ -32,6 +32,15 @@ TEST_CASE("Softmax of large numbers, of masks and of a NaN") {
   for (int64_t i = 0; i < 4 * 96; ++i) CHECK(std::isnan(z.data<float>()[i]) == (i % 96 == 7));
 }
 
+TEST_CASE("A row of Softmax with an infinity is NaN") {
+  for (const char* op : {"Softmax", "LogSoftmax"}) {
+    Tensor x = Random({3, 96}, 1);
+    x.mutable_data<float>()[96 + 7] = INFINITY;
+    const Tensor y = Invoke(op, {x}, {}, {.engine = "onednn"})[0];
+    for (int64_t i = 0; i < 3 * 96; ++i) CHECK(std::isnan(y.data<float>()[i]) == (i / 96 == 1));
+  }
+}
+
 TEST_CASE("LayerNormalization with and without a bias, of the last axes") {
   const Tensor x = Random({3, 20, 8, 12}, 1);
   for (const Shape& row : {Shape{12}, Shape{8, 12}, Shape{20, 8, 12}}) {

@@ -324,6 +324,94 @@ TEST_CASE("Invoke hands an operator the descriptors of its kernel, so that it co
   CHECK(outputs[0].ToVector<float>() == Floats{2, 4, 6, 8, 10});
 }
 
+// The plain kernel, which takes layout A alone: what lies first there is the last element.
+class LastInAOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    KernelConfig config;
+    config.input_layouts = {test_layouts::Named("A")};
+    return {config};
+  }
+  bool RunOnDevice() override {
+    Output(0, {1}, DType::kFloat32)->mutable_data<float>()[0] =
+        static_cast<const float*>(Input(0).raw_data())[0];
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LastInA).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
+    [](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, {1}); });
+REGISTER_CPU_OPERATOR(LastInA, LastInAOp);
+
+TEST_CASE("a plain kernel of a layout gets it by Invoke, and is not made where nothing converts") {
+  CHECK(Invoke("LastInA", {kX})[0].ToVector<float>() == Floats{5});
+  ResolvedOperator resolved("LastInA", 1);
+  CHECK(resolved({kX})[0].ToVector<float>() == Floats{5});
+  CHECK(InvokeAsync("LastInA", {kX}).Get()[0].ToVector<float>() == Floats{5});
+  CHECK(Run(Compile(Begin({OperatorDef("LastInA", {"X"}, {"Y"})}))) == Floats{5});
+  Workspace ws;
+  *ws.CreateTensor("X") = kX;
+  CheckFails([&] { CreateOperator(OperatorDef("LastInA", {"X"}, {"Y"}), &ws); },
+             "backend reference: it takes another layout than the standard one, and nothing "
+             "converts here");
+  // Another kernel takes the node where there is one.
+  const auto op = CreateOperator(OperatorDef(In("A", "A", "X", "Y")).Engine("layouts"), &ws);
+  CHECK(op->Run());
+  CHECK(ws.GetTensor("Y")->ToVector<float>() == Floats{2, 4, 6, 8, 10});
+}
+
+// Makes its output in the layout that `made` names, and promises the one of `promised`.
+class OtherThanPromisedOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    KernelConfig config;
+    config.output_layouts = {
+        test_layouts::Named(query.def.args().Get<std::string>("promised", ""))};
+    return {config};
+  }
+  bool RunOnDevice() override {
+    SetOutputTensor(
+        0,
+        ConvertLayout(Input(0), test_layouts::Named(GetSingleArgument<std::string>("made", ""))));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(OtherThanPromised)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape()
+    .Arg<std::string>("promised", "")
+    .Arg<std::string>("made", "");
+REGISTER_CPU_OPERATOR(OtherThanPromised, OtherThanPromisedOp);
+
+TEST_CASE("an output in another layout than its kernel promised fails the run") {
+  for (const auto& [promised, made] :
+       {std::pair("standard", "A"), {"A", "standard"}, {"A", "B"}, {"B", "B"}}) {
+    CAPTURE(promised);
+    CAPTURE(made);
+    const Arguments args{{"promised", promised}, {"made", made}};
+    const OperatorDef node("OtherThanPromised", {"X"}, {"P"}, args);
+    const std::string text = StrCat("where the configuration of its kernel says layout ", promised);
+    const auto invoke = [&] { return Invoke("OtherThanPromised", {kX}, args); };
+    const auto run = [&](const Graph& graph) {
+      for (const int threads : {1, 2}) {
+        Executor executor(Compile(graph, {.threads = threads}));
+        static_cast<void>(executor.Run({{"X", kX}}));
+      }
+    };
+    if (promised == std::string_view(made)) {
+      CHECK(invoke()[0].ToVector<float>() == kX.ToVector<float>());
+      run(Begin({node}, "P"));
+      continue;
+    }
+    CheckFails(invoke, text);
+    CheckFails([&] { run(Begin({node}, "P")); }, text);
+    CheckFails([&] { run(Begin({node, In("A", "standard", "P", "Y")})); }, text);
+  }
+}
+
 TEST_CASE("an operator that is handed another layout than its kernel takes says so") {
   Workspace ws;
   *ws.CreateTensor("X") = ConvertLayout(kX, test_layouts::Named("A"));

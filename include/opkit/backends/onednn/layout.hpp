@@ -43,7 +43,9 @@ class OnednnDescriptor final : public LayoutDescriptor {
       : desc_(std::move(desc)),
         standard_(std::move(standard)),
         block_(block),
-        parts_(std::move(parts)) {}
+        parts_(std::move(parts)) {
+    for (const dnnl::memory::dim extent : standard_.get_dims()) elements_ *= extent;
+  }
 
   const dnnl::memory::desc& desc() const { return desc_; }
   const dnnl::memory::desc& standard() const { return standard_; }
@@ -55,8 +57,9 @@ class OnednnDescriptor final : public LayoutDescriptor {
     return desc_ == that.desc_ && standard_ == that.standard_ && parts_ == that.parts_;
   }
   // As oneDNN writes it: axes from the outermost on, those that are cut into blocks in capitals,
-  // and the blocks, such as aBcd8b.
+  // and the blocks, such as aBcd8b; "packed" where that is known to oneDNN alone.
   std::string Describe() const override {
+    if (desc_.get_format_kind() != dnnl::memory::format_kind::blocked) return "packed";
     const auto extents = desc_.get_dims(), strides = desc_.get_strides(),
                blocks = desc_.get_inner_blks(), cut = desc_.get_inner_idxs();
     std::string axes;
@@ -71,7 +74,11 @@ class OnednnDescriptor final : public LayoutDescriptor {
       axes += StrCat(blocks[i], std::string(1, static_cast<char>('a' + cut[i])));
     return axes;
   }
-  int64_t Bytes(const Shape&, DType) const override {
+  // Error (kInvalidArgument) for a shape of another size than the one that is described.
+  int64_t Bytes(const Shape& shape, DType) const override {
+    if (shape.numel() != elements_) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "layout onednn ", Describe(), " of ", elements_,
+            " elements cannot hold a tensor of shape ", shape);
     return static_cast<int64_t>(desc_.get_size());
   }
 
@@ -79,7 +86,7 @@ class OnednnDescriptor final : public LayoutDescriptor {
   static int Axis(char letter) { return letter >= 'a' ? letter - 'a' : letter - 'A'; }
 
   dnnl::memory::desc desc_, standard_;
-  int64_t block_;
+  int64_t block_, elements_ = 1;
   std::vector<int64_t> parts_;
 };
 

@@ -135,6 +135,9 @@ class AveragePoolOnednnOp final : public detail::PoolInBlocks {
     const WindowAxes axes = AxesOf(query);
     detail::OnednnWindows{axes};
     for (const WindowAxis& axis : axes)
+      if (axis.dilation > 1 && axis.dilation > axis.input)
+        throw UnsupportedOperatorFeature("oneDNN has no dilation beyond the image");
+    for (const WindowAxis& axis : axes)
       if (CountsPads(query.def) && (axis.output - 1) * axis.stride + axis.extent() >
                                        axis.input + axis.pad_begin + axis.pad_end)
         throw UnsupportedOperatorFeature(

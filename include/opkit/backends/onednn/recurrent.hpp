@@ -36,10 +36,23 @@ struct OnednnRecurrent {
             dnnl::memory::data_type::f32,
             {kGates * gate, kGates * gate, 1, gate, inputs}};
   }
-  Desc AnyWeights(int64_t inputs) const {
-    return {{1, 1, inputs, kGates, sizes.hidden},
-            dnnl::memory::data_type::f32,
-            dnnl::memory::format_tag::any};
+  Desc AnyWeights(int64_t inputs) const { return Weights(inputs, dnnl::memory::format_tag::any); }
+  Desc Weights(int64_t inputs, dnnl::memory::format_tag tag) const {
+    return {{1, 1, inputs, kGates, sizes.hidden}, dnnl::memory::data_type::f32, tag};
+  }
+  // Sets the weights' layouts: those that oneDNN likes best, but none that it packs for a number of
+  // sequences, as pieces take some of them. Throws dnnl::error where it has no kernel.
+  void ChooseWeights() {
+    const auto blocked = [&](const Desc& desc, int64_t inputs) {
+      return desc.get_format_kind() == dnnl::memory::format_kind::blocked
+                 ? desc
+                 : Weights(inputs, dnnl::memory::format_tag::ldigo);
+    };
+    Make([&](const auto& kernel) {
+      w = blocked(kernel.weights_layer_desc(), sizes.input);
+      r = blocked(kernel.weights_iter_desc(), sizes.hidden);
+    });
+    Make([](const auto&) {});
   }
   // x or y, [steps, batch, values].
   Desc Steps(int64_t values) const {
@@ -135,18 +148,16 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
             "its weights are not constant, and would be packed in every run");
     const Shape x = query.inputs[Base::kX].shape.ToShape(),
                 r = query.inputs[Base::kR].shape.ToShape();
-    const Recurrent layer{
-        {x[0], x[1], x[2], r[2]}, false, Base::IsVariant(query.def), false, false};
+    Recurrent layer{{x[0], x[1], x[2], r[2]}, false, Base::IsVariant(query.def), false, false};
     detail::RequireOnednnWork(query, layer.flops());
     KernelConfig config;
     config.input_layouts.resize(query.inputs.size());
     config.output_layouts.resize(query.outputs.size());
     try {
       const OnednnScope scope;
-      layer.Make([&](const auto& kernel) {
-        config.input_layouts[Base::kW] = PackedLayout(layer, kernel.weights_layer_desc(), x[2]);
-        config.input_layouts[Base::kR] = PackedLayout(layer, kernel.weights_iter_desc(), r[2]);
-      });
+      layer.ChooseWeights();
+      config.input_layouts[Base::kW] = PackedLayout(layer, layer.w, x[2]);
+      config.input_layouts[Base::kR] = PackedLayout(layer, layer.r, r[2]);
     } catch (const dnnl::error& error) {
       throw UnsupportedOperatorFeature(StrCat("oneDNN has no kernel for it: ", error.what()));
     }

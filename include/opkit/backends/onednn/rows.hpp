@@ -13,8 +13,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Rows are pieces along an axis: [outer, extent, inner]. oneDNN makes numbers of a row with a NaN:
-// such rows are looked for first, and become NaN.
+// Rows are pieces along an axis: [outer, extent, inner]. oneDNN makes numbers of a row with a NaN
+// or an infinity: such rows are looked for first, and become NaN.
 template <bool kLog>
 class SoftmaxOnednnOp final : public SoftmaxOpBase {
  public:
@@ -35,7 +35,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
     if (x.numel() == 0) return true;
-    FindNans(x);
+    FindRowsOfNan(x);
     primitive_.Run(*this, inference().version(), {x.raw_data(), y->raw_data()}, [&](int threads) {
       const AxisSplit split = Split(x.shape());
       const int64_t parts =
@@ -56,7 +56,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
       return pieces;
     });
     const AxisSplit split = Split(x.shape());
-    for (const int64_t row : rows_with_nans_) {
+    for (const int64_t row : rows_of_nan_) {
       float* out = static_cast<float*>(y->raw_mutable_data()) + split.Begin(row);
       for (int64_t k = 0; k < split.extent; ++k)
         out[k * split.inner] = std::numeric_limits<float>::quiet_NaN();
@@ -65,27 +65,27 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
   }
 
  private:
-  // Finds the rows with a NaN; before the run, which may be in place.
-  void FindNans(const Tensor& tensor) {
+  // Finds the rows with a NaN or +infinity; before the run, which may be in place.
+  void FindRowsOfNan(const Tensor& tensor) {
     constexpr int64_t kBlock = 1024;
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const AxisSplit split = Split(tensor.shape());
     const float* x = tensor.data<float>();
-    rows_with_nans_.clear();
+    rows_of_nan_.clear();
     for (int64_t begin = 0; begin < tensor.numel(); begin += kBlock) {
       const int64_t end = (std::min)(begin + kBlock, tensor.numel());
       int32_t any = 0;  // a loop over bits is one over vectors
-      for (int64_t i = begin; i < end; ++i) any |= x[i] != x[i];
+      for (int64_t i = begin; i < end; ++i) any |= !(x[i] < kInfinity);
       for (int64_t i = begin; any && i < end; ++i)
-        if (std::isnan(x[i]))
-          rows_with_nans_.push_back(i / (split.extent * split.inner) * split.inner +
-                                    i % split.inner);
+        if (!(x[i] < kInfinity))
+          rows_of_nan_.push_back(i / (split.extent * split.inner) * split.inner + i % split.inner);
     }
-    std::ranges::sort(rows_with_nans_);
-    const auto repeated = std::ranges::unique(rows_with_nans_);
-    rows_with_nans_.erase(repeated.begin(), repeated.end());
+    std::ranges::sort(rows_of_nan_);
+    const auto repeated = std::ranges::unique(rows_of_nan_);
+    rows_of_nan_.erase(repeated.begin(), repeated.end());
   }
 
-  std::vector<int64_t> rows_with_nans_;
+  std::vector<int64_t> rows_of_nan_;
   static constexpr double kFlops = 16;  // an element
 
   detail::OnednnPrimitive primitive_;

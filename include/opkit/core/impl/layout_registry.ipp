@@ -64,8 +64,9 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     const std::string what = StrCat("RegisterLayoutConverter: the converter from ",
                                     Name(converter.from), " to ", Name(converter.to));
     if (!converter.convert) Throw(ErrorCode::kInvalidArgument, what, " needs a function");
-    if (converter.from == converter.to)
-      Throw(ErrorCode::kInvalidArgument, what, " leads from a layout to itself");
+    if (converter.from == converter.to && !Get(converter.to).has_descriptors)
+      Throw(ErrorCode::kInvalidArgument, what,
+            " leads from a layout without descriptors to itself");
     CheckRate(what, converter.ns_per_byte);
     if (Find(converter.from, converter.to))
       Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",

@@ -389,12 +389,13 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       step.asynchronous = specialization_->IsAsynchronous(node);
       step.direct = step.op->RunsDirectly();
       step.kind = step.op->invocation_kind();
+      // A node with bodies hands on what those make, whatever was inferred.
+      const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
         if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, 0,
-                             step.op->InfersOutputs() ? -1 : AddInferred(value), value,
-                             reads_rewritten || specialization_->IsRewritten(value),
+          places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value),
+                             value, reads_rewritten || specialization_->IsRewritten(value),
                              specialization_->types()[value].layout.id});
       step.end_place = static_cast<int>(places_.size());
     }
