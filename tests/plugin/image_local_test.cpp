@@ -49,24 +49,33 @@ int NoValues(const AttrMap&, int* num_in, int* num_out) {
 }
 REGISTER_OP(HostTwice).setForward(HostTwice).setParseAttrs(NoValues);
 
+// Has the number that a library's own layout has there.
+const LayoutId kHostLayout = RegisterLayout({.name = "host_layout",
+                                             .to_standard = [](const Tensor&, Tensor&) {},
+                                             .from_standard = [](const Tensor&, Tensor&) {}});
+
 void CheckImage(const Library& library, const std::string& letter) {
   const Tensor x = Tensor::From<float>({2}, {1, -2});
-  for (const std::string op : {"Report", "Negate", "Double"}) {
+  for (const std::string op : {"Report", "Negate", "Double", "Last"}) {
     CHECK(OpRegistry::Global().GetSchema(op + letter).origin() == library.name());
     const auto kernels = OpRegistry::Global().KernelsOf(op + letter);
     REQUIRE(kernels.size() == 1);
     CHECK(kernels[0]->origin == library.name());
   }
   CHECK(library.operators() == std::vector<std::string>{"Fails" + letter, "Double" + letter,
-                                                        "Negate" + letter, "Report" + letter});
+                                                        "Last" + letter, "Negate" + letter,
+                                                        "Report" + letter});
   // Its REGISTER_OP's text comes through its own table of the host.
   CHECK(Contains(ErrorOf([&] { Invoke("Fails" + letter, {x}); }).what(),
                  "failed: told to by " + letter));
-  // It has its three operators, its one gradient, and runs its own two; nobody else's.
+  // It has its four operators, its one gradient, and runs its own two; nobody else's.
   CHECK(Invoke("Report" + letter, {})[0].ToVector<int64_t>() ==
-        std::vector<int64_t>{3, 1, 1, 1, 1});
+        std::vector<int64_t>{4, 1, 1, 1, 1});
   CHECK(Invoke("Negate" + letter, {x})[0].ToVector<float>() == std::vector<float>{-1, 2});
   CHECK(Invoke("Double" + letter, {x})[0].ToVector<float>() == std::vector<float>{2, -4});
+  // Its layout goes by its name, which the program's layout of this number does not have.
+  CHECK(Invoke("Last" + letter, {x})[0].ToVector<float>() == std::vector<float>{-2});
+  CHECK(LayoutName(kHostLayout) == "host_layout");
   CHECK(CheckGradient(OperatorDef("Negate" + letter, {"x"}, {"y"}), {x}).ok());
 }
 

@@ -63,6 +63,28 @@ class OF_IMAGE(NegateOp) final : public Operator<Context> {
     return true;
   }
 };
+void Reverse(const Tensor& from, Tensor& to) {
+  const auto* in = static_cast<const float*>(from.raw_data());
+  for (int64_t i = 0, n = from.numel(); i < n; ++i)
+    static_cast<float*>(to.raw_mutable_data())[n - 1 - i] = in[i];
+}
+const LayoutId kReversed = RegisterLayout(
+    {.name = "reversed" STRING_OF(IMAGE), .to_standard = &Reverse, .from_standard = &Reverse});
+// The last element, which comes first in its layout.
+class OF_IMAGE(LastOp) final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    KernelConfig config;
+    config.input_layouts = {Layout{kReversed, {}}};
+    return {config};
+  }
+  bool RunOnDevice() override {
+    Output(0, {1}, DType::kFloat32)->mutable_data<float>()[0] =
+        static_cast<const float*>(Input(0).raw_data())[0];
+    return true;
+  }
+};
 class NegateGradient : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
@@ -89,16 +111,19 @@ int OneToOne(const AttrMap&, int* num_in, int* num_out) { return *num_in = *num_
 
 }  // namespace
 
-#define REGISTER_IMAGE(report, negate, negate_class, kept, fails)             \
-  OPERATOR_SCHEMA(report).NumInputs(0).NumOutputs(1).TensorInferenceFunction( \
-      [](InferenceContext& c) { c.SetOutput(0, DType::kInt64, {Dim(5)}); });  \
-  REGISTER_CPU_OPERATOR(report, ReportOp);                                    \
-  OPERATOR_SCHEMA(negate).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape(); \
-  REGISTER_CPU_OPERATOR(negate, negate_class<CPUContext>);                    \
-  REGISTER_GRADIENT(negate, NegateGradient);                                  \
-  OPERATOR_SCHEMA(kept).NumInputs(1).NumOutputs(1).Internal();                \
-  REGISTER_CPU_OPERATOR(kept, negate_class<CPUContext>);                      \
+#define REGISTER_IMAGE(report, negate, negate_class, last, last_class, kept, fails) \
+  OPERATOR_SCHEMA(report).NumInputs(0).NumOutputs(1).TensorInferenceFunction(       \
+      [](InferenceContext& c) { c.SetOutput(0, DType::kInt64, {Dim(5)}); });        \
+  REGISTER_CPU_OPERATOR(report, ReportOp);                                          \
+  OPERATOR_SCHEMA(negate).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();       \
+  REGISTER_CPU_OPERATOR(negate, negate_class<CPUContext>);                          \
+  REGISTER_GRADIENT(negate, NegateGradient);                                        \
+  OPERATOR_SCHEMA(last).NumInputs(1).NumOutputs(1).TensorInferenceFunction(         \
+      [](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, {Dim(1)}); });      \
+  REGISTER_CPU_OPERATOR(last, last_class);                                          \
+  OPERATOR_SCHEMA(kept).NumInputs(1).NumOutputs(1).Internal();                      \
+  REGISTER_CPU_OPERATOR(kept, negate_class<CPUContext>);                            \
   REGISTER_OP(fails).setForward(Fails).setParseAttrs(OneToOne).setInferShape(SameShape)
 #define REGISTER_EXPANDED(...) REGISTER_IMAGE(__VA_ARGS__)
-REGISTER_EXPANDED(OF_IMAGE(Report), OF_IMAGE(Negate), OF_IMAGE(NegateOp), OF_IMAGE(Kept),
-                  OF_IMAGE(Fails));
+REGISTER_EXPANDED(OF_IMAGE(Report), OF_IMAGE(Negate), OF_IMAGE(NegateOp), OF_IMAGE(Last),
+                  OF_IMAGE(LastOp), OF_IMAGE(Kept), OF_IMAGE(Fails));

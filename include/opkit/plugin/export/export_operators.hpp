@@ -29,14 +29,15 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 // the author's own.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
+// Both. Named, as a linker may take a lambda's function from the program.
+OPKIT_IMAGE_LOCAL inline void AddRegisteredParts(LibraryContents& contents) {
+  AddRegisteredLayouts(contents);
+  AddRegisteredPartitioners(contents);
+}
 
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators = (
-    ThisLibrary().add_parts =
-        [](LibraryContents& contents) {
-          AddRegisteredLayouts(contents);
-          AddRegisteredPartitioners(contents);
-        },
-    ThisLibrary().add_registered = &AddRegisteredOperators, true);
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
+    (ThisLibrary().add_parts = &AddRegisteredParts,
+     ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
