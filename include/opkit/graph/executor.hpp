@@ -41,7 +41,9 @@ class NamedTensors {
 
 // One run at a time; different executors of one plan may run at once. The tensors that Run returns
 // are the caller's: later runs write to other memory while somebody holds them. A dense input is
-// read where it is, one with strides is copied first; a bound output is written where it is.
+// read where it is, one with strides is copied first; a bound output is written where it is. An
+// output that lies in a donated input is that input's memory: a run with the same tensor reads what
+// the run before left in it, and writes there again, so give it anew or write to it first.
 //
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});

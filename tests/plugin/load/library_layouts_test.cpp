@@ -60,6 +60,9 @@ TEST_CASE("a configuration's cost, scratch and refusal cross") {
   const auto refused = KernelCandidates(InLayouts("X", "Y", "none", "standard"), infos, infos);
   REQUIRE(refused.size() == 1);
   CHECK(Contains(refused[0].dropped, "it takes no node with in = none"));
+  CheckFails(
+      [&] { KernelCandidates(InLayouts("X", "Y", "unregistered", "standard"), infos, infos); },
+      "a configuration has layout 77, which is not registered");
 }
 
 TEST_CASE("its layouts go with it, and come again") {
