@@ -90,6 +90,19 @@ TEST_CASE("each of two libraries and the program has registries of its own") {
     CheckImage(a, "A");
     CheckImage(b, "B");
     CHECK(CheckRegistrations().empty());
+    // Both have a layout of the same name, and the first one's serves the second.
+    {
+      Graph graph;
+      graph.AddInput("x", DType::kFloat32, {2});
+      graph.AddNode(OperatorDef("LastB", {"x"}, {"y"}));
+      graph.AddOutput("y");
+      Executor executor(Compile(graph));
+      const std::string why = ErrorOf([&] { a.Unload(); }).what();
+      CHECK(Contains(why, StrCat("operators of library ", b.name(), " are alive")));
+      CHECK(Contains(why, "layout image_reversed"));
+      const Tensor x = Tensor::From<float>({2}, {1, -2});
+      CHECK(executor.Run({{"x", x}}).at("y").ToVector<float>() == std::vector<float>{-2});
+    }
     a.Unload();
     CheckImage(b, "B");
     b.Unload();

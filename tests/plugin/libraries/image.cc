@@ -68,8 +68,8 @@ void Reverse(const Tensor& from, Tensor& to) {
   for (int64_t i = 0, n = from.numel(); i < n; ++i)
     static_cast<float*>(to.raw_mutable_data())[n - 1 - i] = in[i];
 }
-const LayoutId kReversed = RegisterLayout(
-    {.name = "reversed" STRING_OF(IMAGE), .to_standard = &Reverse, .from_standard = &Reverse});
+const LayoutId kReversed =
+    RegisterLayout({.name = "image_reversed", .to_standard = &Reverse, .from_standard = &Reverse});
 // The last element, which comes first in its layout.
 class OF_IMAGE(LastOp) final : public Operator<CPUContext> {
  public:

@@ -202,13 +202,14 @@ class LibraryLoader {
       const RegistryRemoval removal;
       if (loaded.in_use.use_count() > loaded.idle_count)
         refuse(StrCat(" cannot be unloaded: ", WhatHolds(*loaded.in_use)));
-      if (const std::string held = LibraryLayouts::WhatHolds(loaded); !held.empty())
+      if (const std::string held = LibraryLayouts::WhatHolds(loaded, table_.all()); !held.empty())
         refuse(StrCat(" cannot be unloaded: ", held));
       Unregister(loaded);
       LibraryPartitioners::Remove(loaded);
       LibraryLayouts::Remove(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
+      LibraryLayouts::Adopt(table_.all());
     }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();

@@ -107,23 +107,54 @@ class LibraryLayouts {
     if (!OPKIT_ABI_HAS(&library, devices)) return;
     try {
       AddParts(loaded, library.num_layouts, library.layouts, "layout", &AddLayout);
-      AddParts(loaded, library.num_layout_converters, library.layout_converters, "layout converter",
-               &AddConverter);
+      AddParts(
+          loaded, library.num_layout_converters, library.layout_converters, "layout converter",
+          +[](LoadedLibrary& own, const opkit_layout_converter& converter) {
+            AddConverter(own, converter, own.layouts);
+          });
       AddParts(loaded, library.num_devices, library.devices, "device", &AddDevice);
     } catch (...) {
       Remove(loaded);
       throw;
     }
   }
-  // Why the library must stay; empty where it may go.
-  static std::string WhatHolds(const LoadedLibrary& loaded) {
+  // Why the library must stay, of all that are loaded; empty where it may go.
+  static std::string WhatHolds(const LoadedLibrary& loaded,
+                               const std::vector<LoadedLibraryPtr>& all) {
+    for (const LoadedLibraryPtr& other : all)
+      for (const LayoutId id : loaded.layouts)
+        if (other->in_use.use_count() > other->idle_count &&
+            std::ranges::count(other->found_layouts, LayoutName(id)) > 0)
+          return StrCat("operators of library ", other->image->name,
+                        " are alive, which has the layout ", LayoutName(id),
+                        " too and uses this one; destroy them first");
     for (const DeviceType type : loaded.devices)
       if (const int64_t live = GetAllocator(type).live_bytes(); live > 0)
         return StrCat(live, " bytes of memory of its device ", type,
                       " are in use; destroy the tensors that are there first");
     return {};
   }
+  // Registers the layouts of libraries whose names have become free.
+  static void Adopt(const std::vector<LoadedLibraryPtr>& all) {
+    for (const LoadedLibraryPtr& other : all) {
+      const std::vector<std::string> names = std::exchange(other->found_layouts, {});
+      if (names.empty()) continue;
+      const opkit_library& library = *other->image->library;
+      const size_t before = other->layouts.size();
+      for (uint64_t i = 0; i < library.num_layouts; ++i)
+        if (std::ranges::count(names, library.layouts[i]->name))
+          AddLayout(*other, *library.layouts[i]);
+      const std::span adopted(other->layouts.begin() + static_cast<int64_t>(before),
+                              other->layouts.end());
+      for (uint64_t i = 0; i < library.num_layout_converters; ++i) {
+        const opkit_layout_converter& converter = *library.layout_converters[i];
+        if (IsKnown(converter.from) && IsKnown(converter.to))
+          AddConverter(*other, converter, adopted);
+      }
+    }
+  }
   static void Remove(LoadedLibrary& loaded) {
+    loaded.found_layouts.clear();
     for (const LayoutId id : loaded.layouts) RemoveLayout(id);
     loaded.layouts.clear();
     for (const DeviceType type : loaded.devices) {
@@ -138,6 +169,10 @@ class LibraryLayouts {
   }
 
  private:
+  static bool IsKnown(std::string_view name) {
+    return name == LayoutName(kStandardLayout) ||
+           std::ranges::count(RegisteredLayouts(), name, &RegisteredLayout::name) > 0;
+  }
   static void AddLayout(LoadedLibrary& loaded, const opkit_layout& layout) {
     const std::string name = layout.name;
     if (!layout.to_standard || !layout.from_standard)
@@ -145,8 +180,7 @@ class LibraryLayouts {
                         StrCat("has layout '", name, "' without to_standard or from_standard"),
                         "both are required, or no other backend could read what is in it");
     ChannelsLast();  // the program's, registered when it is first asked for
-    for (const RegisteredLayout& known : RegisteredLayouts())
-      if (known.name == name) return;
+    if (IsKnown(name)) return loaded.found_layouts.push_back(name);
     const std::string library = loaded.image->name;
     LayoutDefinition definition;
     definition.name = name;
@@ -178,15 +212,16 @@ class LibraryLayouts {
     if (layout.ns_per_byte > 0) definition.ns_per_byte = layout.ns_per_byte;
     loaded.layouts.push_back(RegisterLayout(std::move(definition)));
   }
-  static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter) {
+  // Where it leads from or to one of these layouts of the library's: between layouts of others
+  // alone it would stay when the library goes.
+  static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter,
+                           std::span<const LayoutId> layouts) {
     const LayoutId from = FindLayout(PartName(loaded, converter.from, "layout converter"));
     const LayoutId to = FindLayout(PartName(loaded, converter.to, "layout converter"));
     if (!converter.convert)
       RefuseDescription(loaded.image->name, StrCat("has a converter from ", converter.from, " to ",
                                                    converter.to, " without a function"));
-    // Between layouts of the program alone a converter would stay when the library goes.
-    if (!std::ranges::count(loaded.layouts, from) && !std::ranges::count(loaded.layouts, to))
-      return;
+    if (!std::ranges::count(layouts, from) && !std::ranges::count(layouts, to)) return;
     RegisterLayoutConverter(
         from, to,
         [&converter, library = loaded.image->name](const Tensor& source, Tensor& target) {

@@ -17,10 +17,11 @@ struct LoadedLibrary : RefCounted {
   LibraryImagePtr image;
   std::string path, backend;
   std::vector<FunctionRecord> records;
-  std::vector<char> owns;              // the operator of records[i] is this library's
-  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
-  bool overrides = false;              // its kernels come first
-  std::vector<LayoutId> layouts;       // that it registered
+  std::vector<char> owns;                  // the operator of records[i] is this library's
+  std::vector<std::string> gradients;      // of the operators whose gradient is this library's
+  bool overrides = false;                  // its kernels come first
+  std::vector<LayoutId> layouts;           // that it registered
+  std::vector<std::string> found_layouts;  // of its own, whose names were there before it
   std::vector<DeviceType> devices;
   std::vector<IntrusivePtr<const Partitioner>> partitioners;
   std::vector<IntrusivePtr<const NamedPass>> passes;
