@@ -32,6 +32,11 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     const OperatorDef& def, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs);
 
+namespace detail {
+// Why a layout of the configuration cannot be converted to; empty where all can.
+OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
+}  // namespace detail
+
 struct SelectOptions {
   int net_position = -1;
   // The operator is to take other shapes too: the kernel is the one chosen for these types, without

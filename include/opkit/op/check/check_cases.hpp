@@ -9,7 +9,7 @@
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/op/check/check_report.hpp"
 #include "opkit/op/check/input_finder.hpp"
-#include "opkit/op/kernel.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -143,16 +143,30 @@ inline bool InferenceAccepts(const OpSchema& schema, const OperatorDef& def,
     return false;
   }
 }
-// Why the kernel's proposal declines the node on these inputs; empty where it does not, or makes
-// none.
-inline std::string WhyDeclined(const Kernel& kernel, const OpSchema& schema, OperatorDef def,
-                               const std::vector<Tensor>& inputs) {
+// The configuration that the kernel proposes first for the node on these inputs, which is the one
+// that selection takes; nullopt where it makes no proposals. UnsupportedOperatorFeature where it
+// declines the node; what a proposer throws; kInvalidArgument for one that does not fit the node.
+inline std::optional<KernelConfig> FirstProposal(const Kernel& kernel, const OpSchema& schema,
+                                                 OperatorDef def,
+                                                 const std::vector<Tensor>& inputs) {
   if (!kernel.propose || !InferenceAccepts(schema, def, inputs)) return {};
   def.Device(kernel.device, def.device().index);
   const InputTypes types = TypesOf(inputs);
+  std::vector<KernelConfig> proposed =
+      kernel.propose({def, types, schema.InferOutputs(def, types)});
+  if (proposed.empty())
+    throw UnsupportedOperatorFeature("it proposes no configuration for this node");
+  CheckConfig(kernel, def, proposed[0]);
+  if (std::string why = UnmetLayout(def, proposed[0]); !why.empty())
+    throw UnsupportedOperatorFeature(std::move(why));
+  return std::move(proposed[0]);
+}
+// Why the kernel's proposal declines the node on these inputs; empty where it does not, or makes
+// none.
+inline std::string WhyDeclined(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def,
+                               const std::vector<Tensor>& inputs) {
   try {
-    if (kernel.propose({def, types, schema.InferOutputs(def, types)}).empty())
-      return "it proposes no configuration for this node";
+    static_cast<void>(FirstProposal(kernel, schema, def, inputs));
     return {};
   } catch (const UnsupportedOperatorFeature& error) {
     return error.message();

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "opkit/base/child_process.hpp"
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/op/check/check_cases.hpp"
 #include "opkit/op/check/guard_allocator.hpp"
 #include "opkit/op/create_operator.hpp"
@@ -125,7 +126,7 @@ class CheckedNode {
     for (size_t i = 0; i < def_.inputs().size(); ++i) {
       if (def_.inputs()[i].empty()) continue;
       const bool is_output = std::ranges::count(def_.outputs(), def_.inputs()[i]) > 0;
-      const Tensor now = CopyOf(*ws_->GetTensor(def_.inputs()[i]));
+      const Tensor now = CopyOf(ConvertLayout(*ws_->GetTensor(def_.inputs()[i]), {}));
       if (!is_output && (now.dtype() != fed[i].dtype() || now.shape() != fed[i].shape() ||
                          !SameBytes(now, CopyOf(fed[i]))))
         out.push_back(i);
@@ -138,7 +139,9 @@ class CheckedNode {
   CheckedRun Try(F run) {
     try {
       if (!op_) Create();
+      if (config_) ConvertInputs();
       run();
+      ConvertOutputs();
       return CheckedRun::kOk;
     } catch (const UnsupportedOperatorFeature& error) {
       error_ = error.message();
@@ -160,8 +163,38 @@ class CheckedNode {
   void Create() {
     if (std::string why = schema_.Verify(def_); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why);
-    op_ = CreateWith(kernel_, schema_, def_, ws_.get(), nullptr);
+    std::vector<Tensor> inputs;
+    for (const std::string& name : def_.inputs())
+      inputs.push_back(name.empty() ? Tensor() : *ws_->GetTensor(name));
+    config_ = FirstProposal(kernel_, schema_, def_, inputs);
+    if (config_ && config_->is_standard()) config_.reset();
+    if (config_ && kernel_.device != DeviceType::kCPU)
+      throw UnsupportedOperatorFeature("it works in layouts, which are checked on the CPU alone");
+    op_ = CreateWith(kernel_, schema_, def_, ws_.get(), config_ ? &*config_ : nullptr);
     if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
+  }
+  // To the layouts that the kernel takes, as a plan does, and back to see that nothing is lost.
+  void ConvertInputs() {
+    for (size_t i = 0; i < def_.inputs().size(); ++i) {
+      const Layout wanted = config_->input_layout(i);
+      if (def_.inputs()[i].empty() || Input(i)->layout() == wanted) continue;
+      Tensor& input = *Input(i);
+      const Tensor before = CopyOf(input);
+      input = ConvertLayout(input, wanted);
+      if (!SameBytes(CopyOf(ConvertLayout(input, {})), before))
+        Throw(ErrorCode::kInvalidArgument, "the conversions from standard to ", ToString(wanted),
+              " and back do not give ", NameOf("input", i, def_.inputs()), " back");
+    }
+  }
+  void ConvertOutputs() {
+    for (size_t o = 0; o < def_.outputs().size(); ++o) {
+      const std::string& name = def_.outputs()[o];
+      if (!ws_->HasTensor(name) || !ws_->GetTensor(name)->initialized()) continue;
+      Tensor& output = *ws_->GetTensor(name);
+      const Layout promised = config_ ? config_->output_layout(o) : Layout();
+      if (output.layout().id != promised.id) ThrowOtherLayout(def_, name, output, promised);
+      output = ConvertLayout(output, {});
+    }
   }
   std::string OwnerOf(const void* data) const {
     auto holds = [&](const std::string& name) {
@@ -182,6 +215,7 @@ class CheckedNode {
   bool lacks_threads_;
   std::unique_ptr<Workspace> ws_;
   std::unique_ptr<OperatorBase> op_;
+  std::optional<KernelConfig> config_;  // where the kernel works in layouts
   std::string error_;
 };
 

@@ -8,9 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Why a layout of the configuration cannot be converted to; empty where all can.
-OPKIT_IMAGE_LOCAL inline std::string UnmetLayout(const OperatorDef& def,
-                                                 const KernelConfig& config) {
+OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
     for (size_t i = 0; i < layouts->size(); ++i) {
       const Layout& layout = (*layouts)[i];
