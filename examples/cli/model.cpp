@@ -300,7 +300,16 @@ OnnxModel LoadModel(ModelOptions& options) {
   LoadLibraries(options.libraries);
   CheckPartitioners(options.partition);
   FailWith(ExitCode::kUsage, "", [&] {
-    for (const std::string& backend : options.backends) OpRegistry::Global().CheckBackend(backend);
+    const BackendPreference& allowed = detail::AllowedBackends();
+    for (const std::string& backend : allowed)
+      if (const std::string why = OpRegistry::Global().WhyNoBackend(backend); !why.empty())
+        Throw(ErrorCode::kNotFound, "the environment's OPKIT_BACKENDS: ", why);
+    for (const std::string& backend : options.backends) {
+      OpRegistry::Global().CheckBackend(backend);
+      if (!allowed.empty() && std::ranges::count(allowed, backend) == 0)
+        Throw(ErrorCode::kInvalidArgument, "--backends names '", backend,
+              "', which the environment's OPKIT_BACKENDS does not allow");
+    }
     SetGlobalEnginePref(DeviceType::kCPU, options.backends);
   });
   FailWith(ExitCode::kBadFile, "", [&] { return MapFile(options.path); });
@@ -380,7 +389,7 @@ Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
     plan_options.partition_report = report;
     plan_options.release_constants = options.release_constants;
     if (!options.selection.empty())
-      plan_options.selection = FailWith(ExitCode::kBadFile, "", [&] {
+      plan_options.selection = FailWith(ExitCode::kBadFile, "it is in " + options.selection, [&] {
         const Storage file = MapFile(options.selection);
         return ParseSelection(BytesOf(file));
       });

@@ -5255,14 +5255,15 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 // the author's own.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
+// Both. Named, as a linker may take a lambda's function from the program.
+OPKIT_IMAGE_LOCAL inline void AddRegisteredParts(LibraryContents& contents) {
+  AddRegisteredLayouts(contents);
+  AddRegisteredPartitioners(contents);
+}
 
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators = (
-    ThisLibrary().add_parts =
-        [](LibraryContents& contents) {
-          AddRegisteredLayouts(contents);
-          AddRegisteredPartitioners(contents);
-        },
-    ThisLibrary().add_registered = &AddRegisteredOperators, true);
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
+    (ThisLibrary().add_parts = &AddRegisteredParts,
+     ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
@@ -7340,8 +7341,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Null: the standard layout.
-inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
-                                const opkit_tensor* to, const char* to_layout) {
+OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
+                                                  const opkit_tensor* to, const char* to_layout) {
   return GuardedCall([&] {
     Tensor target = TensorInLayout(*to, to_layout);
     ConvertDirectly(TensorInLayout(*from, from_layout), target);
@@ -8681,8 +8682,8 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
-                        std::vector<const char*>& names) {
+OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
+                                          std::vector<const char*>& names) {
   if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
   if (layouts.size() != count)
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
@@ -8692,6 +8693,9 @@ inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
       Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
             " has a descriptor, and layouts go to another image by their names alone; register one "
             "layout for each blocking");
+    if (!IsRegisteredLayout(layout.id))
+      Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
+            ", which is not registered; RegisterLayout gives the id");
     names.push_back(LayoutNamePointer(layout.id));
   }
 }

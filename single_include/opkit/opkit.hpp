@@ -6060,6 +6060,9 @@ class InferenceCache {
 // An operator made something else than was inferred of it.
 [[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
                                               const Tensor& made, const TensorInfo& inferred);
+// For an output in another layout than the configuration of its operator says.
+[[noreturn]] OPKIT_COLD void ThrowOtherLayout(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const Layout& promised);
 
 }  // namespace detail
 }  // namespace opkit
@@ -6094,6 +6097,13 @@ struct KernelConfig {
   }
   Layout output_layout(size_t o) const {
     return o < output_layouts.size() ? output_layouts[o] : Layout();
+  }
+  // All of its layouts are the standard one.
+  bool is_standard() const {
+    for (const auto* layouts : {&input_layouts, &output_layouts})
+      for (const Layout& layout : *layouts)
+        if (!layout.is_standard()) return false;
+    return true;
   }
 };
 
@@ -6169,6 +6179,8 @@ struct Kernel {
   bool leaves_state = false;  // a function operator's forward, for its node's backward
   // Empty: one configuration, standard layouts, in place as the schema says.
   mutable KernelProposer propose;
+  // Whether a configuration may have other layouts than the standard one.
+  bool proposes_layouts = false;
   // Empty: its nodes run one by one.
   mutable KernelFuser fuse;
 
@@ -7570,6 +7582,10 @@ struct CreateOptions {
   const Kernel* kernel = nullptr;        // null: the first one that takes the node
   const KernelConfig* config = nullptr;  // one that the kernel proposed; copied
   int net_position = -1;
+  // The caller converts inputs and outputs to the layouts of the operator's configuration, or
+  // selects another operator before it runs. Otherwise a kernel of other layouts than the standard
+  // one is passed over, where it proposes them for what the workspace holds.
+  bool converts = false;
 };
 
 // Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
@@ -7585,6 +7601,10 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
                                                                int net_position = -1);
 
 namespace detail {
+
+// Why a kernel that takes and gives other layouts than the standard one is passed over.
+inline constexpr const char* kNothingConverts =
+    "it takes another layout than the standard one, and nothing converts here";
 
 // Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
 // Empty: all may.
@@ -11243,8 +11263,8 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     std::span<const TensorInfo> outputs);
 
 namespace detail {
-// All of its layouts are the standard one.
-bool IsStandard(const KernelConfig& config);
+// Why a layout of the configuration cannot be converted to; empty where all can.
+OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
 }  // namespace detail
 
 struct SelectOptions {
@@ -13591,7 +13611,9 @@ class NamedTensors {
 
 // One run at a time; different executors of one plan may run at once. The tensors that Run returns
 // are the caller's: later runs write to other memory while somebody holds them. A dense input is
-// read where it is, one with strides is copied first; a bound output is written where it is.
+// read where it is, one with strides is copied first; a bound output is written where it is. An
+// output that lies in a donated input is that input's memory: a run with the same tensor reads what
+// the run before left in it, and writes there again, so give it anew or write to it first.
 //
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
@@ -15221,10 +15243,11 @@ struct LoadedLibrary : RefCounted {
   LibraryImagePtr image;
   std::string path, backend;
   std::vector<FunctionRecord> records;
-  std::vector<char> owns;              // the operator of records[i] is this library's
-  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
-  bool overrides = false;              // its kernels come first
-  std::vector<LayoutId> layouts;       // that it registered
+  std::vector<char> owns;                  // the operator of records[i] is this library's
+  std::vector<std::string> gradients;      // of the operators whose gradient is this library's
+  bool overrides = false;                  // its kernels come first
+  std::vector<LayoutId> layouts;           // that it registered
+  std::vector<std::string> found_layouts;  // of its own, whose names were there before it
   std::vector<DeviceType> devices;
   std::vector<IntrusivePtr<const Partitioner>> partitioners;
   std::vector<IntrusivePtr<const NamedPass>> passes;
@@ -15363,14 +15386,15 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 // the author's own.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
+// Both. Named, as a linker may take a lambda's function from the program.
+OPKIT_IMAGE_LOCAL inline void AddRegisteredParts(LibraryContents& contents) {
+  AddRegisteredLayouts(contents);
+  AddRegisteredPartitioners(contents);
+}
 
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators = (
-    ThisLibrary().add_parts =
-        [](LibraryContents& contents) {
-          AddRegisteredLayouts(contents);
-          AddRegisteredPartitioners(contents);
-        },
-    ThisLibrary().add_registered = &AddRegisteredOperators, true);
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
+    (ThisLibrary().add_parts = &AddRegisteredParts,
+     ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
@@ -16451,7 +16475,7 @@ OPKIT_INLINE LayoutId ChannelsLast() {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class LayoutRegistry {
+class OPKIT_IMAGE_LOCAL LayoutRegistry {
  public:
   struct Converter {
     LayoutId from, to;
@@ -16465,7 +16489,7 @@ class LayoutRegistry {
     g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
                         std::memory_order_relaxed);
   }
-  OPKIT_IMAGE_LOCAL static LayoutRegistry& Global() {
+  static LayoutRegistry& Global() {
     static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
     return *registry;
   }
@@ -16478,6 +16502,7 @@ class LayoutRegistry {
         Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
               "' needs both to_standard and from_standard, or no other backend could read what is "
               "in it");
+    CheckRate(StrCat("RegisterLayout: layout '", definition.name, "'"), definition.ns_per_byte);
     MutexLock lock(mutex_);
     for (const auto& known : layouts_)
       if (known && known->name == definition.name)
@@ -16496,6 +16521,13 @@ class LayoutRegistry {
     MutexLock lock(mutex_);
     Get(converter.from);
     Get(converter.to);
+    const std::string what = StrCat("RegisterLayoutConverter: the converter from ",
+                                    Name(converter.from), " to ", Name(converter.to));
+    if (!converter.convert) Throw(ErrorCode::kInvalidArgument, what, " needs a function");
+    if (converter.from == converter.to && !Get(converter.to).has_descriptors)
+      Throw(ErrorCode::kInvalidArgument, what,
+            " leads from a layout without descriptors to itself");
+    CheckRate(what, converter.ns_per_byte);
     if (Find(converter.from, converter.to))
       Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
             Name(converter.to), " already");
@@ -16580,7 +16612,8 @@ class LayoutRegistry {
     places[from.id].cost = 0;
     const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
       if (places[before].cost < 0) return false;
-      const double moved = static_cast<double>(bytes_at(before) + bytes_at(at));
+      const double moved =
+          static_cast<double>(bytes_at(before)) + static_cast<double>(bytes_at(at));
       const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
       if (places[at].cost >= 0 && cost >= places[at].cost) return false;
       places[at] = {cost, before};
@@ -16602,6 +16635,11 @@ class LayoutRegistry {
   }
 
  private:
+  static void CheckRate(const std::string& what, double ns_per_byte) {
+    if (!(ns_per_byte >= 0) || !__builtin_isfinite(ns_per_byte))
+      Throw(ErrorCode::kInvalidArgument, what, " says ", ns_per_byte,
+            " ns for each byte, expected 0 or more");
+  }
   bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
   std::string Name(LayoutId id) const {
     return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
@@ -16647,8 +16685,15 @@ OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType
     const int64_t described = layout.descriptor->Bytes(shape, dtype);
     return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
   }
-  auto& bytes = detail::LayoutRegistry::Global().DefinitionOf(layout.id).bytes;
-  return bytes ? bytes(shape, dtype) : Tensor::CheckedBytes(shape, dtype);
+  auto& definition = detail::LayoutRegistry::Global().DefinitionOf(layout.id);
+  if (!definition.bytes) return Tensor::CheckedBytes(shape, dtype);
+  const int64_t bytes = detail::InContext(
+      [&] { return definition.bytes(shape, dtype); },
+      [&] { return StrCat("in the size of ", dtype, shape, " in layout ", definition.name); });
+  if (bytes < 0 || (bytes == 0 && shape.numel() > 0)) [[unlikely]]
+    Throw(ErrorCode::kOutOfRange, "layout ", definition.name, " says ", bytes, " bytes for ", dtype,
+          shape);
+  return bytes;
 }
 OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
                                        DType dtype) {
@@ -16662,7 +16707,7 @@ OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& la
       layout);
 }
 namespace detail {
-inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
+OPKIT_IMAGE_LOCAL inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
   if (!tensor.initialized())
     Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
   if (!IsHostAccessible(tensor.device().type))
@@ -16681,12 +16726,22 @@ OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id
 OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
 // The function takes one step of a path.
 OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
-  LayoutRegistry::Global()
-      .ConverterOf(from.layout(), to.layout())
-      .convert(from.is_dense() ? from : from.Contiguous(), to);
+  auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
+  const Layout layout = to.layout();
+  const void* const memory = to.raw_data();
+  const auto what = [&] {
+    return StrCat("the conversion from ", ToString(from.layout()), " to ", ToString(layout), " of ",
+                  from.dtype(), from.shape());
+  };
+  InContext([&] { converter.convert(from.is_dense() ? from : from.Contiguous(), to); },
+            [&] { return "in " + what(); });
+  if (to.layout() != layout || to.shape() != from.shape() || to.dtype() != from.dtype() ||
+      to.raw_data() != memory) [[unlikely]]
+    Throw(ErrorCode::kOperatorFailed, what(),
+          " gave another tensor back; it is to write to the memory of the one that it is given");
 }
 // The tensor after all steps of a path but the last.
-inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
+OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
   Tensor last = tensor;
   for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
     Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
@@ -21925,6 +21980,12 @@ OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view outp
         ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
         "; make what is inferred, or leave open in the inference what the run decides");
 }
+OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const Layout& promised) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ", made,
+        ", where the configuration of its kernel says layout ", ToString(promised),
+        "; Output(i, shape, dtype) gives a tensor in the layout that was proposed");
+}
 
 }  // namespace detail
 }  // namespace opkit
@@ -23303,8 +23364,9 @@ inline BackendPreference SplitBackends(std::string_view text) {
   while (!text.empty()) {
     const size_t comma = (std::min)(text.find(','), text.size());
     std::string_view name = text.substr(0, comma);
-    while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
-    while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
+    constexpr std::string_view kSpace = " \t\r\n";
+    name.remove_prefix((std::min)(name.find_first_not_of(kSpace), name.size()));
+    name.remove_suffix(name.size() - (name.find_last_not_of(kSpace) + 1));
     if (!name.empty()) names.emplace_back(name == "DEFAULT" ? kReferenceBackend : name);
     text.remove_prefix((std::min)(comma + 1, text.size()));
   }
@@ -23359,14 +23421,19 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
     if (!allowed.empty() && std::ranges::count(allowed, kernel->backend) == 0) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
     }
-    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
     auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
   }
+  if (order.empty() && def.requires_engine()) CheckBackends(def);
+  if (order.empty() && !refused.empty() && def.requires_engine())
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+          " on ", def.device(), ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
+          std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
   if (order.empty() && !refused.empty()) {
     std::string unknown;
     for (const std::string& name : allowed)
@@ -23376,7 +23443,6 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
           " allows none of them", unknown);
   }
   if (order.empty() && def.requires_engine()) {
-    CheckBackends(def);
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
           " on ", def.device(), ", which has none for it");
   }
@@ -23429,6 +23495,7 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
     if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
       wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
                    " inputs and ", outputs, " outputs"));
+  if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
 }
 
@@ -23497,6 +23564,27 @@ class OutputBlobGuard {
   std::vector<std::string> created_;
 };
 
+// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
+// standard layout, and nothing converts. Empty: it can, or that is not known yet.
+OPKIT_IMAGE_LOCAL inline std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
+                                                    const OperatorDef& def, const Workspace& ws) {
+  if (!kernel.proposes_layouts) return {};
+  std::vector<TensorInfo> infos;
+  for (const std::string& name : def.inputs()) {
+    const Blob* blob = name.empty() ? nullptr : ws.GetBlob(name);
+    const bool known = blob && blob->IsType<Tensor>() && blob->Get<Tensor>().initialized();
+    infos.push_back(known ? TensorInfo::Of(blob->Get<Tensor>()) : TensorInfo());
+  }
+  std::vector<KernelConfig> proposed;
+  try {
+    proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
+  } catch (const Error&) {  // too little is known, or the run says what is wrong
+    return {};
+  }
+  if (proposed.empty() || std::ranges::any_of(proposed, &KernelConfig::is_standard)) return {};
+  return kNothingConverts;
+}
+
 // The operator of the kernel that was chosen for the node, or of the first that takes it.
 OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
                                                                 const OperatorDef& def,
@@ -23513,7 +23601,9 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
-    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+    std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend);
+    if (why.empty() && !options.converts) why = WhyNotStandard(*kernel, schema, def, *ws);
+    if (!why.empty()) {
       refused += StrCat("\n  backend ", kernel->backend, ": ", why);
       continue;
     }
@@ -25039,8 +25129,9 @@ class FunctionViews {
       TellLayout(tensor, i, inputs_.size(), run.input_layouts, run.call.input_layouts);
     }
   }
-  static void TellLayout(const Tensor& tensor, size_t i, size_t count,
-                         std::vector<const char*>& names, const char* const*& told) {
+  OPKIT_IMAGE_LOCAL static void TellLayout(const Tensor& tensor, size_t i, size_t count,
+                                           std::vector<const char*>& names,
+                                           const char* const*& told) {
     if (tensor.layout().is_standard()) [[likely]] {
       if (told) names[i] = nullptr;
       return;
@@ -25418,6 +25509,7 @@ OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* 
     kernel.file = file;
     kernel.line = line;
     kernel.create = std::move(create);
+    kernel.proposes_layouts = static_cast<bool>(propose);
     kernel.propose = std::move(propose);
     kernel.fuse = std::move(fuse);
     OpRegistry::Global().AddKernel(std::move(kernel));
@@ -25609,6 +25701,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   kernel.origin = record->library;
   const size_t place = Index(&device - record->devices.data());
   kernel.create = FunctionOperatorCreator{record, pass, place};
+  kernel.proposes_layouts = pass == FunctionPass::kForward && device.propose;
   kernel.propose = [record, pass, place](const KernelQuery& query) {
     if (auto& propose = record->devices[place].propose; propose && pass == FunctionPass::kForward)
       return propose(query);
@@ -26028,8 +26121,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Why a layout of the configuration cannot be converted to; empty where all can.
-inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
+OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
     for (size_t i = 0; i < layouts->size(); ++i) {
       const Layout& layout = (*layouts)[i];
@@ -26043,12 +26135,6 @@ inline std::string UnmetLayout(const OperatorDef& def, const KernelConfig& confi
                       layouts == &config.input_layouts ? "input " : "output ", i, ", ", why);
     }
   return {};
-}
-OPKIT_INLINE bool IsStandard(const KernelConfig& config) {
-  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
-    for (const Layout& layout : *layouts)
-      if (!layout.is_standard()) return false;
-  return true;
 }
 
 }  // namespace detail
@@ -26105,9 +26191,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
   const detail::RegistryUse use;
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
-    if (!options.converts && !detail::IsStandard(candidate.config) && candidate.dropped.empty())
-      candidate.dropped =
-          "it takes another layout than the standard one, and nothing converts here";
+    if (!options.converts && !candidate.config.is_standard() && candidate.dropped.empty())
+      candidate.dropped = detail::kNothingConverts;
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,
@@ -26205,10 +26290,10 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(taken, schema_->outputs(), "output ", i));
   Place place = MakePlace();
-  auto made = CreateOperator(def_, place.workspace.get());
+  auto made = CreateOperator(def_, place.workspace.get(), {.converts = true});
   SetOperator(std::move(made), std::move(place));
   for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
-    selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
+    selects_ |= kernel->proposes_layouts || OpRegistry::Global().BackendRank(kernel->backend) > 0;
   if (selects_) selected_for_.resize(inputs_.size());
 }
 
@@ -26258,6 +26343,10 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
             output.name(), "'; get it with Output(i, shape, dtype) and write to it");
     if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
       detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
+    if (converts_ || !made.layout().is_standard()) [[unlikely]]
+      if (const Layout promised = op_->OutputLayout(static_cast<int>(o));
+          made.layout().id != promised.id)
+        detail::ThrowOtherLayout(def_, output.name(), made, promised);
   }
   for (size_t o = 0; o < outputs.size(); ++o) {
     Tensor& made = *outputs_[o]->GetMutable<Tensor>();
@@ -26313,7 +26402,7 @@ OPKIT_INLINE void ResolvedOperator::Select() {
   auto op =
       CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts}, &chosen);
   SetOperator(std::move(op), std::move(place));
-  converts_ = !detail::IsStandard(chosen.config);
+  converts_ = !chosen.config.is_standard();
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }
@@ -30614,6 +30703,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     int inferred;  // place in inferred_; -1 where nothing is known, or the operator infers itself
     int value;
     bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
+    LayoutId layout;
   };
   struct Step {
     OperatorBase* op;
@@ -30733,6 +30823,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (!blob.IsType<Tensor>()) [[unlikely]]
       return false;
     const Tensor& tensor = blob.Get<Tensor>();
+    if (tensor.layout().id != place.layout) [[unlikely]]
+      return false;
     const StorageBlock* found = tensor.storage().get();
     if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
     return found != only_arena_ && !several_arenas_ && !place.apart;
@@ -30745,6 +30837,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (!blob.IsType<Tensor>()) return;
     Tensor& tensor = *blob.GetMutable<Tensor>();
     if (!tensor.initialized()) return;
+    if (tensor.layout().id != place.layout)
+      ThrowOtherLayout(step.op->def(), blob.name(), tensor, {place.layout, {}});
     const bool in_arena = static_cast<bool>(ArenaOf(tensor.storage().get()));
     const bool shared = place.apart && SharesInput(step, place);
     if (!in_arena && !place.storage && !shared) return;
@@ -30802,12 +30896,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       step.asynchronous = specialization_->IsAsynchronous(node);
       step.direct = step.op->RunsDirectly();
       step.kind = step.op->invocation_kind();
+      // A node with bodies hands on what those make, whatever was inferred.
+      const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
         if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, 0,
-                             step.op->InfersOutputs() ? -1 : AddInferred(value), value,
-                             reads_rewritten || specialization_->IsRewritten(value)});
+          places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value),
+                             value, reads_rewritten || specialization_->IsRewritten(value),
+                             specialization_->types()[value].layout.id});
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
@@ -38437,23 +38533,54 @@ class LibraryLayouts {
     if (!OPKIT_ABI_HAS(&library, devices)) return;
     try {
       AddParts(loaded, library.num_layouts, library.layouts, "layout", &AddLayout);
-      AddParts(loaded, library.num_layout_converters, library.layout_converters, "layout converter",
-               &AddConverter);
+      AddParts(
+          loaded, library.num_layout_converters, library.layout_converters, "layout converter",
+          +[](LoadedLibrary& own, const opkit_layout_converter& converter) {
+            AddConverter(own, converter, own.layouts);
+          });
       AddParts(loaded, library.num_devices, library.devices, "device", &AddDevice);
     } catch (...) {
       Remove(loaded);
       throw;
     }
   }
-  // Why the library must stay; empty where it may go.
-  static std::string WhatHolds(const LoadedLibrary& loaded) {
+  // Why the library must stay, of all that are loaded; empty where it may go.
+  static std::string WhatHolds(const LoadedLibrary& loaded,
+                               const std::vector<LoadedLibraryPtr>& all) {
+    for (const LoadedLibraryPtr& other : all)
+      for (const LayoutId id : loaded.layouts)
+        if (other->in_use.use_count() > other->idle_count &&
+            std::ranges::count(other->found_layouts, LayoutName(id)) > 0)
+          return StrCat("operators of library ", other->image->name,
+                        " are alive, which has the layout ", LayoutName(id),
+                        " too and uses this one; destroy them first");
     for (const DeviceType type : loaded.devices)
       if (const int64_t live = GetAllocator(type).live_bytes(); live > 0)
         return StrCat(live, " bytes of memory of its device ", type,
                       " are in use; destroy the tensors that are there first");
     return {};
   }
+  // Registers the layouts of libraries whose names have become free.
+  static void Adopt(const std::vector<LoadedLibraryPtr>& all) {
+    for (const LoadedLibraryPtr& other : all) {
+      const std::vector<std::string> names = std::exchange(other->found_layouts, {});
+      if (names.empty()) continue;
+      const opkit_library& library = *other->image->library;
+      const size_t before = other->layouts.size();
+      for (uint64_t i = 0; i < library.num_layouts; ++i)
+        if (std::ranges::count(names, library.layouts[i]->name))
+          AddLayout(*other, *library.layouts[i]);
+      const std::span adopted(other->layouts.begin() + static_cast<int64_t>(before),
+                              other->layouts.end());
+      for (uint64_t i = 0; i < library.num_layout_converters; ++i) {
+        const opkit_layout_converter& converter = *library.layout_converters[i];
+        if (IsKnown(converter.from) && IsKnown(converter.to))
+          AddConverter(*other, converter, adopted);
+      }
+    }
+  }
   static void Remove(LoadedLibrary& loaded) {
+    loaded.found_layouts.clear();
     for (const LayoutId id : loaded.layouts) RemoveLayout(id);
     loaded.layouts.clear();
     for (const DeviceType type : loaded.devices) {
@@ -38468,6 +38595,10 @@ class LibraryLayouts {
   }
 
  private:
+  static bool IsKnown(std::string_view name) {
+    return name == LayoutName(kStandardLayout) ||
+           std::ranges::count(RegisteredLayouts(), name, &RegisteredLayout::name) > 0;
+  }
   static void AddLayout(LoadedLibrary& loaded, const opkit_layout& layout) {
     const std::string name = layout.name;
     if (!layout.to_standard || !layout.from_standard)
@@ -38475,8 +38606,7 @@ class LibraryLayouts {
                         StrCat("has layout '", name, "' without to_standard or from_standard"),
                         "both are required, or no other backend could read what is in it");
     ChannelsLast();  // the program's, registered when it is first asked for
-    for (const RegisteredLayout& known : RegisteredLayouts())
-      if (known.name == name) return;
+    if (IsKnown(name)) return loaded.found_layouts.push_back(name);
     const std::string library = loaded.image->name;
     LayoutDefinition definition;
     definition.name = name;
@@ -38508,15 +38638,16 @@ class LibraryLayouts {
     if (layout.ns_per_byte > 0) definition.ns_per_byte = layout.ns_per_byte;
     loaded.layouts.push_back(RegisterLayout(std::move(definition)));
   }
-  static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter) {
+  // Where it leads from or to one of these layouts of the library's: between layouts of others
+  // alone it would stay when the library goes.
+  static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter,
+                           std::span<const LayoutId> layouts) {
     const LayoutId from = FindLayout(PartName(loaded, converter.from, "layout converter"));
     const LayoutId to = FindLayout(PartName(loaded, converter.to, "layout converter"));
     if (!converter.convert)
       RefuseDescription(loaded.image->name, StrCat("has a converter from ", converter.from, " to ",
                                                    converter.to, " without a function"));
-    // Between layouts of the program alone a converter would stay when the library goes.
-    if (!std::ranges::count(loaded.layouts, from) && !std::ranges::count(loaded.layouts, to))
-      return;
+    if (!std::ranges::count(layouts, from) && !std::ranges::count(layouts, to)) return;
     RegisterLayoutConverter(
         from, to,
         [&converter, library = loaded.image->name](const Tensor& source, Tensor& target) {
@@ -39210,13 +39341,14 @@ class LibraryLoader {
       const RegistryRemoval removal;
       if (loaded.in_use.use_count() > loaded.idle_count)
         refuse(StrCat(" cannot be unloaded: ", WhatHolds(*loaded.in_use)));
-      if (const std::string held = LibraryLayouts::WhatHolds(loaded); !held.empty())
+      if (const std::string held = LibraryLayouts::WhatHolds(loaded, table_.all()); !held.empty())
         refuse(StrCat(" cannot be unloaded: ", held));
       Unregister(loaded);
       LibraryPartitioners::Remove(loaded);
       LibraryLayouts::Remove(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
+      LibraryLayouts::Adopt(table_.all());
     }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
@@ -42090,7 +42222,9 @@ struct ConvertedGraph::Builder {
       if (const std::string* known = FindPlace(value, target)) return *known;
       const Device memory = MemoryDevice(target.device);
       std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
-      const Tensor converted = constants.Get(*constant, target.layout, memory);
+      const Tensor converted = InContext(
+          [&] { return constants.Get(*constant, target.layout, memory); },
+          [&] { return StrCat("in the conversion of constant '", view.name(value), "'"); });
       graph.AddConstant(name, converted);
       placed.push_back({name, value, {converted.layout(), memory}});
       return name;
@@ -42419,7 +42553,12 @@ OPKIT_INLINE void KernelSelector::FindForced() {
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
-    if (!forced_[Index(found->second)]) forced_[Index(found->second)] = &one;
+    const SelectedKernel*& forced = forced_[Index(found->second)];
+    if (forced && (forced->backend != one.backend || forced->config != one.config))
+      Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
+            "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
+            " and ", one.config);
+    forced = &one;
   }
 }
 
@@ -43044,7 +43183,7 @@ namespace detail {
 
 // "NHWC, standard -> NHWC"; empty where all are the standard layout.
 inline std::string LayoutsText(const KernelConfig& config) {
-  if (IsStandard(config)) return {};
+  if (config.is_standard()) return {};
   std::string text;
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
     text += layouts == &config.input_layouts ? "" : " -> ";
@@ -43358,8 +43497,8 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
-                        std::vector<const char*>& names) {
+OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
+                                          std::vector<const char*>& names) {
   if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
   if (layouts.size() != count)
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
@@ -43369,6 +43508,9 @@ inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
       Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
             " has a descriptor, and layouts go to another image by their names alone; register one "
             "layout for each blocking");
+    if (!IsRegisteredLayout(layout.id))
+      Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
+            ", which is not registered; RegisterLayout gives the id");
     names.push_back(LayoutNamePointer(layout.id));
   }
 }
@@ -43622,8 +43764,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Null: the standard layout.
-inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
-                                const opkit_tensor* to, const char* to_layout) {
+OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
+                                                  const opkit_tensor* to, const char* to_layout) {
   return GuardedCall([&] {
     Tensor target = TensorInLayout(*to, to_layout);
     ConvertDirectly(TensorInLayout(*from, from_layout), target);

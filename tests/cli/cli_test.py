@@ -406,12 +406,21 @@ class WrongModel(Cli):
         self.assertEqual(backends(" eigen , reference"), {"eigen"})
         self.assertEqual(backends("reference,eigen"), {"reference"})
         self.assertEqual(backends(""), backends("eigen,reference"))
-        self.opkit("run", self.affine(), "--random", code=BAD_MODEL,
-                   environment={"OPKIT_BACKENDS": "eigne"})
-        self.assertRegex(self.stderr, "has kernels of the backends .*reference.* on cpu, and the "
-                                      "environment's OPKIT_BACKENDS=eigne allows none of them; "
-                                      "no backend 'eigne' has a kernel in this program "
-                                      r"\(did you mean 'eigen'\?")
+        self.assertEqual(backends("eigen\n"), {"eigen"})
+        self.opkit("run", self.affine(), "--random", code=USAGE,
+                   environment={"OPKIT_BACKENDS": "eigne,reference"})
+        self.assertRegex(self.stderr, "the environment's OPKIT_BACKENDS: no backend 'eigne' has a "
+                                      r"kernel in this program \(did you mean 'eigen'\?")
+        self.opkit("run", self.affine(), "--random", "--backends", "eigen,reference", code=USAGE,
+                   environment={"OPKIT_BACKENDS": "reference"})
+        self.assertIn("--backends names 'eigen', which the environment's OPKIT_BACKENDS does not "
+                      "allow", self.stderr)
+        self.opkit("run", self.affine(), "--random", "--backends", "eigen", "--save-selection",
+                   "eigen.tsv")
+        self.opkit("run", self.affine(), "--random", "--selection", "eigen.tsv", code=BAD_MODEL,
+                   environment={"OPKIT_BACKENDS": "reference"})
+        self.assertRegex(self.stderr, "requires a kernel of backend eigen on cpu, by itself or by "
+                                      "a selection; .*OPKIT_BACKENDS=reference leaves out eigen")
 
     def test_backends_without_a_kernel(self):
         self.refuses(USAGE, ["run", self.affine(), "--random", "--backends", "eigne"],

@@ -133,6 +133,11 @@ TEST_CASE("what cannot be forced is an Error that says why") {
         Forced({{"P", "layouts", 3}});
       },
       "the selection asks for configuration 3, not 0");
+  CheckFails(
+      [] {
+        Forced({{"P", "reference"}, {"P", "layouts"}});
+      },
+      "the selection says twice what runs node 'P': reference and layouts");
 }
 
 TEST_CASE("of kernels that estimate their time the shortest is taken, conversions included") {

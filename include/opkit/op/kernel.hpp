@@ -3,7 +3,6 @@
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,8 +37,10 @@ struct KernelConfig {
   }
   // All of its layouts are the standard one.
   bool is_standard() const {
-    return std::ranges::all_of(input_layouts, &Layout::is_standard) &&
-           std::ranges::all_of(output_layouts, &Layout::is_standard);
+    for (const auto* layouts : {&input_layouts, &output_layouts})
+      for (const Layout& layout : *layouts)
+        if (!layout.is_standard()) return false;
+    return true;
   }
 };
 

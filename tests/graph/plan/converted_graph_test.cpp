@@ -145,6 +145,18 @@ TEST_CASE("a constant is converted when the plan is built, and one that is retur
   CHECK(executor.Run({{"X", kX}}).at("W").ToVector<float>() == Floats{10, 20, 30, 40, 50});
 }
 
+TEST_CASE("a conversion that fails names the constant") {
+  static const LayoutId fails = RegisterLayout(
+      {.name = "Fails",
+       .to_standard = [](const Tensor&, Tensor&) {},
+       .from_standard = [](const Tensor&, Tensor&) { throw std::runtime_error("it cannot"); }});
+  Graph graph = Begin({OperatorDef("InLayouts", {"X", "W"}, {"Y"}).Arg("b", LayoutName(fails))});
+  graph.AddConstant("W", kX);
+  for (const char* text : {"it cannot", "in the conversion from standard to Fails of float32[5]",
+                           "in the conversion of constant 'W'"})
+    CheckFails([&] { Compile(graph); }, text);
+}
+
 TEST_CASE("the shapes and executors of a plan share its converted constants") {
   static int conversions = 0;
   RegisterLayout({.name = "Counted",

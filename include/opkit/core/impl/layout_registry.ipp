@@ -3,7 +3,6 @@
 #define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -176,7 +175,7 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
 
  private:
   static void CheckRate(const std::string& what, double ns_per_byte) {
-    if (!(ns_per_byte >= 0) || std::isinf(ns_per_byte))
+    if (!(ns_per_byte >= 0) || !__builtin_isfinite(ns_per_byte))
       Throw(ErrorCode::kInvalidArgument, what, " says ", ns_per_byte,
             " ns for each byte, expected 0 or more");
   }

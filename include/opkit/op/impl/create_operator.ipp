@@ -3,7 +3,6 @@
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 
 #include "opkit/op/create_operator.hpp"
@@ -17,8 +16,9 @@ inline BackendPreference SplitBackends(std::string_view text) {
   while (!text.empty()) {
     const size_t comma = (std::min)(text.find(','), text.size());
     std::string_view name = text.substr(0, comma);
-    while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
-    while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
+    constexpr std::string_view kSpace = " \t\r\n";
+    name.remove_prefix((std::min)(name.find_first_not_of(kSpace), name.size()));
+    name.remove_suffix(name.size() - (name.find_last_not_of(kSpace) + 1));
     if (!name.empty()) names.emplace_back(name == "DEFAULT" ? kReferenceBackend : name);
     text.remove_prefix((std::min)(comma + 1, text.size()));
   }
@@ -73,14 +73,19 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
     if (!allowed.empty() && std::ranges::count(allowed, kernel->backend) == 0) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
     }
-    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
     auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
   }
+  if (order.empty() && def.requires_engine()) CheckBackends(def);
+  if (order.empty() && !refused.empty() && def.requires_engine())
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+          " on ", def.device(), ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
+          std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
   if (order.empty() && !refused.empty()) {
     std::string unknown;
     for (const std::string& name : allowed)
@@ -90,7 +95,6 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
           " allows none of them", unknown);
   }
   if (order.empty() && def.requires_engine()) {
-    CheckBackends(def);
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
           " on ", def.device(), ", which has none for it");
   }
@@ -143,7 +147,7 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
     if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
       wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
                    " inputs and ", outputs, " outputs"));
-  if (!std::isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
+  if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
 }
 

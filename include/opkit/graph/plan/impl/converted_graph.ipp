@@ -142,7 +142,9 @@ struct ConvertedGraph::Builder {
       if (const std::string* known = FindPlace(value, target)) return *known;
       const Device memory = MemoryDevice(target.device);
       std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
-      const Tensor converted = constants.Get(*constant, target.layout, memory);
+      const Tensor converted = InContext(
+          [&] { return constants.Get(*constant, target.layout, memory); },
+          [&] { return StrCat("in the conversion of constant '", view.name(value), "'"); });
       graph.AddConstant(name, converted);
       placed.push_back({name, value, {converted.layout(), memory}});
       return name;

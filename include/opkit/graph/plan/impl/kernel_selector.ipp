@@ -77,7 +77,12 @@ OPKIT_INLINE void KernelSelector::FindForced() {
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
-    if (!forced_[Index(found->second)]) forced_[Index(found->second)] = &one;
+    const SelectedKernel*& forced = forced_[Index(found->second)];
+    if (forced && (forced->backend != one.backend || forced->config != one.config))
+      Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
+            "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
+            " and ", one.config);
+    forced = &one;
   }
 }
 
