@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <random>
+#include <stdexcept>
 
 #include "graph/plan/steps_of.hpp"
 #include "opkit/graph/draw_plan.hpp"
