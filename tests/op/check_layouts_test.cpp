@@ -16,7 +16,7 @@ LayoutId LostLayout() {  // its conversions keep nothing
       RegisterLayout({.name = "Lost", .to_standard = &Nothing, .from_standard = &Nothing});
   return id;
 }
-LayoutId ShortLayout() {  // says too few bytes
+LayoutId ShortLayout() {  // says one byte less than the last element's end
   using test_layouts::Move;
   static const LayoutId id =
       RegisterLayout({.name = "Short",
@@ -53,7 +53,7 @@ class DoubleInLayout final : public Operator<CPUContext> {
     return true;
   }
 };
-// Takes the first half of layout A for the whole.
+// Takes layout A for the standard one.
 class WrongInLayout final : public Operator<CPUContext> {
  public:
   using Operator<CPUContext>::Operator;

@@ -36,6 +36,9 @@ namespace detail {
 inline constexpr const char* kNothingConverts =
     "it takes another layout than the standard one, and nothing converts here";
 
+// What a workspace holds by these names; unknown where that is no tensor or one without memory.
+std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
+
 // Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
 // Empty: all may.
 OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();

@@ -72,20 +72,11 @@ inline double MedianMs(std::vector<int64_t> times) {
   return static_cast<double>(times[(n - 1) / 2] + times[n / 2]) * 0.5e-6;
 }
 
-inline std::vector<TensorInfo> Infos(Workspace& ws, const std::vector<std::string>& names) {
-  std::vector<TensorInfo> infos;
-  for (const std::string& name : names) {
-    const bool is_tensor = !name.empty() && ws.HasTensor(name);
-    infos.push_back(is_tensor ? TensorInfo::Of(*ws.GetTensor(name)) : TensorInfo());
-  }
-  return infos;
-}
-
-inline NetBenchmarkRow BenchmarkRow(const OperatorBase& op, Workspace& ws, double ms) {
+inline NetBenchmarkRow BenchmarkRow(const OperatorBase& op, const Workspace& ws, double ms) {
   const OperatorDef& def = op.def();
   const OpCost cost = OpRegistry::Global()
                           .GetSchema(def.type())
-                          .Cost(def, Infos(ws, def.inputs()), Infos(ws, def.outputs()));
+                          .Cost(def, TypesIn(ws, def.inputs()), TypesIn(ws, def.outputs()));
   return {.op = def.type(),
           .name = def.name(),
           .node = op.net_position(),

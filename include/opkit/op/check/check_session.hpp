@@ -139,7 +139,7 @@ class CheckedNode {
   CheckedRun Try(F run) {
     try {
       if (!op_) Create();
-      if (config_) ConvertInputs();
+      ConvertInputs();
       run();
       ConvertOutputs();
       return CheckedRun::kOk;
@@ -166,17 +166,17 @@ class CheckedNode {
     std::vector<Tensor> inputs;
     for (const std::string& name : def_.inputs())
       inputs.push_back(name.empty() ? Tensor() : *ws_->GetTensor(name));
-    config_ = FirstProposal(kernel_, schema_, def_, inputs);
-    if (config_ && config_->is_standard()) config_.reset();
-    if (config_ && kernel_.device != DeviceType::kCPU)
+    const auto proposed = FirstProposal(kernel_, schema_, def_, inputs);
+    const bool in_layouts = proposed && !proposed->is_standard();
+    if (in_layouts && kernel_.device != DeviceType::kCPU)
       throw UnsupportedOperatorFeature("it works in layouts, which are checked on the CPU alone");
-    op_ = CreateWith(kernel_, schema_, def_, ws_.get(), config_ ? &*config_ : nullptr);
+    op_ = CreateWith(kernel_, schema_, def_, ws_.get(), in_layouts ? &*proposed : nullptr);
     if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
   }
   // To the layouts that the kernel takes, as a plan does, and back to see that nothing is lost.
   void ConvertInputs() {
     for (size_t i = 0; i < def_.inputs().size(); ++i) {
-      const Layout wanted = config_->input_layout(i);
+      const Layout wanted = op_->InputLayout(static_cast<int>(i));
       if (def_.inputs()[i].empty() || Input(i)->layout() == wanted) continue;
       Tensor& input = *Input(i);
       const Tensor before = CopyOf(input);
@@ -191,7 +191,7 @@ class CheckedNode {
       const std::string& name = def_.outputs()[o];
       if (!ws_->HasTensor(name) || !ws_->GetTensor(name)->initialized()) continue;
       Tensor& output = *ws_->GetTensor(name);
-      const Layout promised = config_ ? config_->output_layout(o) : Layout();
+      const Layout promised = op_->OutputLayout(static_cast<int>(o));
       if (output.layout().id != promised.id) ThrowOtherLayout(def_, name, output, promised);
       output = ConvertLayout(output, {});
     }
@@ -215,7 +215,6 @@ class CheckedNode {
   bool lacks_threads_;
   std::unique_ptr<Workspace> ws_;
   std::unique_ptr<OperatorBase> op_;
-  std::optional<KernelConfig> config_;  // where the kernel works in layouts
   std::string error_;
 };
 

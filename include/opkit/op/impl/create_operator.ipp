@@ -81,11 +81,16 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
   }
-  if (order.empty() && def.requires_engine()) CheckBackends(def);
-  if (order.empty() && !refused.empty() && def.requires_engine())
+  if (order.empty() && def.requires_engine()) {
+    CheckBackends(def);
+    if (!refused.empty())
+      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+            " on ", def.device(),
+            ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
+            std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
-          " on ", def.device(), ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
-          std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
+          " on ", def.device(), ", which has none for it");
+  }
   if (order.empty() && !refused.empty()) {
     std::string unknown;
     for (const std::string& name : allowed)
@@ -93,10 +98,6 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     Throw(ErrorCode::kNotFound, "operator ", def, " has kernels of the backends ", refused, " on ",
           def.device(), ", and the environment's OPKIT_BACKENDS=", std::getenv("OPKIT_BACKENDS"),
           " allows none of them", unknown);
-  }
-  if (order.empty() && def.requires_engine()) {
-    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
-          " on ", def.device(), ", which has none for it");
   }
   return order;
 }
@@ -216,17 +217,22 @@ class OutputBlobGuard {
   std::vector<std::string> created_;
 };
 
+OPKIT_INLINE std::vector<TensorInfo> TypesIn(const Workspace& ws,
+                                             const std::vector<std::string>& names) {
+  std::vector<TensorInfo> infos;
+  for (const std::string& name : names) {
+    const Tensor* tensor = !name.empty() && ws.HasTensor(name) ? ws.GetTensor(name) : nullptr;
+    infos.push_back(tensor && tensor->initialized() ? TensorInfo::Of(*tensor) : TensorInfo());
+  }
+  return infos;
+}
+
 // Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
 // standard layout, and nothing converts. Empty: it can, or that is not known yet.
 OPKIT_IMAGE_LOCAL inline std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                                     const OperatorDef& def, const Workspace& ws) {
   if (!kernel.proposes_layouts) return {};
-  std::vector<TensorInfo> infos;
-  for (const std::string& name : def.inputs()) {
-    const Blob* blob = name.empty() ? nullptr : ws.GetBlob(name);
-    const bool known = blob && blob->IsType<Tensor>() && blob->Get<Tensor>().initialized();
-    infos.push_back(known ? TensorInfo::Of(blob->Get<Tensor>()) : TensorInfo());
-  }
+  const std::vector<TensorInfo> infos = TypesIn(ws, def.inputs());
   std::vector<KernelConfig> proposed;
   try {
     proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
