@@ -1,6 +1,7 @@
 // The compiled runtime: errors, text, tensors, devices, events. tests/hygiene checks that every
 // .ipp stands in exactly one source.
 #include "opkit/base/impl/error.ipp"
+#include "opkit/base/impl/hook.ipp"
 #include "opkit/base/impl/interned_names.ipp"
 #include "opkit/base/impl/name_index.ipp"
 #include "opkit/base/impl/output_file.ipp"
