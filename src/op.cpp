@@ -1,4 +1,6 @@
 // The compiled runtime: operators, their schemas, registries, gradients and observers.
+#include "opkit/op/call/impl/direct_call.ipp"
+#include "opkit/op/call/impl/operator_call.ipp"
 #include "opkit/op/gradient/impl/gradient.ipp"
 #include "opkit/op/gradient/impl/gradient_check.ipp"
 #include "opkit/op/gradient/impl/gradient_maker.ipp"
@@ -15,5 +17,6 @@
 #include "opkit/op/impl/schema.ipp"
 #include "opkit/op/impl/workspace.ipp"
 #include "opkit/op/schema/impl/schema_docs.ipp"
+#include "opkit/op/typed/impl/typed_call.ipp"
 #include "opkit/op/typed/impl/typed_kernel.ipp"
 #include "opkit/op/typed/impl/typed_schema.ipp"

@@ -138,6 +138,11 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
+  // As data<T>(), for a dtype that the program knows at run time.
+  const void* raw_data(DType wanted) const {
+    CheckHolds(wanted);
+    return raw_data();
+  }
   void* raw_mutable_data() const {
     return storage_ ? static_cast<char*>(storage_->data()) + byte_offset_ : nullptr;
   }

@@ -60,6 +60,19 @@ OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
 // `refused` lists kernels with their reasons; empty where there are none.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoKernel(const OperatorDef& def,
                                                              const std::string& refused);
+// Error (kInvalidArgument) where the node breaks the schema.
+void CheckNode(const OpSchema& schema, const OperatorDef& def);
+// Bit i of masks[o]: output o may share memory with input i, by the configuration where one was
+// chosen, and by the schema otherwise.
+std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
+                                   const KernelConfig* config);
+// Bit i: the node writes to input i.
+uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
+// Called in a catch block: adds the node and the kernel to what making the operator has thrown.
+[[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
+// What a profile shows of a run: WorkOfRun::tell.
+SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
+                  const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
 // Error (kInvalidArgument) for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
 // The operator made by `kernel`, with its registration and in-place pairs. Errors get the node and

@@ -3,7 +3,11 @@
 #ifndef OPKIT_OP_INVOKE_HPP_
 #define OPKIT_OP_INVOKE_HPP_
 
-#include "opkit/op/kernel_candidates.hpp"
+#include <optional>
+
+#include "opkit/device/event.hpp"
+#include "opkit/op/call/resolved_call.hpp"
+#include "opkit/op/operator_base.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -42,21 +46,22 @@ class ResolvedOperator {
   // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
   // but for contents that the operator had begun to write.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
-    RunBy(inputs, outputs, &OperatorBase::Run);
+    RunBy(inputs, outputs, false);
   }
   // As Run, but for the end of the work, which the caller waits for on its stream and keeps all
   // tensors until then: on an asynchronous device it is only issued.
   void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
-    RunBy(inputs, outputs, &OperatorBase::RunAsync);
+    RunBy(inputs, outputs, true);
   }
 
-  // The operator in use. Where kernels are selected, a call with new dtypes or shapes replaces it,
-  // and with it its observers.
-  OperatorBase& op() { return *op_; }
+  int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
+
+  // The operator in use; later calls run it. Where kernels are selected, a call with new dtypes or
+  // shapes replaces it, and with it its observers.
+  OperatorBase& op();
 
  private:
-  void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
-             bool (OperatorBase::*run)(int stream_id));
+  void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
   // Holds the handle for one call. A handle that is moved from or to is in no call.
   class InCall {
@@ -71,30 +76,10 @@ class ResolvedOperator {
    private:
     std::atomic<bool> taken_{false};
   };
-  // An operator's own workspace: state that it keeps there is not in the next operator's way.
-  struct Place {
-    std::unique_ptr<Workspace> workspace;
-    std::vector<Tensor*> inputs;
-  };
-  Place MakePlace() const;
-  void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
-  // Takes the first candidate for the inputs as they are now.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
-  // Puts the inputs into the layouts that the operator takes.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
-  // Puts an output into the standard layout, in the caller's memory where that fits.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
 
   const OpSchema* schema_;
-  std::unique_ptr<Workspace> workspace_;
   OperatorDef def_;
-  std::unique_ptr<OperatorBase> op_;
-  std::vector<Tensor*> inputs_;  // in the workspace; null where left out
-  std::vector<Blob*> outputs_;
-  bool checks_types_ = false;  // before the run, for an operator that does not
-  bool selects_ = false;       // some kernel's place depends on the inputs
-  bool converts_ = false;      // the operator has other layouts than the standard one
-  std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
+  std::unique_ptr<detail::ResolvedCall> call_;
   InCall in_call_;
 };
 

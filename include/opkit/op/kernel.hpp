@@ -97,6 +97,12 @@ struct FusedNode {
 // How a kernel takes the next node in; nullopt where it cannot. Plans ask again with the result.
 using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
 
+namespace detail {
+struct TypedKernel;
+using MakeTyped = std::unique_ptr<OperatorBase> (*)(const TypedKernel& kernel,
+                                                    const OperatorDef& def, Workspace* ws);
+}  // namespace detail
+
 // Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
 // equal ones from two places are an error at first lookup.
 enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
@@ -113,6 +119,10 @@ struct Kernel {
   std::string origin;  // the library it came from; empty for the program itself
   detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
   OperatorCreator create;     // may throw UnsupportedOperatorFeature: the next kernel is tried
+  // In place of `create` for a typed operator: its record, and what makes an operator of it. The
+  // second is null for CPUContext, for which CreateOperator knows it.
+  const detail::TypedKernel* typed = nullptr;
+  detail::MakeTyped make_typed = nullptr;
   bool leaves_state = false;  // a function operator's forward, for its node's backward
   // Empty: one configuration, standard layouts, in place as the schema says.
   mutable KernelProposer propose;

@@ -136,7 +136,7 @@ class Operator : public OperatorBase {
   }
   void RunOnDeviceOrFail() {
     if (!RunOnDevice()) [[unlikely]]
-      ReturnedFalse();
+      detail::ThrowReturnedFalse();
   }
   void RunToEnd(bool by_event) {
     if constexpr (Context::kAsynchronous) {

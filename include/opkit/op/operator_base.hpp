@@ -64,7 +64,9 @@ class ScratchMemory {
 struct WorkOfRun {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
-  SpanWork (*tell)(const WorkOfRun& work, const OperatorBase& op) = nullptr;
+  SpanWork (*tell)(const WorkOfRun& work, const OperatorDef& def,
+                   const std::vector<TensorInfo>& inputs,
+                   const std::vector<TensorInfo>& outputs) = nullptr;
 };
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
@@ -77,6 +79,30 @@ class OperatorIdentity final : public FailureContext {
   int line = 0;
   WorkOfRun work;
 };
+
+// A value of a node that failed: its name, and its tensor where it has one.
+struct ValueInError {
+  const std::string* name;
+  const Tensor* tensor;
+};
+// Adds to an error which value it is about, which operator failed, and what its inputs were.
+OPKIT_COLD void AddOperatorContext(Error& error, const OperatorIdentity& identity,
+                                   const std::vector<ValueInError>& inputs,
+                                   const std::vector<ValueInError>& outputs);
+// Called in a catch block: throws the exception in flight as an Error to which `add` has added. An
+// Error keeps its type and identity; any other exception becomes the Error's cause.
+[[noreturn]] OPKIT_COLD void RethrowDescribed(FunctionRef<void(Error&)> add);
+// Error (kInvalidArgument) where an input's memory is not that of `memory_device`.
+OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor& input,
+                                 Device memory_device);
+// The Error (kUnsupported) of an input that has strides and that the node writes to.
+[[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
+                                                 const Tensor& input);
+// Ends the span that began last on this thread, where a profile wants to know its work. Returns
+// that profile's sink, null where none does.
+SpanSink* EndSpanForWork() noexcept;
+// The Error (kOperatorFailed) of a run that says false.
+[[noreturn]] OPKIT_COLD void ThrowReturnedFalse();
 
 // Refuses the arguments that the schema of the operator that this thread constructs does not
 // declare. CreateOperator sets it: schemas are none of this header's.
@@ -112,7 +138,7 @@ class OperatorBase : public Observable<OperatorBase> {
     ObserverScope<OperatorBase> observers(*this);
     try {
       if (!RunOnDevice()) [[unlikely]]
-        ReturnedFalse();
+        detail::ThrowReturnedFalse();
       PublishOutputs();
     } catch (...) {
       RethrowWithContext();
@@ -394,7 +420,6 @@ class OperatorBase : public Observable<OperatorBase> {
   // context; with `complete_event` the event fails with that Error. An Error keeps its type and
   // identity; any other exception becomes the Error's cause.
   [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
-  [[noreturn]] OPKIT_COLD static void ReturnedFalse();
 
   // Tells the profile of the run's work, if it wants to know.
   OPKIT_COLD void DescribeSpan() const noexcept;
@@ -421,7 +446,6 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
-  OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
@@ -461,7 +485,6 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD static std::vector<TensorInfo> TypesOf(const std::vector<Blob*>& blobs);
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
-  OPKIT_COLD void AddContext(Error& error) const;
 
   // The members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;

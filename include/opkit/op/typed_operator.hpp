@@ -4,8 +4,9 @@
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
+#include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/registration.hpp"
-#include "opkit/op/typed/typed_kernel.hpp"
+#include "opkit/op/typed/typed_class.hpp"
 #include "opkit/op/typed/typed_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -236,11 +237,13 @@ class TypedOp {
           "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
 #endif
       if constexpr (kVersions) {
-        typed_->AddElementTypes({kDTypeOf<Types>...});
-        using Op = detail::TypedOperator<Function, Context, Types...>;
-        detail::RegisterFunction(schema().name().c_str(), Context::kDeviceType, "DEFAULT",
-                                 RegistrationPriority::kDefault, schema().file(), schema().line(),
-                                 &detail::CreateClass<Op>);
+        detail::MakeTyped make = nullptr;
+        if constexpr (!std::is_same_v<Context, CPUContext>) {
+          make = &detail::MakeTypedOperator<Context>;
+          detail::UseOperatorCalls();
+        }
+        typed_->AddKernel(Context::kDeviceType, detail::kTypedKernel<Function, Context, Types...>,
+                          make);
         return *this;
       } else {
         return detail::IgnoredOp();

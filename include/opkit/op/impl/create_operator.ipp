@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "opkit/op/create_operator.hpp"
+#include "opkit/op/typed/typed_class.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -114,9 +115,7 @@ OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refus
         others.empty() ? "none at all" : "kernels for " + others);
 }
 
-// Which inputs an output may share memory with: by the configuration where one was chosen, and by
-// the schema otherwise.
-inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
+OPKIT_INLINE std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
                                           const KernelConfig* config) {
   std::vector<uint64_t> masks(def.outputs().size(), 0);
   for (int out = 0; uint64_t & mask : masks) {
@@ -129,6 +128,24 @@ inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const Operator
     for (const auto& [in, out] : config->inplace)
       if (in < 64) masks[Index(out)] |= uint64_t{1} << in;
   return masks;
+}
+
+OPKIT_INLINE uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def) {
+  uint64_t mutated = 0;
+  for (const int input : schema.MutatedInputs(def))
+    if (input >= 0 && input < 64) mutated |= uint64_t{1} << input;
+  for (int i = 0; i < 64 && i < static_cast<int>(def.inputs().size()); ++i)
+    for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
+      if (schema.MustInplace(i, o)) mutated |= uint64_t{1} << i;
+  return mutated;
+}
+OPKIT_INLINE void CheckNode(const OpSchema& schema, const OperatorDef& def) {
+  if (std::string why = schema.Verify(def); !why.empty())
+    Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+}
+OPKIT_INLINE void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def) {
+  RethrowInContext(
+      StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
 }
 
 OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
@@ -160,14 +177,14 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
         "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
 }
 
-// What a profile is told of a run.
-inline SpanWork TellWork(const WorkOfRun& work, const OperatorBase& op) {
-  const std::vector<TensorInfo> inputs = op.InputTypes();
+OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
+                               const std::vector<TensorInfo>& inputs,
+                               const std::vector<TensorInfo>& outputs) {
   std::string shapes;
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
-  const OpCost cost = work.schema->Cost(op.def(), inputs, op.OutputTypes());
+  const OpCost cost = work.schema->Cost(def, inputs, outputs);
   return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written,
           InternName(*work.backend)};
 }
@@ -181,22 +198,18 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
   };
   try {
     const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
-    std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
+    const MakeTyped make_typed =
+        kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
+    std::unique_ptr<OperatorBase> op = kernel.typed ? make_typed(*kernel.typed, def, ws)
+                                                    : kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
     op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
-    uint64_t mutated = 0;
-    for (const int input : schema.MutatedInputs(def))
-      if (input >= 0 && input < 64) mutated |= uint64_t{1} << input;
-    for (int i = 0; i < 64 && i < op->InputSize(); ++i)
-      for (int o = 0; o < op->OutputSize(); ++o)
-        if (schema.MustInplace(i, o)) mutated |= uint64_t{1} << i;
-    op->SetMutatedInputs(mutated);
+    op->SetMutatedInputs(MutatedInputs(schema, def));
     return op;
   } catch (...) {
-    RethrowInContext(
-        StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
+    RethrowFromConstructor(kernel, def);
   }
 }
 
@@ -286,8 +299,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
     if (options.config && !options.kernel)
       Throw(ErrorCode::kInvalidArgument, "CreateOperator of ", def,
             " was given a configuration without the kernel that proposed it");
-    if (std::string why = schema.Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+    detail::CheckNode(schema, def);
     detail::OutputBlobGuard guard(def, ws);
     auto op = detail::CreateBy(schema, def, ws, options);
     op->set_net_position(options.net_position);

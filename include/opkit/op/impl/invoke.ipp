@@ -3,23 +3,16 @@
 #define OPKIT_OP_IMPL_INVOKE_IPP_
 
 #include "opkit/base/name_index.hpp"
-#include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/op/call/direct_call.hpp"
+#include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/invoke.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// Ends a call. Leaves the workspace's tensors without memory, and unspecified until the next call
-// sets them.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
-  ~Release() {
-    for (Tensor* input : self.inputs_)
-      if (input) const Tensor dropped = std::move(*input);
-    for (Blob* output : self.outputs_)
-      if (output->IsType<Tensor>()) const Tensor dropped = std::move(*output->GetMutable<Tensor>());
-    self.in_call_.End();
-  }
+  ~Release() { self.in_call_.End(); }
 };
 
 namespace detail {
@@ -73,12 +66,11 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
               : "");
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(taken, schema_->outputs(), "output ", i));
-  Place place = MakePlace();
-  auto made = CreateOperator(def_, place.workspace.get(), {.converts = true});
-  SetOperator(std::move(made), std::move(place));
-  for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
-    selects_ |= kernel->proposes_layouts || OpRegistry::Global().BackendRank(kernel->backend) > 0;
-  if (selects_) selected_for_.resize(inputs_.size());
+  detail::CheckNode(*schema_, def_);
+  if (const Kernel* kernel = detail::FindDirectKernel(def_))
+    call_ = std::make_unique<detail::DirectCall>(*kernel, *schema_, def_);
+  else
+    call_ = detail::g_operator_call(*schema_, def_);
 }
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
@@ -87,7 +79,7 @@ OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Te
   return results;
 }
 OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
-                                          bool (OperatorBase::*run)(int stream_id)) {
+                                          bool issue) {
   const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
   if (inputs.size() != num_inputs || outputs.size() != num_outputs)
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
@@ -98,97 +90,15 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
           " is called while another call of it runs, and takes one thread at a time: make one for "
           "each thread");
   const Release release{*this};
-  bool standard = true;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs_[i]) {
-      *inputs_[i] = inputs[i];
-      standard &= inputs[i].layout().is_standard();
-    }
-  if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
-    Select();
-  if (converts_ || !standard) [[unlikely]]
-    ConvertInputs();
-  if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
-    op_->inference().Infer(
-        def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
-    op_->inference().Keep();
-  }
-  for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
-  if (run == &OperatorBase::RunAsync) op_->DisableEvent();  // one run follows another unfinished
-  (op_.get()->*run)(0);
-  for (size_t o = 0; o < outputs.size(); ++o) {
-    const Blob& output = *outputs_[o];
-    if (!output.IsType<Tensor>()) [[unlikely]]
-      Throw(ErrorCode::kTypeMismatch, "'", output.name(), "' of operator ", def_.type(),
-            " is not a tensor; run it in a workspace to get it");
-    const Tensor& made = output.Get<Tensor>();
-    if (!made.initialized()) [[unlikely]]
-      Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
-            output.name(), "'; get it with Output(i, shape, dtype) and write to it");
-    if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
-      detail::ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
-    if (converts_ || !made.layout().is_standard()) [[unlikely]]
-      if (const Layout promised = op_->OutputLayout(static_cast<int>(o));
-          made.layout().id != promised.id)
-        detail::ThrowOtherLayout(def_, output.name(), made, promised);
-  }
-  for (size_t o = 0; o < outputs.size(); ++o) {
-    Tensor& made = *outputs_[o]->GetMutable<Tensor>();
-    if (converts_ && !made.layout().is_standard()) [[unlikely]]
-      ConvertOutput(made, outputs[o]);
-    else
-      outputs[o] = std::move(made);
-  }
+  call_->Run(inputs, outputs, issue);
 }
 
-OPKIT_INLINE void ResolvedOperator::ConvertInputs() {
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i] && inputs_[i]->initialized())
-      *inputs_[i] = ConvertLayout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
-}
-OPKIT_INLINE void ResolvedOperator::ConvertOutput(const Tensor& made, Tensor& output) const {
-  const InvocationScope scope(InvocationKind::kConverter, [&] {
-    return SpanNames{InternName("ConvertLayout"), InternName(def_.type())};
-  });
-  Tensor target = output.layout().is_standard() ? output : Tensor(made.device());
-  target.Resize(made.shape(), made.dtype());
-  ConvertLayoutTo(made, target);
-  output = std::move(target);
-}
-
-OPKIT_INLINE ResolvedOperator::Place ResolvedOperator::MakePlace() const {
-  Place place{std::make_unique<Workspace>(), {}};
-  for (const std::string& name : def_.inputs())
-    place.inputs.push_back(name.empty() ? nullptr : place.workspace->CreateTensor(name));
-  return place;
-}
-OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op, Place place) {
-  std::vector<Blob*> outputs;
-  for (const std::string& name : def_.outputs()) outputs.push_back(place.workspace->GetBlob(name));
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i]) *place.inputs[i] = std::move(*inputs_[i]);
-  op_ = std::move(op);
-  workspace_ = std::move(place.workspace);
-  inputs_ = std::move(place.inputs);
-  outputs_ = std::move(outputs);
-  checks_types_ = (schema_->has_inference() || schema_->limits_dtypes()) && !op_->InfersOutputs();
-}
-OPKIT_INLINE void ResolvedOperator::Select() {
-  const detail::RegistryUse use;
-  std::vector<TensorInfo> infos;
-  for (const Tensor* input : inputs_)
-    infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
-  const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
-  Place place = MakePlace();
-  // Work that goes on in a stream has not made what would have to be converted.
-  const bool converts = def_.device().type == DeviceType::kCPU;
-  KernelCandidate chosen;
-  auto op =
-      CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts}, &chosen);
-  SetOperator(std::move(op), std::move(place));
-  converts_ = !chosen.config.is_standard();
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
+OPKIT_INLINE OperatorBase& ResolvedOperator::op() {
+  if (call_->is_direct()) {
+    const detail::RegistryUse use;
+    call_ = std::make_unique<detail::OperatorCall>(*schema_, def_);
+  }
+  return static_cast<detail::OperatorCall&>(*call_).op();
 }
 
 namespace detail {

@@ -90,6 +90,74 @@ OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   return out;
 }
 
+namespace detail {
+
+OPKIT_INLINE void AddOperatorContext(Error& error, const OperatorIdentity& identity,
+                                     const std::vector<ValueInError>& inputs,
+                                     const std::vector<ValueInError>& outputs) {
+  auto name = [&](const std::vector<ValueInError>& values, const char* what) {
+    for (size_t i = 0; i < values.size(); ++i)
+      if (error.subject() && values[i].tensor == error.subject())
+        error.AddContext(StrCat("while accessing ", what, " ", i, " '", *values[i].name, "'"));
+  };
+  name(inputs, "input");
+  if (error.context().empty()) name(outputs, "output");
+  // An Error that came through an event has been described there.
+  const std::string described = identity.Describe();
+  bool told = false;
+  for (const std::string& line : error.context()) told |= line == described;
+  if (!told) error.AddContext(described);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].tensor) continue;
+    const std::string place = StrCat("input ", i), &named = *inputs[i].name;
+    error.AddContext(StrCat("  ", place, named == place ? "" : StrCat(" '", named, "'"), ": ",
+                            *inputs[i].tensor));
+  }
+}
+
+OPKIT_INLINE void RethrowDescribed(FunctionRef<void(Error&)> add) {
+  try {
+    throw;
+  } catch (Error& error) {
+    // An Error that came through an event belongs to the event, and other threads may be reading
+    // it: a copy gets the context. A class derived from Error would be cut by copying; it stays as
+    // it is.
+    if (typeid(error) != typeid(Error)) {
+      if (!error.is_shared()) add(error);
+      throw;
+    }
+  } catch (...) {
+  }
+  Error wrapped = CurrentError();
+  add(wrapped);
+  throw wrapped;
+}
+OPKIT_INLINE void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor& input,
+                                   Device memory_device) {
+  if (!input.initialized() || MemoryDevice(input.device()) == memory_device) return;
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def.inputs()[i], "' is on ",
+        input.device(), ", but the operator runs on ", def.device(), "; copy it there first");
+}
+OPKIT_INLINE void ThrowMutatedStrides(const OperatorDef& def, size_t i, const Tensor& input) {
+  throw Error(ErrorCode::kUnsupported,
+              StrCat("input ", i, " '", def.inputs()[i], "' of operator ", def.type(),
+                     " has strides and cannot be copied, because it is written to; make it "
+                     "dense, or follow x.strides() and override AcceptsStrides()"),
+              &input);
+}
+OPKIT_INLINE SpanSink* EndSpanForWork() noexcept {
+  SpanSink* const sink = CurrentSpanSink();
+  if (!sink || !sink->WantsWork()) return nullptr;
+  sink->EndSpan();
+  return sink;
+}
+OPKIT_INLINE void ThrowReturnedFalse() {
+  Throw(ErrorCode::kOperatorFailed,
+        "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");
+}
+
+}  // namespace detail
+
 OPKIT_INLINE OperatorBase::OperatorBase(const OperatorDef& def, Workspace* ws,
                                         const KernelConfig* config)
     : device_(def.device()),
@@ -168,12 +236,11 @@ OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
-  SpanSink* const sink = detail::CurrentSpanSink();
   const detail::WorkOfRun& work = identity_->work;
-  if (!sink || !sink->WantsWork() || !work.tell) return;
-  sink->EndSpan();
+  SpanSink* const sink = work.tell ? detail::EndSpanForWork() : nullptr;
+  if (!sink) return;
   try {
-    sink->Describe(work.tell(work, *this));
+    sink->Describe(work.tell(work, def(), InputTypes(), OutputTypes()));
   } catch (...) {  // of the schema's cost; the run itself was right
   }
 }
@@ -242,28 +309,19 @@ OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
 OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   RecordLastFailedOpNetPosition();
   pending_.Clear();
-  try {
-    throw;
-  } catch (Error& error) {
-    // An Error that came through an event belongs to the event, and other threads may be reading
-    // it: a copy gets the context. A class derived from Error would be cut by copying; it stays as
-    // it is.
-    if (typeid(error) != typeid(Error)) {
-      if (!error.is_shared()) AddContext(error);
-      throw;
-    }
-  } catch (...) {
-  }
-  Error wrapped = CurrentError();
-  AddContext(wrapped);
-  throw wrapped;
+  detail::RethrowDescribed([this](Error& error) {
+    const auto values = [](const std::vector<Blob*>& blobs) {
+      std::vector<detail::ValueInError> named;
+      for (const Blob* blob : blobs)
+        named.push_back({blob ? &blob->name() : nullptr,
+                         blob && blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr});
+      return named;
+    };
+    detail::AddOperatorContext(error, *identity_, values(inputs_), values(outputs_));
+  });
 }
 OPKIT_INLINE bool OperatorBase::RunOnDevice() {
   Throw(ErrorCode::kUnsupported, "operator ", type(), " has no RunOnDevice; call Run");
-}
-OPKIT_INLINE void OperatorBase::ReturnedFalse() {
-  Throw(ErrorCode::kOperatorFailed,
-        "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");
 }
 OPKIT_INLINE void OperatorBase::TouchedStorages(detail::RefCountedList& out) const {
   out.clear();
@@ -296,14 +354,8 @@ OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) 
   CheckDeclared(name);
   return def().args().Find(name);
 }
-OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
-  if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;
-  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
-        "' is on ", tensor.device(), ", but the operator runs on ", device_,
-        "; copy it there first");
-}
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
-  CheckDevice(i, tensor);
+  detail::CheckInputDevice(def(), detail::Index(i), tensor, memory_device_);
   if (const Layout wanted = InputLayout(i);
       tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
     throw Error(ErrorCode::kUnsupported,
@@ -317,12 +369,7 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
 OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
                                                    bool at_once) const {
   if (i < 64 && (mutated_inputs_ >> i & 1))
-    throw Error(
-        ErrorCode::kUnsupported,
-        StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ", type(),
-               " has strides and cannot be copied, because it is written to; make it "
-               "dense, or follow x.strides() and override AcceptsStrides()"),
-        &tensor);
+    detail::ThrowMutatedStrides(def(), detail::Index(i), tensor);
   return pending_.DenseInput(i, [&] {
     Tensor dense(tensor.device());
     if (at_once)
@@ -395,28 +442,6 @@ OPKIT_INLINE void OperatorBase::MakeEvent() {
     Throw(ErrorCode::kFailedPrecondition, "the event of ", def(), " is disabled");
   event_.emplace(device_);
 }
-OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
-  auto name = [&](const std::vector<Blob*>& blobs, const char* what) {
-    for (size_t i = 0; i < blobs.size(); ++i)
-      if (error.subject() && blobs[i] && blobs[i]->IsType<Tensor>() &&
-          &blobs[i]->Get<Tensor>() == error.subject())
-        error.AddContext(StrCat("while accessing ", what, " ", i, " '", blobs[i]->name(), "'"));
-  };
-  name(inputs_, "input");
-  if (error.context().empty()) name(outputs_, "output");
-  // An Error that came through an event has been described there.
-  const std::string described = Describe();
-  bool told = false;
-  for (const std::string& line : error.context()) told |= line == described;
-  if (!told) error.AddContext(described);
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (!inputs_[i] || !inputs_[i]->IsType<Tensor>()) continue;
-    const std::string place = StrCat("input ", i), &name = inputs_[i]->name();
-    error.AddContext(StrCat("  ", place, name == place ? "" : StrCat(" '", name, "'"), ": ",
-                            inputs_[i]->Get<Tensor>()));
-  }
-}
-
 #ifdef OPKIT_COMPILED
 // Here, because a program with operators links this file whatever else it leaves out.
 namespace {

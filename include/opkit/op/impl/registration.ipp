@@ -2,6 +2,7 @@
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
+#include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/registration.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -12,6 +13,7 @@ OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* 
                                  OperatorCreator create, KernelProposer propose,
                                  KernelFuser fuse) noexcept {
   return Registered([&] {
+    UseOperatorCalls();
     const bool plain = std::string_view(backend) == "DEFAULT" || !*backend;
     Kernel kernel;
     kernel.op = op;

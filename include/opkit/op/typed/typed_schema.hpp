@@ -4,7 +4,7 @@
 #define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
 #include "opkit/op/op_registry.hpp"
-#include "opkit/op/typed/typed_signature.hpp"
+#include "opkit/op/typed/typed_kernel.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -21,8 +21,8 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
   void AddRule(UniqueFunction<void(InferenceContext&)> rule);
   void AddInplace(int input, int output);
-  // The element types of a kernel, besides those of the kernels before it.
-  void AddElementTypes(std::initializer_list<DType> dtypes);
+  // Registers a kernel, and adds its element types to those of the kernels before it.
+  void AddKernel(DeviceType device, const TypedKernel& kernel, MakeTyped make) noexcept;
   void AddProblem(std::string_view what);
 
   OpSchema& schema;

@@ -5,6 +5,7 @@
 
 #include "opkit/base/fixed_name.hpp"
 #include "opkit/base/index.hpp"
+#include "opkit/base/ref_counted.hpp"
 #include "opkit/core/attribute.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -28,7 +29,6 @@ class TypedExtents {
   }
   Shape shape() const { return Shape(dims_, Index(rank_)); }
 
- protected:
   // Error (kUnsupported) for a rank past kMaxRank.
   OPKIT_COLD void SetShape(const Shape& shape) {
     size_ = shape.numel();
@@ -51,6 +51,7 @@ class TypedView : public TypedExtents {
  public:
   TypedView() = default;
   TypedView(T* data, const Shape& shape) : data_(data) { SetShape(shape); }
+  TypedView(T* data, const TypedExtents& extents) : TypedExtents(extents), data_(data) {}
 
   OPKIT_HOST_DEVICE T* data() const { return data_; }
   // Element i in row-major order, unchecked.
@@ -58,11 +59,36 @@ class TypedView : public TypedExtents {
   OPKIT_HOST_DEVICE T* begin() const { return data_; }
   OPKIT_HOST_DEVICE T* end() const { return data_ + size(); }
 
-  // The same shape at another address.
-  void set_data(T* data) { data_ = data; }
-
  private:
   T* data_ = nullptr;
+};
+
+// The value of an attribute. A string, a tensor or a list is held by reference, so that a kernel's
+// lambda that copies it copies a pointer.
+template <class T, bool kHeld = !std::is_trivially_copyable_v<T>>
+class AttrValue {
+ public:
+  AttrValue() = default;
+  explicit AttrValue(T value) : value_(value) {}
+  OPKIT_HOST_DEVICE const T& value() const { return value_; }
+
+ private:
+  T value_{};
+};
+template <class T>
+class AttrValue<T, true> {
+ public:
+  AttrValue() = default;
+  explicit AttrValue(T value) : held_(new Shared<T>(std::move(value))) {}
+  explicit AttrValue(const IntrusivePtr<RefCounted>& held)  // a Shared<T>
+      : held_(static_cast<const Shared<T>*>(held.get())) {}
+  const T& value() const {
+    static const T kNone{};
+    return held_ ? held_->value : kNone;
+  }
+
+ private:
+  IntrusivePtr<const Shared<T>> held_;
 };
 
 }  // namespace detail
@@ -81,6 +107,8 @@ class OptionalIn : public In<Name, T> {
  public:
   OptionalIn() = default;
   OptionalIn(const T* data, const Shape& shape) : In<Name, T>(data, shape), present_(true) {}
+  OptionalIn(const T* data, const detail::TypedExtents& extents)
+      : In<Name, T>(data, extents), present_(true) {}
   OPKIT_HOST_DEVICE explicit operator bool() const { return present_; }
 
  private:
@@ -97,19 +125,14 @@ class Out : public detail::TypedView<T> {
 
 // An attribute: an integer, floating-point number, bool, std::string, Tensor, or a std::vector of
 // one of these. Converts to T; value() where a template must deduce it. Required unless the
-// operator gives it a default. Strings, tensors and lists are for host code; taken by const
-// reference they are not copied in every run.
+// operator gives it a default. Strings, tensors and lists are for host code; a copy of such an Attr
+// shares them.
 template <FixedName Name, class T>
-class Attr {
+class Attr : public detail::AttrValue<T> {
  public:
   using value_type = T;
-  Attr() = default;
-  explicit Attr(T value) : value_(std::move(value)) {}
-  OPKIT_HOST_DEVICE const T& value() const { return value_; }
-  OPKIT_HOST_DEVICE operator const T&() const { return value_; }
-
- private:
-  T value_{};
+  using detail::AttrValue<T>::AttrValue;
+  OPKIT_HOST_DEVICE operator const T&() const { return this->value(); }
 };
 
 }  // namespace opkit

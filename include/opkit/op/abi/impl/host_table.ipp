@@ -223,7 +223,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     for (const auto& known : state.invoked)
       if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
           known->op == op && known->args == args && known->present == present &&
-          static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
+          Index(known->resolved.num_outputs()) == num_outputs)
         return known;
     const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
     auto made = MakeIntrusive<InvokedOperator>(op, present, args, options, stream);

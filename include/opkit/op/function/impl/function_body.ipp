@@ -10,6 +10,7 @@
 #include "opkit/op/abi/resource_state.hpp"
 #include "opkit/op/function/function_body.hpp"
 #include "opkit/op/function/function_calls.hpp"
+#include "opkit/op/op_registry.hpp"
 #include "opkit/op/schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -6,6 +6,7 @@
 
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
@@ -151,6 +152,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
     config.scratch_bytes = FunctionScratch(*record, pass, query.def, query.inputs);
     return std::vector<KernelConfig>{std::move(config)};
   };
+  UseOperatorCalls();
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
 OPKIT_INLINE void FunctionOpHost::Doc() {

@@ -97,12 +97,25 @@ OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> r
 OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
   inplace_.emplace_back(input, output);
 }
-OPKIT_INLINE void TypedSchema::AddElementTypes(std::initializer_list<DType> dtypes) {
-  for (DType dtype : dtypes)
-    if (!std::ranges::count(element_types_, dtype)) element_types_.push_back(dtype);
-  for (const TypedParameter& row : by_element_) {
-    const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
-    Describe(row, values[Index(row.place)].doc, element_types_);
+OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
+                                         MakeTyped make) noexcept {
+  try {
+    for (const TypedVersion& version : typed.versions)
+      if (version.element != DType::kUndefined && !std::ranges::count(element_types_, version.element))
+        element_types_.push_back(version.element);
+    for (const TypedParameter& row : by_element_) {
+      const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
+      Describe(row, values[Index(row.place)].doc, element_types_);
+    }
+    Kernel kernel;
+    kernel.op = schema.name();
+    kernel.device = device;
+    kernel.file = schema.file();
+    kernel.line = schema.line();
+    kernel.typed = &typed;
+    kernel.make_typed = make;
+    OpRegistry::Global().AddKernel(std::move(kernel));
+  } catch (...) {  // no memory: a missing kernel is seen at the first lookup
   }
 }
 OPKIT_INLINE void TypedSchema::AddProblem(std::string_view what) {

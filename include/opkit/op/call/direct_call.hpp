@@ -1,0 +1,59 @@
+// DirectCall: a typed operator's function called on the caller's tensors, without a workspace and
+// without an operator. Inference, checks, errors and profile are those of a run of the operator.
+#ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
+#define OPKIT_OP_CALL_DIRECT_CALL_HPP_
+
+#include "opkit/op/call/resolved_call.hpp"
+#include "opkit/op/create_operator.hpp"
+#include "opkit/op/typed/typed_call.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The kernel of the node that is called directly: a typed one for CPUContext which is the
+// operator's only kernel on the device. Null where there is another. Errors: those of KernelOrder;
+// kNotFound where there is none, kUnsupported where its backend is absent.
+const Kernel* FindDirectKernel(const OperatorDef& def);
+
+class OPKIT_IMAGE_LOCAL DirectCall final : public ResolvedCall {
+ public:
+  // Errors: as TypedCall, with the node and the kernel as context.
+  DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
+
+  OPKIT_INLINE void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                        bool issue) override;
+  OPKIT_INLINE bool is_direct() const override { return true; }
+
+ private:
+  struct Finish;
+  void Call(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+  // The input as the function takes it: on this device, in the standard layout, dense.
+  const Tensor* Unusual(size_t i, const Tensor& input);
+  // A tensor for output o: the caller's where it fits and no input is overwritten by it.
+  Tensor Output(size_t o, const Tensor& callers, const Shape& shape, DType dtype) const;
+  bool Clobbers(size_t o, const Tensor& output) const;
+  [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
+  OPKIT_COLD void DescribeSpan() const noexcept;
+
+  OperatorIdentity identity_;
+  TypedCall call_;
+  Device device_;  // whose memory it reaches
+  std::vector<uint64_t> inplace_masks_;
+  uint64_t mutated_inputs_;
+  InferenceCache inference_;
+  SpanNames span_names_;  // once they were asked for
+  // Of the call in progress.
+  std::vector<const Tensor*> inputs_;  // null where the node leaves one out
+  std::vector<Tensor> copies_;         // of inputs that are not dense
+  std::vector<Tensor> made_;
+  std::vector<Tensor*> outputs_;  // into made_
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/call/impl/direct_call.ipp"
+#endif
+
+#endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_

@@ -1,0 +1,154 @@
+// The definitions of DirectCall.
+#ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
+#define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
+
+#include "opkit/core/layout_registry.hpp"
+#include "opkit/op/call/direct_call.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE const Kernel* FindDirectKernel(const OperatorDef& def) {
+  const std::vector<const Kernel*> kernels = KernelOrder(def);
+  if (kernels.empty()) ThrowNoKernel(def, {});
+  const Kernel& kernel = *kernels.front();
+  if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return nullptr;
+  if (std::string why = OpRegistry::Global().WhyUnavailable(kernel.backend); !why.empty())
+    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
+  return &kernel;
+}
+
+OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
+                                    const OperatorDef& def) try
+    : identity_(def),
+      call_(*kernel.typed, schema, def),
+      device_(MemoryDevice(def.device())),
+      inplace_masks_(InplaceMasks(schema, def, nullptr)),
+      mutated_inputs_(MutatedInputs(schema, def)),
+      inputs_(call_.num_inputs()),
+      copies_(def.inputs().size()),
+      made_(def.outputs().size()) {
+  identity_.file = kernel.file;
+  identity_.line = kernel.line;
+  identity_.work = {&schema, &kernel.backend, &TellWork};
+  for (Tensor& tensor : made_) outputs_.push_back(&tensor);
+} catch (...) {
+  RethrowFromConstructor(kernel, def);
+}
+
+// Lets go of the tensors of a call.
+struct DirectCall::Finish {
+  DirectCall& self;
+  ~Finish() {
+    for (Tensor& tensor : self.made_) const Tensor dropped = std::move(tensor);
+    for (Tensor& tensor : self.copies_)
+      if (tensor.storage()) const Tensor dropped = std::move(tensor);
+  }
+};
+
+OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool) {
+  const Finish finish{*this};
+  const InvocationScope invocation(InvocationKind::kOperator, device_, [this] {
+    if (span_names_.name == 0)
+      span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
+    return span_names_;
+  });
+  try {
+    Call(inputs, outputs);
+  } catch (...) {
+    Fail(inputs);
+  }
+  if (invocation.is_recorded()) [[unlikely]]
+    DescribeSpan();
+  for (size_t o = 0; o < outputs.size(); ++o) outputs[o] = std::move(made_[o]);
+}
+
+OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  const OperatorDef& def = identity_.def;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    inputs_[i] = def.inputs()[i].empty() ? nullptr : &input;
+    if (inputs_[i] &&
+        (input.device() != device_ || input.has_strides() || !input.layout().is_standard()))
+        [[unlikely]]
+      inputs_[i] = Unusual(i, input);
+  }
+  if (!inference_.IsFresh(inputs_)) [[unlikely]]
+    call_.Infer(def, inputs_, inference_, [] {});
+  const size_t version = call_.VersionFor(def, inputs_);
+  for (size_t o = 0; o < outputs.size(); ++o)
+    made_[o] = Output(o, outputs[o], inference_.outputs()[o].shape,
+                      call_.OutputDType(version, static_cast<int>(o)));
+  CPUContext context(def.device());
+  if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
+    ThrowReturnedFalse();
+}
+
+OPKIT_INLINE const Tensor* DirectCall::Unusual(size_t i, const Tensor& input) {
+  const OperatorDef& def = identity_.def;
+  CheckInputDevice(def, i, input, device_);
+  if (!input.layout().is_standard() && input.dtype() != DType::kUndefined)
+    return &(copies_[i] = ConvertLayout(input, Layout()));
+  if (input.is_dense()) return &input;
+  if (i < 64 && (mutated_inputs_ >> i & 1)) ThrowMutatedStrides(def, i, input);
+  Tensor dense(input.device());
+  dense.CopyFrom(input);
+  return &(copies_[i] = std::move(dense));
+}
+OPKIT_INLINE bool DirectCall::Clobbers(size_t o, const Tensor& output) const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Tensor* input = inputs_[i];
+    if (!input || !input->SharesMemoryWith(output)) continue;
+    const bool may_share = i < 64 && (inplace_masks_[o] >> i & 1);
+    if (!may_share || input->raw_data() != output.raw_data()) return true;
+  }
+  return false;
+}
+OPKIT_INLINE Tensor DirectCall::Output(size_t o, const Tensor& callers, const Shape& shape,
+                                       DType dtype) const {
+  Tensor output = callers;
+  if (MemoryDevice(output.device()) != device_ || !output.is_dense() ||
+      !output.layout().is_standard())
+    output = Tensor(device_);
+  output.SetDevice(device_);
+  if (output.dtype() != dtype || output.shape() != shape || !output.initialized())
+    output.Resize(shape, dtype);
+  if (Clobbers(o, output)) {
+    output = Tensor(device_);
+    output.Resize(shape, dtype);
+  }
+  return output;
+}
+
+OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
+  RethrowDescribed([&](Error& error) {
+    std::vector<ValueInError> ins, outs;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const std::string& name = identity_.def.inputs()[i];
+      ins.push_back({&name, name.empty() ? nullptr : &inputs[i]});
+    }
+    for (size_t o = 0; o < made_.size(); ++o)
+      outs.push_back({&identity_.def.outputs()[o], &made_[o]});
+    AddOperatorContext(error, identity_, ins, outs);
+  });
+}
+OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
+  SpanSink* const sink = EndSpanForWork();
+  if (!sink) return;
+  const auto types = [](const auto& tensors) {
+    std::vector<TensorInfo> infos;
+    for (const Tensor* tensor : tensors)
+      infos.push_back(tensor ? TensorInfo::Of(*tensor) : TensorInfo());
+    return infos;
+  };
+  try {
+    sink->Describe(
+        identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
+  } catch (...) {  // of the schema's cost; the run itself was right
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_

@@ -1,0 +1,34 @@
+// ResolvedCall: what a ResolvedOperator calls. A typed operator on the CPU is called directly
+// (direct_call.hpp); everything else is an operator bound to a workspace (operator_call.hpp).
+#ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
+#define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
+
+#include <memory>
+#include <span>
+
+#include "opkit/base/hook.hpp"
+#include "opkit/op/schema.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One call at a time.
+class ResolvedCall {
+ public:
+  virtual ~ResolvedCall() = default;
+  // Runs on as many inputs as the node has, into as many outputs, whose memory is reused where it
+  // fits. `issue`: returns when the work is issued. On an Error the outputs are as they were.
+  virtual void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue) = 0;
+  virtual bool is_direct() const { return false; }
+};
+
+// Makes the call of an operator. A program whose only operators are typed ones on the CPU does not
+// need it: whatever registers another kernel fills it (UseOperatorCalls).
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ResolvedCall>(const OpSchema& schema,
+                                                                      const OperatorDef& def)>
+    g_operator_call{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
