@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "opkit/base/ref_counted.hpp"
+#include "opkit/base/hook.hpp"
 #include "opkit/base/strings.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -14,7 +15,9 @@ namespace opkit::inline OPKIT_ABI {
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
 class Shape;
+class Tensor;
 enum class DType : uint8_t;
+struct Layout;
 
 // Base of a backend's own description of a blocked layout. Immutable once shared.
 class LayoutDescriptor : public detail::RefCounted {
@@ -28,9 +31,12 @@ class LayoutDescriptor : public detail::RefCounted {
 };
 
 namespace detail {
-// The name of a registered layout, empty for others; null while none is registered. Relaxed: it
-// needs nothing that was written before.
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<std::string (*)(LayoutId)> g_layout_name{nullptr};
+// The name of a registered layout, empty for others; empty while none is registered.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
+    "the name of a layout", "opkit/core/layout_registry.hpp"};
+// ConvertLayout, for headers that meet other layouts than the standard one where some are registered.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
+    "a tensor in another layout than the standard one", "opkit/core/layout_registry.hpp"};
 }  // namespace detail
 
 struct Layout {
@@ -46,8 +52,7 @@ struct Layout {
   // The name and what the descriptor says: "nChw8c 16 channels".
   friend std::string ToString(const Layout& layout) {
     if (layout.is_standard()) return "standard";
-    const auto name_of = detail::g_layout_name.load(std::memory_order_relaxed);
-    std::string name = name_of ? name_of(layout.id) : std::string();
+    std::string name = detail::g_layout_name ? detail::g_layout_name(layout.id) : std::string();
     if (name.empty()) name = StrCat("layout ", layout.id);
     return layout.descriptor ? StrCat(name, " ", layout.descriptor->Describe()) : name;
   }

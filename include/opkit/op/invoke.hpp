@@ -79,7 +79,7 @@ class ResolvedOperator {
 
   const OpSchema* schema_;
   OperatorDef def_;
-  std::unique_ptr<detail::ResolvedCall> call_;
+  detail::ResolvedCall call_;
   InCall in_call_;
 };
 

@@ -25,8 +25,8 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
   LayoutRegistry() {
     layouts_.push_back(std::make_unique<LayoutDefinition>());
     layouts_.front()->name = "standard";
-    g_layout_name.store([](LayoutId id) { return Global().Has(id) ? LayoutName(id) : ""; },
-                        std::memory_order_relaxed);
+    g_layout_name.Fill([](LayoutId id) -> std::string { return Global().Has(id) ? LayoutName(id) : ""; });
+    g_convert_layout.Fill(&ConvertLayout);
   }
   static LayoutRegistry& Global() {
     static auto* registry = new LayoutRegistry;  // tensors may outlive every static object

@@ -10,19 +10,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The kernel of the node that is called directly: a typed one for CPUContext which is the
-// operator's only kernel on the device. Null where there is another. Errors: those of KernelOrder;
-// kNotFound where there is none, kUnsupported where its backend is absent.
-const Kernel* FindDirectKernel(const OperatorDef& def);
-
-class OPKIT_IMAGE_LOCAL DirectCall final : public ResolvedCall {
+class DirectCall {
  public:
   // Errors: as TypedCall, with the node and the kernel as context.
   DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  OPKIT_INLINE void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
-                        bool issue) override;
-  OPKIT_INLINE bool is_direct() const override { return true; }
+  // As ResolvedCall::run: the work is done when it is issued.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
  private:
   struct Finish;
@@ -48,6 +42,11 @@ class OPKIT_IMAGE_LOCAL DirectCall final : public ResolvedCall {
   std::vector<Tensor> made_;
   std::vector<Tensor*> outputs_;  // into made_
 };
+
+// The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it
+// has another. Errors: kNotFound where there is none, kUnsupported where its backend is absent;
+// those of the constructor.
+OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
 }  // namespace opkit

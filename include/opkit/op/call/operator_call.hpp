@@ -9,13 +9,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class OPKIT_IMAGE_LOCAL OperatorCall final : public ResolvedCall {
+class OperatorCall {
  public:
   // Errors: as CreateOperator.
-  OperatorCall(const OpSchema& schema, const OperatorDef& def);
+  OPKIT_IMAGE_LOCAL OperatorCall(const OpSchema& schema, const OperatorDef& def);
 
-  OPKIT_INLINE void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
-                        bool issue) override;
+  // As ResolvedCall::run.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
 
  private:
@@ -28,11 +28,11 @@ class OPKIT_IMAGE_LOCAL OperatorCall final : public ResolvedCall {
   Place MakePlace() const;
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
   // Takes the first candidate for the inputs as they are now.
-  OPKIT_COLD void Select();
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
   // Puts the inputs into the layouts that the operator takes.
-  OPKIT_COLD void ConvertInputs();
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
   // Puts an output into the standard layout, in the caller's memory where that fits.
-  OPKIT_COLD void ConvertOutput(const Tensor& made, Tensor& output) const;
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
 
   const OpSchema& schema_;
   OperatorDef def_;
@@ -46,6 +46,7 @@ class OPKIT_IMAGE_LOCAL OperatorCall final : public ResolvedCall {
   std::vector<InferenceCache::Output> selected_for_;  // inputs
 };
 
+OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const OperatorDef& def);
 // Lets Invoke and ResolvedOperator call kernels that are no typed operator's on the CPU. What
 // registers such a kernel calls it.
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;

@@ -3,29 +3,29 @@
 #ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 #define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
-#include <memory>
 #include <span>
 
 #include "opkit/base/hook.hpp"
+#include "opkit/base/unique_function.hpp"
 #include "opkit/op/schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One call at a time.
-class ResolvedCall {
- public:
-  virtual ~ResolvedCall() = default;
+class OperatorCall;
+
+struct ResolvedCall {
   // Runs on as many inputs as the node has, into as many outputs, whose memory is reused where it
-  // fits. `issue`: returns when the work is issued. On an Error the outputs are as they were.
-  virtual void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue) = 0;
-  virtual bool is_direct() const { return false; }
+  // fits. `issue`: returns when the work is issued. On an Error the outputs are as they were. One
+  // call at a time. A function and no virtual one: g++ compiles every override that a program might
+  // reach by a virtual call.
+  UniqueFunction<void(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue)> run;
+  OperatorCall* by_operator = nullptr;  // null: directly
 };
 
 // Makes the call of an operator. A program whose only operators are typed ones on the CPU does not
 // need it: whatever registers another kernel fills it (UseOperatorCalls).
-OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ResolvedCall>(const OpSchema& schema,
-                                                                      const OperatorDef& def)>
+OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema, const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail

@@ -67,10 +67,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(taken, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
-  if (const Kernel* kernel = detail::FindDirectKernel(def_))
-    call_ = std::make_unique<detail::DirectCall>(*kernel, *schema_, def_);
-  else
-    call_ = detail::g_operator_call(*schema_, def_);
+  call_ = detail::MakeDirectCall(*schema_, def_);
+  if (!call_.run) call_ = detail::g_operator_call(*schema_, def_);
 }
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
@@ -90,15 +88,15 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
           " is called while another call of it runs, and takes one thread at a time: make one for "
           "each thread");
   const Release release{*this};
-  call_->Run(inputs, outputs, issue);
+  call_.run(inputs, outputs, issue);
 }
 
 OPKIT_INLINE OperatorBase& ResolvedOperator::op() {
-  if (call_->is_direct()) {
+  if (!call_.by_operator) {
     const detail::RegistryUse use;
-    call_ = std::make_unique<detail::OperatorCall>(*schema_, def_);
+    call_ = detail::MakeOperatorCall(*schema_, def_);
   }
-  return static_cast<detail::OperatorCall&>(*call_).op();
+  return call_.by_operator->op();
 }
 
 namespace detail {

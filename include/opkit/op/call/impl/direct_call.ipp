@@ -2,21 +2,12 @@
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-#include "opkit/core/layout_registry.hpp"
+#include <algorithm>
+
 #include "opkit/op/call/direct_call.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-OPKIT_INLINE const Kernel* FindDirectKernel(const OperatorDef& def) {
-  const std::vector<const Kernel*> kernels = KernelOrder(def);
-  if (kernels.empty()) ThrowNoKernel(def, {});
-  const Kernel& kernel = *kernels.front();
-  if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return nullptr;
-  if (std::string why = OpRegistry::Global().WhyUnavailable(kernel.backend); !why.empty())
-    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
-  return &kernel;
-}
 
 OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
                                     const OperatorDef& def) try
@@ -46,7 +37,7 @@ struct DirectCall::Finish {
   }
 };
 
-OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool) {
+OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   const Finish finish{*this};
   const InvocationScope invocation(InvocationKind::kOperator, device_, [this] {
     if (span_names_.name == 0)
@@ -88,7 +79,7 @@ OPKIT_INLINE const Tensor* DirectCall::Unusual(size_t i, const Tensor& input) {
   const OperatorDef& def = identity_.def;
   CheckInputDevice(def, i, input, device_);
   if (!input.layout().is_standard() && input.dtype() != DType::kUndefined)
-    return &(copies_[i] = ConvertLayout(input, Layout()));
+    return &(copies_[i] = g_convert_layout(input, Layout()));
   if (input.is_dense()) return &input;
   if (i < 64 && (mutated_inputs_ >> i & 1)) ThrowMutatedStrides(def, i, input);
   Tensor dense(input.device());
@@ -146,6 +137,25 @@ OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
         identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
   } catch (...) {  // of the schema's cost; the run itself was right
   }
+}
+
+OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def) {
+  const OpRegistry& registry = OpRegistry::Global();
+  const std::vector<const Kernel*> kernels = registry.FindKernels(def.type(), def.device().type);
+  if (kernels.empty()) ThrowNoKernel(def, {});
+  const Kernel& kernel = *kernels.front();
+  if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return {};
+  // The order of backends does not matter to an operator that has one, but OPKIT_BACKENDS may leave
+  // that out.
+  if (const BackendPreference& allowed = AllowedBackends();
+      !allowed.empty() && std::find(allowed.begin(), allowed.end(), kernel.backend) == allowed.end())
+    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend,
+                              ": the environment's OPKIT_BACKENDS leaves it out"));
+  if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
+    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
+  auto call = std::make_unique<DirectCall>(kernel, schema, def);
+  return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                   bool) { call->Run(inputs, outputs); }};
 }
 
 }  // namespace detail

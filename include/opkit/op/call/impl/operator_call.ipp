@@ -132,9 +132,12 @@ OPKIT_INLINE void OperatorCall::Select() {
 }
 
 
-inline std::unique_ptr<ResolvedCall> MakeOperatorCall(const OpSchema& schema,
-                                                      const OperatorDef& def) {
-  return std::make_unique<OperatorCall>(schema, def);
+OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const OperatorDef& def) {
+  auto call = std::make_unique<OperatorCall>(schema, def);
+  OperatorCall* const made = call.get();
+  return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                   bool issue) { call->Run(inputs, outputs, issue); },
+          made};
 }
 OPKIT_INLINE void UseOperatorCalls() noexcept { g_operator_call.Fill(&MakeOperatorCall); }
 
