@@ -16,6 +16,7 @@ using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
 class Shape;
 class Tensor;
+struct Device;
 enum class DType : uint8_t;
 struct Layout;
 
@@ -34,9 +35,16 @@ namespace detail {
 // The name of a registered layout, empty for others; empty while none is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
-// ConvertLayout, for headers that meet other layouts than the standard one where some are registered.
+// ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
+// other layouts than the standard one only where some are registered.
+inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
+inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
-    "a tensor in another layout than the standard one", "opkit/core/layout_registry.hpp"};
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_layout_to{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Shape&, DType, const Layout&, Device)>
+    g_make_tensor{kOtherLayout, kLayoutHeader};
 }  // namespace detail
 
 struct Layout {

@@ -3,6 +3,7 @@
 #ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
 #define OPKIT_OP_CREATE_OPERATOR_HPP_
 
+#include "opkit/base/hook.hpp"
 #include "opkit/op/op_registry.hpp"
 #include "opkit/op/operator_base.hpp"
 
@@ -75,6 +76,17 @@ SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
                   const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
 // Error (kInvalidArgument) for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
+// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the standard
+// layout, and nothing converts. Empty: it can, or that is not known yet.
+OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
+                                             const OperatorDef& def, const Workspace& ws);
+// The two, where kernels propose configurations (UseProposals).
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(const Kernel&, const OpSchema&,
+                                                    const OperatorDef&, const Workspace&)>
+    g_why_not_standard{"a kernel that proposes configurations", "opkit/op/registration.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Kernel&, const OperatorDef&,
+                                             const KernelConfig&)>
+    g_check_config{"a configuration of a kernel", "opkit/op/registration.hpp"};
 // The operator made by `kernel`, with its registration and in-place pairs. Errors get the node and
 // the kernel as context; null where the creator returned it.
 std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,

@@ -4,7 +4,7 @@
 #define OPKIT_OP_REGISTRATION_HPP_
 
 #include "opkit/macros.hpp"
-#include "opkit/op/create_operator.hpp"
+#include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -83,9 +83,11 @@ OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const ch
                                      RegistrationPriority priority, const char* file,
                                      int line) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
+    UseProposals();
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>, &Op::Propose,
                           &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
+    UseProposals();
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                           &Op::Propose);
   } else {

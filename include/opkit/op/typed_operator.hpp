@@ -4,7 +4,6 @@
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
-#include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/registration.hpp"
 #include "opkit/op/typed/typed_class.hpp"
 #include "opkit/op/typed/typed_schema.hpp"

@@ -25,8 +25,11 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
   LayoutRegistry() {
     layouts_.push_back(std::make_unique<LayoutDefinition>());
     layouts_.front()->name = "standard";
-    g_layout_name.Fill([](LayoutId id) -> std::string { return Global().Has(id) ? LayoutName(id) : ""; });
+    g_layout_name.Fill(
+        [](LayoutId id) { return Global().Has(id) ? LayoutName(id) : std::string(); });
     g_convert_layout.Fill(&ConvertLayout);
+    g_convert_layout_to.Fill(&ConvertLayoutTo);
+    g_make_tensor.Fill(&MakeTensor);
   }
   static LayoutRegistry& Global() {
     static auto* registry = new LayoutRegistry;  // tensors may outlive every static object

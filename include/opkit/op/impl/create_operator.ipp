@@ -240,11 +240,8 @@ OPKIT_INLINE std::vector<TensorInfo> TypesIn(const Workspace& ws,
   return infos;
 }
 
-// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
-// standard layout, and nothing converts. Empty: it can, or that is not known yet.
-OPKIT_IMAGE_LOCAL inline std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
-                                                    const OperatorDef& def, const Workspace& ws) {
-  if (!kernel.proposes_layouts) return {};
+OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
+                                        const OperatorDef& def, const Workspace& ws) {
   const std::vector<TensorInfo> infos = TypesIn(ws, def.inputs());
   std::vector<KernelConfig> proposed;
   try {
@@ -265,7 +262,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
     if (kernel->op != def.type() || kernel->device != def.device().type)
       Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel->op, " for ",
             kernel->device, " at ", kernel->Place(), ", cannot run ", def, " on ", def.device());
-    if (options.config) CheckConfig(*kernel, def, *options.config);
+    if (options.config) g_check_config(*kernel, def, *options.config);
     if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
     throw UnsupportedOperatorFeature(
         StrCat("the creator of ", kernel->op, " at ", kernel->Place(), " returned null"));
@@ -273,7 +270,8 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend);
-    if (why.empty() && !options.converts) why = WhyNotStandard(*kernel, schema, def, *ws);
+    if (why.empty() && kernel->proposes_layouts && !options.converts)
+      why = g_why_not_standard(*kernel, schema, def, *ws);
     if (!why.empty()) {
       refused += StrCat("\n  backend ", kernel->backend, ": ", why);
       continue;

@@ -29,6 +29,7 @@ OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig&
 OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
                                                            std::span<const TensorInfo> inputs,
                                                            std::span<const TensorInfo> outputs) {
+  detail::g_check_config.Fill(&detail::CheckConfig);
   const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
   std::vector<KernelCandidate> out;
   const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);

@@ -6,7 +6,6 @@
 #include <list>
 
 #include "opkit/base/suggest.hpp"
-#include "opkit/core/layout_registry.hpp"
 #include "opkit/op/operator_base.hpp"
 #ifdef OPKIT_COMPILED
 #include "opkit/profile/environment.hpp"
@@ -418,7 +417,7 @@ OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const 
     if (out.layout() == layout && out.dtype() == dtype && out.shape() == shape &&
         out.device() == device && out.initialized() && !Clobbers(o, out))
       return Output(o);
-    return Replace(o, MakeTensor(shape, dtype, layout, device));
+    return Replace(o, detail::g_make_tensor(shape, dtype, layout, device));
   }
   Tensor next = out;
   if (MemoryDevice(next.device()) != device || !next.is_dense() || !next.layout().is_standard())

@@ -2,7 +2,6 @@
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
-#include "opkit/core/layout_registry.hpp"
 #include "opkit/op/call/operator_call.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -41,7 +40,7 @@ OPKIT_INLINE void OperatorCall::Run(std::span<const Tensor> inputs, std::span<Te
       standard &= inputs[i].layout().is_standard();
     }
   if (selects_ && !InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
-    Select();
+    g_select(*this);
   if (converts_ || !standard) [[unlikely]]
     ConvertInputs();
   if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
@@ -84,7 +83,7 @@ OPKIT_INLINE void OperatorCall::Run(std::span<const Tensor> inputs, std::span<Te
 OPKIT_INLINE void OperatorCall::ConvertInputs() {
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i] && inputs_[i]->initialized())
-      *inputs_[i] = ConvertLayout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
+      *inputs_[i] = g_convert_layout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
 }
 OPKIT_INLINE void OperatorCall::ConvertOutput(const Tensor& made, Tensor& output) const {
   const InvocationScope scope(InvocationKind::kConverter, [&] {
@@ -92,7 +91,7 @@ OPKIT_INLINE void OperatorCall::ConvertOutput(const Tensor& made, Tensor& output
   });
   Tensor target = output.layout().is_standard() ? output : Tensor(made.device());
   target.Resize(made.shape(), made.dtype());
-  ConvertLayoutTo(made, target);
+  g_convert_layout_to(made, target);
   output = std::move(target);
 }
 
@@ -140,6 +139,11 @@ OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const Operato
           made};
 }
 OPKIT_INLINE void UseOperatorCalls() noexcept { g_operator_call.Fill(&MakeOperatorCall); }
+OPKIT_INLINE void UseProposals() noexcept {
+  g_why_not_standard.Fill(&WhyNotStandard);
+  g_check_config.Fill(&CheckConfig);
+  g_select.Fill([](OperatorCall& call) { call.Select(); });
+}
 
 }  // namespace detail
 }  // namespace opkit

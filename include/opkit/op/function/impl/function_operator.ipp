@@ -153,6 +153,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
     return std::vector<KernelConfig>{std::move(config)};
   };
   UseOperatorCalls();
+  UseProposals();
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
 OPKIT_INLINE void FunctionOpHost::Doc() {
