@@ -1,9 +1,9 @@
 // An operator made of plain functions, forward and backward: C = alpha * A * B. The same source, in
 // the spelling of MXNet's loadable operators, can also live in a shared library.
-//   g++ -std=c++20 -Isingle_include examples/03_functions.cpp -o gemm && ./gemm
+//   g++ -std=c++20 -Iinclude examples/03_functions.cpp -o gemm && ./gemm
 #include <cstdio>
 #include <map>
-#include <opkit/opkit.hpp>
+#include <opkit/functions.hpp>
 
 using namespace opkit;
 using Attrs = std::map<std::string, std::string>;

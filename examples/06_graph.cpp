@@ -1,7 +1,7 @@
 // A graph of operators: built, compiled to a plan, run, and drawn.
 //   g++ -std=c++20 -Isingle_include examples/06_graph.cpp -o graph && ./graph
 #include <cstdio>
-#include <opkit/opkit.hpp>
+#include <opkit/graph.hpp>
 
 using namespace opkit;
 

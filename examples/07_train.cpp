@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <opkit/opkit.hpp>
+#include <opkit/graph.hpp>
 #include <random>
 
 using namespace opkit;

@@ -1,8 +1,8 @@
 // A real model out of a file, with an operator of our own behind it: how much of a sound is speech?
 // Links the standard operators, which CMake compiles as opkit::ops and opkit::eigen.
 #include <cstdio>
+#include <opkit/graph.hpp>
 #include <opkit/interop/onnx.hpp>
-#include <opkit/opkit.hpp>
 
 using namespace opkit;
 

@@ -1,7 +1,7 @@
 // An operator out of a shared library: examples/library/first.cc, loaded, run, misused, unloaded.
-//   g++ -std=c++20 -O2 -Isingle_include examples/09_library.cpp -o use && ./use
+//   g++ -std=c++20 -O2 -Iinclude examples/09_library.cpp -o use && ./use
 #include <cstdio>
-#include <opkit/opkit.hpp>
+#include <opkit/plugin.hpp>
 
 using namespace opkit;
 

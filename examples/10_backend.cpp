@@ -2,7 +2,7 @@
 // to run, and the plain kernel the others.
 //   g++ -std=c++20 -Isingle_include examples/10_backend.cpp -o backend && ./backend
 #include <cstdio>
-#include <opkit/opkit.hpp>
+#include <opkit/graph.hpp>
 
 using namespace opkit;
 

@@ -3,8 +3,8 @@
 //   g++ -std=c++20 -Iinclude examples/12_gradient.cpp -o gradient && ./gradient
 #include <cmath>
 #include <cstdio>
+#include <opkit/graph.hpp>
 #include <opkit/op/check.hpp>
-#include <opkit/opkit.hpp>
 
 using namespace opkit;
 

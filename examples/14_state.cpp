@@ -3,7 +3,7 @@
 //   g++ -std=c++20 -Isingle_include examples/14_state.cpp -o state && ./state
 #include <algorithm>
 #include <cstdio>
-#include <opkit/opkit.hpp>
+#include <opkit/graph.hpp>
 
 using namespace opkit;
 

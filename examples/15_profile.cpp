@@ -2,7 +2,8 @@
 // the operators that they invoke are told apart, in the table and in the trace.
 //   ./profile libcompose.so            # examples/library/compose.cc, compiled as it says
 #include <cstdio>
-#include <opkit/opkit.hpp>
+#include <opkit/plugin.hpp>
+#include <opkit/profile.hpp>
 
 using namespace opkit;
 

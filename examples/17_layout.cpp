@@ -1,8 +1,9 @@
 // A backend and a memory layout of one's own: plans put converters where neighbours differ, once
 // for each value, and say what runs and why.
-//   g++ -std=c++20 -Isingle_include examples/17_layout.cpp -o layout && ./layout
+//   g++ -std=c++20 -Iinclude examples/17_layout.cpp -o layout && ./layout
 #include <cstdio>
-#include <opkit/opkit.hpp>
+#include <opkit/core/layout_registry.hpp>
+#include <opkit/graph.hpp>
 
 using namespace opkit;
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes single_include/opkit/opkit.hpp: the umbrella include/opkit/opkit.hpp and every header that
-it reaches, each once, in include order, guards and comments kept, then their definitions; and
-single_include/opkit/op.hpp, the same of include/opkit/plugin/author.hpp. The results depend on the
-headers alone: no date, no hash.
+"""Writes single_include/opkit/{opkit,graph,all,op}.hpp. Each holds the umbrella of that name in
+include/opkit (op.hpp: plugin/author.hpp) and every header that it reaches, each once, in include
+order, guards and comments kept, then their definitions. The results depend on the headers alone: no
+date, no hash.
 
   amalgamate.py                   regenerates the single headers
   amalgamate.py --check           compares them with the committed ones; exits 1 with a short diff
   amalgamate.py --forwarding DIR  fills DIR/opkit so that, with DIR first on the include path, every
-                                  header that the single header contains is the single header
+                                  header that a single header contains is the smallest such one
 """
 import argparse
 import difflib
@@ -17,20 +17,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
-OUTPUT = ROOT / "single_include" / "opkit" / "opkit.hpp"
-UMBRELLA = "opkit/opkit.hpp"
-AUTHOR_OUTPUT = OUTPUT.with_name("op.hpp")
-AUTHOR = "opkit/plugin/author.hpp"  # what authors of libraries include
+OUTPUT = ROOT / "single_include" / "opkit"
+# The single headers and what each holds, the smallest first. op.hpp is last, as its macros make a
+# unit one of a library.
+SINGLE = {"opkit.hpp": "opkit/opkit.hpp", "graph.hpp": "opkit/graph.hpp", "all.hpp": "opkit/all.hpp",
+          "op.hpp": "opkit/plugin/author.hpp"}
 
 DIRECTIVE = re.compile(r'^[ \t]*#[ \t]*(if|ifdef|ifndef|endif|include)\b[ \t]*([<"][^>"]+[>"])?')
 DEFINITIONS = re.compile(r'#ifdef OPKIT_DEFINITIONS\n((?:#include "[^"]+"\n)+)#endif\n')
 
 BANNER = """\
 // opkit in one file, generated from include/opkit by single_include/amalgamate.py: change the
-// headers, not this file. It holds {umbrella} and all that it includes; a header of the same
-// checkout may be included beside it, in any order. Declarations come first, then the definitions,
-// which a program that defines OPKIT_COMPILED leaves to the one unit that defines
-// OPKIT_IMPLEMENTATION.
+// headers, not this file. It holds {umbrella} and all that it includes; another single
+// header, or a header of the same checkout, may be included beside it, in any order. Declarations
+// come first, then the definitions, which a program that defines OPKIT_COMPILED leaves to the one
+// unit that defines OPKIT_IMPLEMENTATION.
 #ifndef {guard}
 #define {guard}
 
@@ -46,9 +47,8 @@ BANNER = """\
 
 
 class Amalgamation:
-    def __init__(self, umbrella, present=()):
-        self.umbrella = umbrella
-        self.present = set(present)  # what is there wherever a conditional include is read
+    def __init__(self, umbrella, guard):
+        self.umbrella, self.guard = umbrella, guard
         self.conditional_ones = set()  # what stands under a condition of its includer's
         self.visited = []  # in order of completion, which is the order in the file
         self.started = set()
@@ -66,7 +66,7 @@ class Amalgamation:
             if name in self.started:
                 continue
             if condition:
-                self.started |= self.present
+                self.started |= present(condition)
             self.add(name, condition)
         self.definitions_std = self.std - declared_std
         self.std = declared_std
@@ -112,7 +112,7 @@ class Amalgamation:
         """The lines of a header that is included under an #if: nothing may depend on it."""
         before = list(self.visited)
         self.conditional_ones.add(target)
-        started, self.started = self.started, self.started | self.present
+        started, self.started = self.started, self.started | present(condition)
         known = len(self.definitions)
         self.add(target)
         self.definitions[known:] = [(name, condition) for name, _ in self.definitions[known:]]
@@ -125,9 +125,8 @@ class Amalgamation:
     def text(self):
         std, definitions_std = ("".join(f"#include {name}\n" for name in sorted(names))
                                 for names in (self.std, self.definitions_std))
-        name = "" if self.umbrella == UMBRELLA else "OP_"
-        return BANNER.format(umbrella=self.umbrella, guard=f"OPKIT_SINGLE_INCLUDE_{name}HPP_",
-                             std=std, body="\n".join(self.declarations),
+        return BANNER.format(umbrella=self.umbrella, guard=self.guard, std=std,
+                             body="\n".join(self.declarations),
                              definitions_std=definitions_std,
                              definitions="\n".join(self.sections))
 
@@ -147,10 +146,20 @@ def reach(header):
     return seen
 
 
-def amalgamate(umbrella=UMBRELLA):
-    """A library's unit may include both: what is included then stands under a condition in either,
-    and finds the headers of both."""
-    return Amalgamation(umbrella, reach(AUTHOR if umbrella == UMBRELLA else UMBRELLA))
+def present(condition):
+    """What is there wherever a condition on guards holds: a library's unit may include an umbrella
+    and op.hpp, and what is included for both finds the headers of both."""
+    guards = [] if condition.startswith("#ifndef") else re.findall(r"\bOPKIT_\w+_HPP_\b", condition)
+    headers = (path.relative_to(INCLUDE).as_posix() for path in (INCLUDE / "opkit").rglob("*.hpp"))
+    return set().union(*(reach(header) for header in headers if guard_of(header) in guards))
+
+
+def guard_of(header):
+    return re.sub(r"\W", "_", header).upper() + "_"
+
+
+def amalgamate(name):
+    return Amalgamation(SINGLE[name], f"OPKIT_SINGLE_INCLUDE_{guard_of(name)}")
 
 
 def write_if_changed(path, text):
@@ -179,10 +188,10 @@ def write_forwarding(folder, outputs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare with the committed file")
+    parser.add_argument("--check", action="store_true", help="compare with the committed files")
     parser.add_argument("--forwarding", metavar="DIR", type=Path, help="write forwarding headers")
     options = parser.parse_args()
-    results = {OUTPUT: amalgamate(), AUTHOR_OUTPUT: amalgamate(AUTHOR)}
+    results = {OUTPUT / name: amalgamate(name) for name in SINGLE}
     texts = {output: result.text() for output, result in results.items()}
     for output, text in texts.items() if options.check else ():
         committed = output.read_text() if output.exists() else ""

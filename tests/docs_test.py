@@ -3,7 +3,7 @@
 
 usage: docs_test.py ROOT. Each fence of C++ stands under a comment that says how it is checked:
   <!-- FILE -->                    it stands in that file word for word
-  <!-- compile: statements -->     it compiles in a function, after opkit.hpp, `using namespace opkit`
+  <!-- compile: statements -->     it compiles in a function, after all.hpp, `using namespace opkit`
   <!-- compile: declarations -->   it compiles in a namespace, likewise
   <!-- compile: library -->        it compiles as a unit of a library, after op.hpp
 Its #include lines stand before all of the unit's code.
@@ -25,7 +25,7 @@ root = pathlib.Path(sys.argv[1]).resolve()
 cxx = os.environ.get("CXX", "g++")
 failed = []
 checked = 0
-INCLUDES = ["opkit/opkit.hpp", "opkit/op/check.hpp"]
+INCLUDES = ["opkit/all.hpp", "opkit/op/check.hpp"]
 unit = [f"#include <{header}>" for header in INCLUDES] + ["using namespace opkit;"]
 library_unit = ["#include <opkit/op.hpp>", "#include <algorithm>", "#include <thread>",
                 "using namespace opkit;"]

@@ -7,9 +7,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
 
-#include "opkit/opkit.hpp"
+#include "opkit/engine/task_graph.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <vector>
 
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
 #include "opkit/ops/subgraph.hpp"
 
 namespace {

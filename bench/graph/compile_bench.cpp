@@ -10,7 +10,7 @@
 #include <random>
 #include <string>
 
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
 
 namespace {
 

@@ -9,7 +9,8 @@
 #include <random>
 #include <string>
 
-#include "opkit/opkit.hpp"
+#include "opkit/engine/task_graph.hpp"
+#include "opkit/graph.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "opkit/graph/partition/cut.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/partition.hpp"
 
 namespace {
 

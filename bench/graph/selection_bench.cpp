@@ -5,8 +5,9 @@
 
 #include <cstring>
 
+#include "opkit/core/layout_registry.hpp"
+#include "opkit/graph.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
-#include "opkit/opkit.hpp"
 
 namespace {
 

@@ -5,8 +5,7 @@
 #include <dlfcn.h>
 
 #include "../../tests/support/count_allocations.hpp"
-#include "opkit/opkit.hpp"
-#include "opkit/plugin/library.hpp"
+#include "opkit/plugin.hpp"
 
 namespace {
 using namespace opkit;

@@ -1,7 +1,7 @@
 #include "model.hpp"
 
+#include <opkit/graph.hpp>
 #include <opkit/interop/onnx.hpp>
-#include <opkit/opkit.hpp>
 
 namespace demo {
 

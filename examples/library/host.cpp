@@ -4,8 +4,8 @@
 //   build/gcc/examples/library/host build/gcc/examples/library/lib*.so
 #include <cmath>
 #include <cstdio>
-#include <opkit/opkit.hpp>
-#include <opkit/plugin/library.hpp>
+#include <opkit/graph.hpp>
+#include <opkit/plugin.hpp>
 
 using namespace opkit;
 

@@ -4,8 +4,8 @@
 //   cd build/gcc/examples/partition && ./host libexp_log.so libin_c.so
 #include <cmath>
 #include <cstdio>
-#include <opkit/opkit.hpp>
-#include <opkit/plugin/library.hpp>
+#include <opkit/partition.hpp>
+#include <opkit/plugin.hpp>
 
 using namespace opkit;
 

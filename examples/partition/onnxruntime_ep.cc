@@ -14,7 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <opkit/interop/onnx_writer.hpp>
-#include <opkit/opkit.hpp>
+#include <opkit/partition.hpp>
 #include <opkit/plugin/author.hpp>
 
 namespace {

@@ -1,9 +1,9 @@
 // A partitioner: a small runtime takes chains of Exp and Log, which nobody else has kernels of, and
 // runs each chain in one pass over the data.
-//   g++ -std=c++20 -Isingle_include examples/partition/partitioner.cpp -o parts && ./parts
+//   g++ -std=c++20 -Iinclude examples/partition/partitioner.cpp -o parts && ./parts
 #include <cmath>
 #include <cstdio>
-#include <opkit/opkit.hpp>
+#include <opkit/partition.hpp>
 
 using namespace opkit;
 

@@ -12,7 +12,8 @@
 // The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
 // OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
 // impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
-// defines OPKIT_IMPLEMENTATION before it includes opkit/opkit.hpp.
+// defines OPKIT_IMPLEMENTATION before it includes the widest umbrella that the program uses, such
+// as opkit/all.hpp.
 #if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
 #define OPKIT_COMPILED
 #endif

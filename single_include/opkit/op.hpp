@@ -1,8 +1,8 @@
 // opkit in one file, generated from include/opkit by single_include/amalgamate.py: change the
-// headers, not this file. It holds opkit/plugin/author.hpp and all that it includes; a header of the same
-// checkout may be included beside it, in any order. Declarations come first, then the definitions,
-// which a program that defines OPKIT_COMPILED leaves to the one unit that defines
-// OPKIT_IMPLEMENTATION.
+// headers, not this file. It holds opkit/plugin/author.hpp and all that it includes; another single
+// header, or a header of the same checkout, may be included beside it, in any order. Declarations
+// come first, then the definitions, which a program that defines OPKIT_COMPILED leaves to the one
+// unit that defines OPKIT_IMPLEMENTATION.
 #ifndef OPKIT_SINGLE_INCLUDE_OP_HPP_
 #define OPKIT_SINGLE_INCLUDE_OP_HPP_
 
@@ -124,7 +124,8 @@
 // The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
 // OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
 // impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
-// defines OPKIT_IMPLEMENTATION before it includes opkit/opkit.hpp.
+// defines OPKIT_IMPLEMENTATION before it includes the widest umbrella that the program uses, such
+// as opkit/all.hpp.
 #if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
 #define OPKIT_COMPILED
 #endif
@@ -1662,6 +1663,64 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
+// ---- opkit/base/hook.hpp
+// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
+// owns the hook; the header that makes the case possible fills it, so that a program which does not
+// include that header does not compile what stands behind it.
+#ifndef OPKIT_BASE_HOOK_HPP_
+#define OPKIT_BASE_HOOK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Throws the Error (kFailedPrecondition) of a call through an empty hook.
+[[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
+
+template <class Signature>
+class Hook;
+
+// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
+// that it is full before main; a call from another static initialiser may come too early, and is the
+// Error of an empty hook. Filling it twice with one function is allowed. In the compiled runtime a
+// source of src/ that calls through a hook links the source that fills it.
+//
+//   // In the header that calls.
+//   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
+//                                                                    "opkit/graph.hpp"};
+//   // In the .ipp of the header that makes the case possible.
+//   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
+template <class R, class... Args>
+class Hook<R(Args...)> {
+ public:
+  // The Error of an empty hook says "`what` needs `header`".
+  constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
+  Hook(Hook&&) = delete;
+
+  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
+  bool Fill(R (*function)(Args...)) noexcept {
+    __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
+    return true;
+  }
+  explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
+  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
+  R operator()(Args... args) const {
+    R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
+    if (!function) [[unlikely]]
+      ThrowEmptyHook(what_, header_);
+    return function(std::forward<Args>(args)...);
+  }
+
+ private:
+  R (*function_)(Args...) = nullptr;
+  const char* what_;
+  const char* header_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_HOOK_HPP_
+
 // ---- opkit/core/layout.hpp
 // Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
 // strides); any other id is one that RegisterLayout gave (core/layout_registry.hpp), and its
@@ -1674,7 +1733,10 @@ namespace opkit::inline OPKIT_ABI {
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
 class Shape;
+class Tensor;
+struct Device;
 enum class DType : uint8_t;
+struct Layout;
 
 // Base of a backend's own description of a blocked layout. Immutable once shared.
 class LayoutDescriptor : public detail::RefCounted {
@@ -1688,9 +1750,19 @@ class LayoutDescriptor : public detail::RefCounted {
 };
 
 namespace detail {
-// The name of a registered layout, empty for others; null while none is registered. Relaxed: it
-// needs nothing that was written before.
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<std::string (*)(LayoutId)> g_layout_name{nullptr};
+// The name of a registered layout, empty for others; empty while none is registered.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
+    "the name of a layout", "opkit/core/layout_registry.hpp"};
+// ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
+// other layouts than the standard one only where some are registered.
+inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
+inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_layout_to{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Shape&, DType, const Layout&, Device)>
+    g_make_tensor{kOtherLayout, kLayoutHeader};
 }  // namespace detail
 
 struct Layout {
@@ -1706,8 +1778,7 @@ struct Layout {
   // The name and what the descriptor says: "nChw8c 16 channels".
   friend std::string ToString(const Layout& layout) {
     if (layout.is_standard()) return "standard";
-    const auto name_of = detail::g_layout_name.load(std::memory_order_relaxed);
-    std::string name = name_of ? name_of(layout.id) : std::string();
+    std::string name = detail::g_layout_name ? detail::g_layout_name(layout.id) : std::string();
     if (name.empty()) name = StrCat("layout ", layout.id);
     return layout.descriptor ? StrCat(name, " ", layout.descriptor->Describe()) : name;
   }
@@ -2476,6 +2547,11 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
+  // As data<T>(), for a dtype that the program knows at run time.
+  const void* raw_data(DType wanted) const {
+    CheckHolds(wanted);
+    return raw_data();
+  }
   void* raw_mutable_data() const {
     return storage_ ? static_cast<char*>(storage_->data()) + byte_offset_ : nullptr;
   }
@@ -4906,11 +4982,13 @@ struct LibraryContents {
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
-  // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
+  // Adds the operators of op/'s registries, where a unit includes opkit.hpp.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
-  // Likewise the layouts, devices, partitioners and passes.
-  void (*add_parts)(LibraryContents& contents) = nullptr;
-  // Of REGISTER_PARTITIONER in units that do not include all of the toolkit.
+  // Likewise the layouts and devices.
+  void (*add_layouts)(LibraryContents& contents) = nullptr;
+  // Adds the partitioners and passes of graph/'s registries, where a unit includes partition.hpp.
+  void (*add_partitioners)(LibraryContents& contents) = nullptr;
+  // Of REGISTER_PARTITIONER in units that do not include partition.hpp.
   RefCountedList own_partitioners;
   std::vector<const opkit_partitioner*> own_partitioner_pointers;
 
@@ -5030,9 +5108,9 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
 // ---- opkit/plugin/export/library_partitioner.hpp
-// REGISTER_PARTITIONER in a library that includes opkit/op.hpp alone: partitioners in MXNet's
-// spelling. With opkit/opkit.hpp it is graph/partition/register_partitioner.hpp's, which has the
-// typed forms as well.
+// REGISTER_PARTITIONER in a library that does not include opkit/partition.hpp: partitioners in
+// MXNet's spelling. With that header it is graph/partition/register_partitioner.hpp's, which has
+// the typed forms as well.
 #ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 #define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
@@ -5072,7 +5150,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
     static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
                   "setSupportedOps(f): write MXReturnValue f(std::string json, const int num_ids, "
                   "int* ids, std::unordered_map<std::string, std::string>& options); the typed "
-                  "forms need opkit/opkit.hpp");
+                  "forms need opkit/partition.hpp");
     return Once(
         record_->mark, "setSupportedOps",
         [f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) mutable {
@@ -5139,8 +5217,9 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
 //
 // -fno-gnu-unique lets the library be unloaded: with g++ even std::make_shared pins it otherwise.
 //
-// REGISTER_OP(name)… (op/function_op.hpp) needs no more. For operators that are classes or
-// typed functions include <opkit/opkit.hpp> as well.
+// REGISTER_OP(name)… (op/function_op.hpp) needs no more. For operators that are classes or typed
+// functions include <opkit/opkit.hpp> as well, for gradients of them <opkit/graph.hpp>, for typed
+// partitioners and for passes <opkit/partition.hpp>.
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
@@ -5202,7 +5281,8 @@ opkit_library_entry(const opkit_host* host) {
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
-#ifndef OPKIT_REGISTER_PARTITIONER  // which a unit with opkit/opkit.hpp has
+#ifndef OPKIT_PARTITION_HPP_  // whose own has the typed forms as well
+#undef OPKIT_REGISTER_PARTITIONER
 // REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope.
 #define OPKIT_REGISTER_PARTITIONER(name)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                \
@@ -5254,21 +5334,36 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 // Adds the layouts that are registered by now with their direct converters, and the device types of
 // the author's own.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
-OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
-// Both. Named, as a linker may take a lambda's function from the program.
-OPKIT_IMAGE_LOCAL inline void AddRegisteredParts(LibraryContents& contents) {
-  AddRegisteredLayouts(contents);
-  AddRegisteredPartitioners(contents);
-}
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_parts = &AddRegisteredParts,
+    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
      ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#endif
+#ifdef OPKIT_PARTITION_HPP_
+// ---- opkit/plugin/export/export_partitioners.hpp
+// The partitioners and passes that a library registers by the typed REGISTER_PARTITIONER and by
+// REGISTER_PASS, handed over to its host. Included where a unit includes both partition.hpp and
+// plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
+
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =
+    (ThisLibrary().add_partitioners = &AddRegisteredPartitioners, true);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #endif
 
 #endif  // OPKIT_PLUGIN_AUTHOR_HPP_
@@ -5510,6 +5605,25 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
+
+// ---- opkit/base/impl/hook.ipp
+// The definitions of opkit/base/hook.hpp.
+#ifndef OPKIT_BASE_IMPL_HOOK_IPP_
+#define OPKIT_BASE_IMPL_HOOK_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
+  Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
+        ": include it (or opkit/all.hpp) in one file of the program, and call it from main on, not "
+        "from a static variable's initialiser");
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
 // ---- opkit/core/impl/shape.ipp
 // The definitions of opkit/core/shape.hpp.
@@ -6836,7 +6950,8 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
     contents.devices.clear();
     contents.partitioners = contents.own_partitioner_pointers;
     contents.passes.clear();
-    if (contents.add_parts) contents.add_parts(contents);
+    if (contents.add_layouts) contents.add_layouts(contents);
+    if (contents.add_partitioners) contents.add_partitioners(contents);
     if (contents.add_registered) contents.add_registered(records);
     for (FunctionRecord& record : records)
       contents.ops.push_back(ExportOp(std::move(record), contents.owners));
@@ -7292,6 +7407,110 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
+// ---- opkit/core/layout_registry.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// The layouts of the program besides the standard one: their names, what a tensor takes in them,
+// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
+#ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+#define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
+// neither strided. Both are on the host. Called by several threads at once.
+using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
+
+struct LayoutDefinition {
+  std::string name;  // "NHWC"
+  // The conversions to and from the standard layout. Both are required.
+  LayoutConverter to_standard;
+  LayoutConverter from_standard;
+  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
+  // of a layout with descriptors, which tell. Called by several threads at once.
+  UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
+  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
+  bool has_descriptors = false;
+  // An estimate of the time of a conversion, for each byte read or written.
+  double ns_per_byte = 0.25;
+};
+
+// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
+// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
+//
+//   LayoutId Nhwc() {
+//     static const LayoutId id = RegisterLayout(
+//         {.name = "NHWC", .to_standard = &FromNhwc, .from_standard = &ToNhwc});
+//     return id;
+//   }
+OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
+// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
+// for a layout that is not registered; kAlreadyExists.
+OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                               double ns_per_byte = 0.25);
+
+// The standard layout is registered, as "standard".
+OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
+// The id of a name. Error (kNotFound) that names the nearest.
+OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
+// The name of an id; "layout 7" where it is not registered.
+OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
+// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
+OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
+
+// The layouts that a conversion leads through, the last of them its target, and an estimate of its
+// time; no steps and 0 where there is nothing to convert.
+struct LayoutPath {
+  std::vector<Layout> steps;
+  double cost_ns = 0;
+};
+
+// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
+namespace detail {
+// All layouts but the standard one, and the direct converters between two of them.
+struct RegisteredLayout {
+  LayoutId id;
+  std::string name;
+  bool has_descriptors;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
+struct LayoutPair {
+  LayoutId from, to;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
+// The name, which lasts until the layout is removed; null for the standard layout and for none.
+OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
+// Converts by the one direct converter. Error (kNotFound) where there is none.
+OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
+// Forgets a layout with its converters, of which none may run: the number is never given again, the
+// name may be.
+OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
+// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
+OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
+}  // namespace detail
+
+// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
+// not registered.
+OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
+                                            const Shape& shape, DType dtype);
+
+// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
+OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                                    Device device = {});
+// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
+// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
+// the host cannot reach it.
+OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
+// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
+// also kInvalidArgument where the two differ in dtype or shape.
+OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+#endif
+
 // ---- opkit/op/abi/abi_config.hpp
 #ifdef OPKIT_OPKIT_HPP_
 // Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
@@ -7329,6 +7548,72 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#endif
+
+// ---- opkit/op/abi/host_table.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// The host's side of opkit_abi.h: the table of functions that serve function operators, in this
+// program and in the libraries it loads, and the failure that each thread is about to report.
+#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
+#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Receives operators' log lines. Called from any thread.
+using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
+// Replaces the log hook and returns the one before; null goes back to stderr.
+LogHook SetLogHook(LogHook hook);
+
+namespace detail {
+
+// Hands a line to the log hook.
+void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+
+// The reason why the function that this thread runs fails.
+struct HostError : RefCounted {
+  std::string text;              // given by the operator
+  std::string failure;           // given by a function of the host's table
+  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
+};
+using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
+
+inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
+OPKIT_COLD HostError& CurrentHostError();
+// Gives this thread an empty error, and at its end the error that it had before.
+class HostErrorScope {
+ public:
+  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
+  ~HostErrorScope() { t_host_error = outer_; }
+
+ private:
+  HostErrorSlot slot_;
+  HostErrorSlot* outer_;
+};
+
+// Called in a catch block: keeps the exception as this thread's failure, and says which status to
+// answer. `unknown` describes an exception that is not a std::exception.
+OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
+KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
+// Runs `body` for a caller of the table.
+template <class Body>
+opkit_status AnswerCaller(Body body) noexcept {
+  try {
+    body();
+    return OPKIT_OK;
+  } catch (...) {
+    return KeepFailure();
+  }
+}
+
+// This program's own table, in use from the first function operator on.
+OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
+// Whether a library's host is the program that the library's source is part of.
+OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
@@ -7487,6 +7772,690 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
+#endif
+
+// ---- opkit/op/gradient/gradient_maker.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// GradientMakerBase: op authors derive from it to name the operators that compute the gradients of
+// a node's inputs from those of its outputs. gradient.hpp registers the derived class.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The blobs that hold the gradient of one value: one dense tensor; or indices and values of slices
+// along the first axis; or nothing, where no gradient flows.
+struct GradientValue {
+  std::string dense;
+  std::string indices;
+  std::string values;
+
+  GradientValue() = default;
+  GradientValue(std::string name) : dense(std::move(name)) {}
+  GradientValue(const char* name) : dense(name) {}
+  static GradientValue Sparse(std::string indices, std::string values);
+  bool IsDense() const { return !dense.empty(); }
+  bool IsSparse() const { return !indices.empty() || !values.empty(); }
+  bool IsEmpty() const { return !IsDense() && !IsSparse(); }
+  friend bool operator==(const GradientValue&, const GradientValue&) = default;
+  friend std::string ToString(const GradientValue& value);
+};
+
+struct GradientOpsMeta {
+  std::vector<OperatorDef> ops;        // in the order they run
+  std::vector<GradientValue> g_input;  // of every input; empty where no gradient flows
+};
+
+// Names of gradients, by an explicit map: whether a value is a gradient, and of which value, is
+// looked up and never read from its name, and no gradient gets the name of another value. One map
+// serves a whole graph, whose names are reserved before the first gradient is named.
+class GradientNames {
+ public:
+  GradientNames();
+  GradientNames(GradientNames&&) = delete;
+  ~GradientNames();
+  // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
+  // before.
+  void Reserve(const std::string& name);
+  // Reserves the names of a node's values and of its output gradients.
+  void ReserveNamesOf(const OperatorDef& def, const std::vector<GradientValue>& g_output);
+  // The gradient's name of a value; always the same one.
+  const std::string& Of(const std::string& value);
+  // One more blob for a part of the value's gradient (one use among several, indices, values).
+  std::string Fresh(const std::string& value, const std::string& suffix = "_grad");
+  bool IsGradient(const std::string& name) const { return ValueOf(name); }
+  // The value that `name` is a gradient of; null when this map did not make the name.
+  const std::string* ValueOf(const std::string& name) const;
+
+ private:
+  struct Table;
+  detail::IntrusivePtr<Table> table_;
+};
+
+// Base of makers. One object serves one node.
+//
+//   class ScaleGradient : public GradientMakerBase {
+//     using GradientMakerBase::GradientMakerBase;
+//     std::vector<OperatorDef> GetGradientDefs() override {
+//       return SingleGradientDef("Scale", "", {GO(0)}, {GI(0)});     // the argument is copied
+//     }
+//   };
+//   REGISTER_GRADIENT(Scale, ScaleGradient);
+class GradientMakerBase {
+ public:
+  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output);
+  GradientMakerBase(GradientMakerBase&&) = delete;
+  OPKIT_INLINE virtual ~GradientMakerBase();
+
+  // Whether the gradient operators take over the node's device, engine and those arguments that
+  // they take; an argument that they set themselves stays.
+  virtual bool CopyDeviceOption() const { return true; }
+  virtual bool CopyEngine() const { return true; }
+  virtual bool CopyArguments() const { return true; }
+
+  // The gradient operators. Names every output gradient it reads by GO and every input gradient it
+  // makes by GI (or SetDense, SetSparse); inputs not named get no gradient.
+  OPKIT_INLINE virtual std::vector<OperatorDef> GetGradientDefs();
+  OPKIT_INLINE virtual GradientOpsMeta Get();
+  // Without it names come from a map that knows this node alone.
+  void UseNames(GradientNames* names) { names_ = names; }
+
+ protected:
+  const OperatorDef& Def() const { return def_; }
+  const std::string& I(int i) const {
+    return def_.inputs()[Check(i, def_.inputs().size(), "input")];
+  }
+  const std::string& O(int i) const {
+    return def_.outputs()[Check(i, def_.outputs().size(), "output")];
+  }
+
+  // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
+  // none was given: ask GradOut(i) first where that is possible.
+  const GradientValue& GradOut(int i) const {
+    return g_output_[Check(i, g_output_.size(), "output")];
+  }
+  const std::string& GO(int i) const { return Given(i, false).dense; }
+  const std::string& GO_I(int i) const { return Given(i, true).indices; }
+  const std::string& GO_V(int i) const { return Given(i, true).values; }
+
+  // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
+  // gets two gradients, which the caller of the maker adds up.
+  const std::string& GI(int i);
+  const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
+  const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
+  // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
+  void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
+  void SetSparse(int i, const std::string& indices, const std::string& values) {
+    Gradient(i, true) = GradientValue::Sparse(indices, values);
+  }
+  // A name for an intermediate result of several gradient operators.
+  std::string Temporary(const std::string& hint);
+  GradientNames& Names();
+
+  static std::vector<OperatorDef> SingleGradientDef(const std::string& type,
+                                                    const std::string& name,
+                                                    const std::vector<std::string>& inputs,
+                                                    const std::vector<std::string>& outputs,
+                                                    Arguments args = {});
+
+ private:
+  size_t Check(int i, size_t count, const char* what) const;
+  const GradientValue& Given(int i, bool sparse) const;
+  GradientValue& Gradient(int i, bool sparse);
+  const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
+
+  const OperatorDef def_;
+  const std::vector<GradientValue> g_output_;
+  std::vector<GradientValue> g_input_;
+  GradientNames* names_ = nullptr;  // null until the first name
+  GradientNames own_names_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+#endif
+
+// ---- opkit/op/gradient/gradient.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// Gradients by operator: REGISTER_GRADIENT names its maker, other macros say that there is none.
+// AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp node by node.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The kind of gradient that a registration declares for an operator.
+enum class GradientKind : uint8_t {
+  kMaker,
+  kNone,       // no gradient flows through it
+  kShouldNot,  // asking is a mistake
+  kNotImplemented,
+};
+
+struct GradientRegistration {
+  using Make = UniqueFunction<GradientOpsMeta(
+      const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
+  GradientKind kind = GradientKind::kMaker;
+  Make make;
+  const char* file = "";
+  int line = 0;
+  std::string problem;  // a second registration; reported when the gradient is asked for
+
+  std::string Place() const { return StrCat(file, ":", line); }
+};
+
+// Thread-safe; never throws while it is filled in.
+class GradientRegistry {
+ public:
+  GradientRegistry();
+  ~GradientRegistry();
+  OPKIT_EXPORT static GradientRegistry& OfProgram() {
+    static auto* registry = new GradientRegistry;  // used by static objects of any order
+    return *registry;
+  }
+  OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
+  // The same operator from the same place is the same registration; from another place it is kept
+  // as a problem, which CheckRegistrations lists.
+  OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
+  // Null when nothing was registered.
+  GradientRegistration* Find(const std::string& op) const;
+  // For tests and libraries.
+  void Remove(const std::string& op);
+  // Names, for an operator without a gradient, a gradient of nearly that name that no operator has;
+  // empty where there is none.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
+
+ private:
+  struct State;
+  State* const state_;  // its own
+};
+
+// True when the operator has a gradient maker.
+OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
+
+// The operators that compute the gradients of a node's inputs, given the names of those of its
+// outputs (one for each, empty where none flows). Errors: kNotFound when nothing was registered for
+// the operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and
+// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients or a node its
+// schema refuses; kAlreadyExists.
+OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                                   const std::vector<GradientValue>& g_output,
+                                                   GradientNames& names);
+OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                                   const std::vector<GradientValue>& g_output);
+
+namespace detail {
+
+// The maker's operators, with the device, engine and arguments that they take over from the node.
+GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
+                                 GradientNames& names);
+
+template <class Maker>
+GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                             GradientNames& names) {
+  static_assert(std::is_base_of_v<GradientMakerBase, Maker>,
+                "REGISTER_GRADIENT(name, Maker): Maker must derive from opkit::GradientMakerBase");
+  static_assert(
+      std::is_constructible_v<Maker, const OperatorDef&, const std::vector<GradientValue>&>,
+      "REGISTER_GRADIENT(name, Maker): Maker needs a public constructor (const "
+      "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
+      "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
+  Maker maker(def, g_output);
+  return RunGradientMaker(maker, def, names);
+}
+
+OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
+                                        GradientRegistration::Make make, const char* file,
+                                        int line) noexcept;
+
+}  // namespace detail
+}  // namespace opkit
+
+// What opkit/not_included.hpp has in their place.
+#undef OPKIT_REGISTER_GRADIENT_STR
+#undef OPKIT_REGISTER_GRADIENT
+#undef OPKIT_NO_GRADIENT
+#undef OPKIT_SHOULD_NOT_DO_GRADIENT
+#undef OPKIT_GRADIENT_NOT_IMPLEMENTED_YET
+// The maker comes last, so that it may contain commas.
+#define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
+                                        &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
+                                        __LINE__)
+#define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
+#define OPKIT_GRADIENT_STATEMENT(what, name, kind)                                             \
+  OPKIT_AT_NAMESPACE_SCOPE(what);                                                              \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
+                                        __LINE__)
+// No gradient flows through the operator: its inputs get none.
+#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
+// Asking for its gradient is a mistake (an optimiser's update, a metric).
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
+  OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
+  OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#endif
+
+// ---- opkit/graph/graph.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// Graph: operator definitions over named values, with inputs, constants and outputs. Plain data
+// that is built, loaded and rewritten by passes; Compile turns it into a plan, which runs.
+#ifndef OPKIT_GRAPH_GRAPH_HPP_
+#define OPKIT_GRAPH_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct GraphInput {
+  std::string name;
+  TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
+};
+
+struct GraphConstant {
+  std::string name;
+  Tensor value;
+};
+
+// Where a value comes from.
+enum class ValueSource : uint8_t { kInput, kConstant, kNode };
+
+namespace detail {
+
+// A node that also writes the value by that name rewrites it and does not make it.
+bool Reads(const OperatorDef& def, std::string_view name);
+
+}  // namespace detail
+
+// A regular value. An input, a constant or a node makes each name once. A node that writes one of
+// its own inputs by the same name rewrites that value: the order in which nodes were added decides
+// which readers see it before and which after. Otherwise nodes may be added in any order. A member
+// that throws leaves the graph as it was.
+//
+//   Graph g;
+//   g.AddInput("X", DType::kFloat32, {Sym("N"), 3});
+//   g.AddConstant("W", weights);
+//   g.AddNode(OperatorDef("MatMul").Input("X").Input("W").Output("Y"));
+//   g.AddOutput("Y");
+class Graph {
+ public:
+  // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
+  Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
+  Graph& AddConstant(std::string name, Tensor value);
+  // Returns the node's index. Check(graph) and Compile, which see the whole graph, check that the
+  // node's inputs exist and that its operator accepts it.
+  int AddNode(OperatorDef def) { return InsertNode(num_nodes(), std::move(def)); }
+  // A value that a run returns; an input, constant or node may make it later. Error
+  // (kAlreadyExists) when it is an output already.
+  Graph& AddOutput(std::string name);
+
+  const std::vector<GraphInput>& inputs() const { return inputs_; }
+  const std::vector<GraphConstant>& constants() const { return constants_; }
+  const std::vector<OperatorDef>& nodes() const { return nodes_; }
+  const std::vector<std::string>& outputs() const { return outputs_; }
+  int num_nodes() const { return static_cast<int>(nodes_.size()); }
+  // Error (kOutOfRange) for an index that the graph does not have.
+  const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
+  bool IsOutput(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number >= 0 && declared_[detail::Index(number)].is_output;
+  }
+  // An input, a constant or a node makes it.
+  bool HasValue(std::string_view name) const { return Find(name); }
+  bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
+  bool IsConstant(std::string_view name) const { return Find(name, ValueSource::kConstant); }
+  // The node that makes the value; -1 for inputs, constants and unknown names.
+  int Producer(std::string_view name) const {
+    const Declaration* found = Find(name, ValueSource::kNode);
+    return found ? found->index : -1;
+  }
+  // Null when the graph has no constant, or no input, of that name.
+  const Tensor* FindConstant(std::string_view name) const {
+    const Declaration* found = Find(name, ValueSource::kConstant);
+    return found ? &constants_[detail::Index(found->index)].value : nullptr;
+  }
+  const GraphInput* FindInput(std::string_view name) const {
+    const Declaration* found = Find(name, ValueSource::kInput);
+    return found ? &inputs_[detail::Index(found->index)] : nullptr;
+  }
+  // A name that no value has: `hint` itself, or `hint` and a number.
+  std::string FreshName(const std::string& hint) const;
+
+  // Rewriting. The indices of nodes at and behind the place shift. Each call is O(nodes), except
+  // adding at the end; RemoveNodes removes many in one call.
+  int InsertNode(int before, OperatorDef def);
+  void ReplaceNode(int i, OperatorDef def);
+  void RemoveNode(int i);
+  // Removes node i where removed[i] is not 0.
+  void RemoveNodes(const std::vector<char>& removed);
+  // Every node that read `from` now reads `to`. Outputs of the graph keep their names.
+  void ReplaceUses(const std::string& from, const std::string& to);
+  // False when the graph has no constant, or no output, of that name.
+  bool RemoveConstant(std::string_view name);
+  bool RemoveOutput(std::string_view name);
+  // Drops the elements of a constant, which keeps its place, dtype and shape: to read them is an
+  // Error (kUninitialized). False when the graph has no constant of that name.
+  bool ReleaseConstant(std::string_view name);
+
+ private:
+  struct Declaration {
+    ValueSource source = ValueSource::kInput;
+    int index = -1;  // among the inputs, constants or nodes; -1: the name is not made now
+    bool is_output = false;
+  };
+
+  size_t CheckIndex(int i) const {
+    if (i < 0 || i >= num_nodes())
+      Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
+    return detail::Index(i);
+  }
+  const Declaration* Find(std::string_view name) const {
+    const int number = names_.Find(name);
+    if (number < 0 || declared_[detail::Index(number)].index < 0) return nullptr;
+    return &declared_[detail::Index(number)];
+  }
+  const Declaration* Find(std::string_view name, ValueSource source) const {
+    const Declaration* found = Find(name);
+    return found && found->source == source ? found : nullptr;
+  }
+  void Declare(const std::string& name, ValueSource source, size_t index);
+  void Set(const std::string& name, ValueSource source, size_t index);
+  Declaration& DeclarationOf(const std::string& name);
+  // Checks the outputs of a node that is about to replace node `replaced` (-1: none).
+  void CheckOutputs(const OperatorDef& def, int replaced) const;
+  void DeclareOutputs(size_t node);
+  void DeclareAll();
+  [[noreturn]] void ThrowMadeTwice(const std::string& name, const Declaration& first,
+                                   const std::string& second) const;
+
+  std::vector<GraphInput> inputs_;
+  std::vector<GraphConstant> constants_;
+  std::vector<OperatorDef> nodes_;
+  std::vector<std::string> outputs_;
+  NameIndex names_;
+  std::vector<Declaration> declared_;  // by the number in `names_`
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_HPP_
+#endif
+
+// ---- opkit/graph/graph_view.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// GraphView: which node makes each value and which nodes read it, which node waits for which, and
+// in what order they can run: a snapshot of a graph as numbers, which inference, passes and plans
+// walk.
+#ifndef OPKIT_GRAPH_GRAPH_VIEW_HPP_
+#define OPKIT_GRAPH_GRAPH_VIEW_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Calls visit(name) for every value that the node rewrites: an input that is also an output by the
+// same name, or that the operator's schema says is mutated. A name may come twice.
+void ForEachRewritten(const OperatorDef& def, FunctionRef<void(const std::string&)> visit);
+
+}  // namespace detail
+
+// Values and nodes are numbers; nodes have the graph's indices. The graph must outlive the view and
+// not change meanwhile.
+class GraphView {
+ public:
+  struct Edge {
+    int from;  // runs before
+    int to;
+    friend bool operator==(const Edge&, const Edge&) = default;
+  };
+  // The node writes to a value that an input of the graph or another node makes.
+  struct Rewrite {
+    int value;
+    int node;
+  };
+
+  // Checks the structure. Errors: kNotFound for a value that a node reads and nothing makes, or a
+  // control input that names no node; kInvalidArgument for a cycle, shown as a path.
+  explicit GraphView(const Graph& graph);
+
+  const Graph& graph() const { return *graph_; }
+  int num_nodes() const { return graph_->num_nodes(); }
+  // Inputs of the graph come first, then constants, then values that nodes make.
+  int num_values() const { return names_.size(); }
+  const std::string& name(int value) const { return names_[value]; }
+  const std::vector<std::string>& names() const { return names_.names(); }
+  // -1 when the graph has no value of that name.
+  int FindValue(std::string_view name) const { return names_.Find(name); }
+  bool IsInput(int value) const { return value < num_inputs(); }
+  bool IsConstant(int value) const {
+    return value >= num_inputs() && value < num_inputs() + num_constants();
+  }
+  const Tensor* constant(int value) const {
+    if (!IsConstant(value)) return nullptr;
+    return &graph_->constants()[detail::Index(value - num_inputs())].value;
+  }
+  bool IsOutput(int value) const { return is_output_[detail::Index(value)] != 0; }
+  const std::vector<int>& outputs() const { return outputs_; }
+
+  // Values of a node, -1 where it leaves one out.
+  std::span<const int> inputs(int node) const {
+    return {values_.data() + offsets_[detail::Index(node)], graph_->node(node).inputs().size()};
+  }
+  std::span<const int> outputs(int node) const {
+    const OperatorDef& def = graph_->node(node);
+    return {values_.data() + offsets_[detail::Index(node)] + def.inputs().size(),
+            def.outputs().size()};
+  }
+  // The node that makes a value; -1 for inputs and constants.
+  int producer(int value) const { return producers_[detail::Index(value)]; }
+  // Nodes that read the value, each once, by index.
+  std::span<const int> consumers(int value) const {
+    const int* first = first_consumer_.data() + detail::Index(value);
+    return {consumers_.data() + first[0], consumers_.data() + first[1]};
+  }
+  // Some node rewrites the value, so its data before and after that node differs.
+  bool IsRewritten(int value) const { return is_rewritten_[detail::Index(value)] != 0; }
+  // By the node that writes.
+  const std::vector<Rewrite>& rewrites() const { return rewrites_; }
+
+  // From every node to those that must wait for it: it makes what they read, or reads what they
+  // rewrite, or they name it as control input. Each once, sorted by `to`, then by `from`.
+  const std::vector<Edge>& edges() const { return edges_; }
+  // The edges that lead to a node begin at edges()[FirstEdgeTo(node)].
+  size_t FirstEdgeTo(int node) const;
+  // Nodes so that each comes after those it waits for; in the order in which they were added where
+  // that allows it.
+  const std::vector<int>& order() const { return order_; }
+
+ private:
+  int num_inputs() const { return static_cast<int>(graph_->inputs().size()); }
+  int num_constants() const { return static_cast<int>(graph_->constants().size()); }
+  void AddNode(int node);
+  void IndexConsumers();
+
+  const Graph* graph_;
+  NameIndex names_;
+  std::vector<int> producers_;         // by value
+  std::vector<int> values_, offsets_;  // of nodes, inputs then outputs
+  std::vector<int> consumers_, first_consumer_;
+  std::vector<int> outputs_;
+  std::vector<char> is_output_, is_rewritten_;  // by value
+  std::vector<Rewrite> rewrites_;
+  std::vector<Edge> edges_;
+  std::vector<int> order_;
+};
+
+// What happens to nodes whose operators nobody registered: an Error (kNotFound) with the nearest
+// name, or nothing, so that a partitioner can take them.
+enum class UnknownOperators : uint8_t { kRefused, kAllowed };
+
+// Every error that can be found without types and shapes: those of GraphView, those that schemas
+// find in nodes (unknown operator, arity, in-place, attributes), with the node, and kUninitialized
+// for a constant whose elements were released.
+void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
+#endif
+
+// ---- opkit/graph/graph_inference.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// InferGraph: dtypes and shapes of every value of a graph, from what is known about its inputs and
+// constants and from the schemas of its nodes. Symbols that meet a number, or each other, become
+// one extent everywhere. Small nodes whose inputs are known data (the arithmetic on shapes that
+// exporters leave in models) are evaluated on the way, so that shapes made of their results are
+// known too.
+#ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+#define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Dtype, shape, device and known data of the values of a graph, by the numbers of its view, which
+// must outlive this. Where data decides a shape, extents or even the rank stay unknown.
+class GraphTypes {
+ public:
+  explicit GraphTypes(const GraphView& view)
+      : view_(&view),
+        infos_(detail::Index(view.num_values())),
+        lacks_data_(detail::Index(view.num_nodes()), 0) {}
+
+  const TensorInfo& operator[](int value) const { return infos_[detail::Index(value)]; }
+  TensorInfo& operator[](int value) { return infos_[detail::Index(value)]; }
+  // Data of a value that is no constant of the graph, but known before it runs.
+  void SetData(int value, const Tensor& data);
+  // Infos of a node's values, a plain TensorInfo where it leaves one out.
+  std::vector<TensorInfo> Of(std::span<const int> values) const;
+  // True where the inference of a node asked for data of an input that only a run has.
+  bool LacksData(int node) const { return lacks_data_[detail::Index(node)] != 0; }
+  void SetLacksData(int node, bool lacks) { lacks_data_[detail::Index(node)] = lacks; }
+  // Error (kNotFound) that names the nearest value.
+  const TensorInfo& at(std::string_view name) const;
+
+ private:
+  const GraphView* view_;
+  std::vector<TensorInfo> infos_;
+  std::vector<char> lacks_data_;  // by node
+  detail::RefCountedList data_;   // of Shared<Tensor>: the data given to SetData
+};
+
+// `known` adds to what the graph declares of its inputs (the shapes of a run). Errors, showing both
+// sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
+// that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and the errors
+// of the operators' own functions. Nothing is learned from a node whose operator is not registered,
+// where those are allowed.
+GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
+                      UnknownOperators unknown = UnknownOperators::kRefused);
+
+namespace detail {
+
+// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
+// that are known before a run stands beside them: a Tensor without dtype where there is none.
+struct InferredBody {
+  const Graph* graph = nullptr;
+  std::vector<TensorInfo> given;            // of the inputs, before
+  std::vector<Tensor> given_data;           // of the inputs
+  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
+  std::vector<Tensor> data;                 // of the outputs
+};
+
+// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
+// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
+// with `name` as context.
+InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
+                       std::string_view name,
+                       UnknownOperators unknown = UnknownOperators::kRefused);
+
+// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
+// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
+// differ.
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                 UnknownOperators unknown = UnknownOperators::kRefused);
+
+// From now on a node that carries a graph is inferred from it.
+void UseInferenceOfCarriedGraphs();
+
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+#endif
+
+// ---- opkit/graph/carried_graph.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
+// nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether two nodes compute the same, regardless of their names, inputs and outputs.
+bool SameOperation(const OperatorDef& a, const OperatorDef& b);
+
+// The inference and the gradient of a node that runs the one graph that it carries. InferGraph and
+// AddGradients fill this in, and the compiled runtime when it is loaded, so that a header-only
+// program that does neither does not compile them. Relaxed: they are functions, which refer to
+// nothing that a thread has written.
+struct CarriedGraphRules {
+  using Infer = void(const Graph& graph, InferenceContext& context);
+  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
+                            const std::vector<GradientValue>& g_output, GradientNames& names,
+                            GradientOpsMeta& meta);
+  std::atomic<Infer*> infer{nullptr};
+  std::atomic<MakeGradient*> make_gradient{nullptr};
+};
+OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
+
+// A subgraph that is a Graph. MakeSubgraph makes one.
+class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
+ public:
+  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
+  // A subgraph of the same class with these contents.
+  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
+  const Graph graph;
+};
+
+}  // namespace detail
+
+// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
+// and tensors to the bit.
+bool SameGraph(const Graph& a, const Graph& b);
+
+// The graph inside a carried subgraph; null when it is something else than a Graph.
+const Graph* GraphOf(const SubgraphBase& subgraph);
+// Null when the node has no subgraph of that name.
+const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+#endif
+
+// ---- opkit/graph/subgraph.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// MakeSubgraph: puts a graph inside a node (the branches of If, the body of Subgraph).
+#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_SUBGRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A subgraph sees nothing of the graph around it: its node reads every value that it needs and
+// hands it in as an input of the subgraph, in the way that the operator documents.
+//
+//   OperatorDef("If").Input("condition").Input("X").Output("Y")
+//       .Subgraph("then_branch", MakeSubgraph(then_branch))
+//       .Subgraph("else_branch", MakeSubgraph(else_branch))
+detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
 #endif
 
 // ---- opkit/plugin/load/abi_node.hpp
@@ -8456,7 +9425,7 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 #endif
 
 // ---- opkit/op/function/answered_fail.hpp
-#ifdef OPKIT_OPKIT_HPP_
+#ifdef OPKIT_PARTITION_HPP_
 // Functions in MXNet's spelling answer MX_FAIL, and say why by OPKIT_ERROR_MSG: an Error of that.
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
@@ -8489,7 +9458,7 @@ void CallReturning(const char* what, F&& f) {
 #endif
 
 // ---- opkit/plugin/export/impl/export_partitioners.ipp
-#ifdef OPKIT_OPKIT_HPP_
+#ifdef OPKIT_PARTITION_HPP_
 // Serves the partitioners and passes of a library's registries to its host.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
@@ -8673,6 +9642,329 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif
 
+// ---- opkit/core/impl/layout_registry.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// The registry of layouts, and the search for the cheapest path between two.
+#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OPKIT_IMAGE_LOCAL LayoutRegistry {
+ public:
+  struct Converter {
+    LayoutId from, to;
+    LayoutConverter convert;
+    double ns_per_byte;
+  };
+
+  LayoutRegistry() {
+    layouts_.push_back(std::make_unique<LayoutDefinition>());
+    layouts_.front()->name = "standard";
+    g_layout_name.Fill(
+        [](LayoutId id) { return Global().Has(id) ? LayoutName(id) : std::string(); });
+    g_convert_layout.Fill(&ConvertLayout);
+    g_convert_layout_to.Fill(&ConvertLayoutTo);
+    g_make_tensor.Fill(&MakeTensor);
+  }
+  static LayoutRegistry& Global() {
+    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
+    return *registry;
+  }
+
+  LayoutId Add(LayoutDefinition definition) {
+    if (definition.name.empty())
+      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
+    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
+      if (!there)
+        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
+              "' needs both to_standard and from_standard, or no other backend could read what is "
+              "in it");
+    CheckRate(StrCat("RegisterLayout: layout '", definition.name, "'"), definition.ns_per_byte);
+    MutexLock lock(mutex_);
+    for (const auto& known : layouts_)
+      if (known && known->name == definition.name)
+        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
+              "' already");
+    if (layouts_.size() > LayoutId{0xffff})
+      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
+    const auto id = static_cast<LayoutId>(layouts_.size());
+    const double cost = definition.ns_per_byte;
+    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
+    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
+    layouts_.push_back(std::make_unique<LayoutDefinition>(std::move(definition)));
+    return id;
+  }
+  void Add(Converter converter) {
+    MutexLock lock(mutex_);
+    Get(converter.from);
+    Get(converter.to);
+    const std::string what = StrCat("RegisterLayoutConverter: the converter from ",
+                                    Name(converter.from), " to ", Name(converter.to));
+    if (!converter.convert) Throw(ErrorCode::kInvalidArgument, what, " needs a function");
+    if (converter.from == converter.to && !Get(converter.to).has_descriptors)
+      Throw(ErrorCode::kInvalidArgument, what,
+            " leads from a layout without descriptors to itself");
+    CheckRate(what, converter.ns_per_byte);
+    if (Find(converter.from, converter.to))
+      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
+            Name(converter.to), " already");
+    AddConverter(std::move(converter));
+  }
+
+  bool Has(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return IsHere(id);
+  }
+  LayoutId Find(std::string_view name) const {
+    MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (size_t id = 0; id < layouts_.size(); ++id) {
+      if (!layouts_[id]) continue;
+      if (layouts_[id]->name == name) return static_cast<LayoutId>(id);
+      names.push_back(layouts_[id]->name);
+    }
+    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
+  }
+  std::string NameOf(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return Name(id);
+  }
+  // Lasts until the layout is removed.
+  LayoutDefinition& DefinitionOf(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return Get(id);
+  }
+  std::vector<RegisteredLayout> All() const {
+    MutexLock lock(mutex_);
+    std::vector<RegisteredLayout> all;
+    for (size_t id = 1; id < layouts_.size(); ++id)
+      if (const LayoutDefinition* one = layouts_[id].get())
+        all.push_back(
+            {static_cast<LayoutId>(id), one->name, one->has_descriptors, one->ns_per_byte});
+    return all;
+  }
+  std::vector<LayoutPair> Pairs() const {
+    MutexLock lock(mutex_);
+    std::vector<LayoutPair> pairs;
+    for (const auto& one : converters_)
+      if (one->from != kStandardLayout && one->to != kStandardLayout)
+        pairs.push_back({one->from, one->to, one->ns_per_byte});
+    return pairs;
+  }
+  void Remove(LayoutId id) {
+    MutexLock lock(mutex_);
+    Get(id);
+    std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
+    layouts_[id] = nullptr;
+  }
+  // Throws where there is no direct converter.
+  Converter& ConverterOf(const Layout& from, const Layout& to) const {
+    MutexLock lock(mutex_);
+    if (Converter* found = Find(from.id, to.id)) return *found;
+    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
+          ToString(to));
+  }
+
+  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
+    if (from == to) return {};
+    constexpr double kStepNs = 200;
+    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
+    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
+    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
+    MutexLock lock(mutex_);
+    for (const LayoutId id : {from.id, to.id}) Get(id);
+    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
+    // does. The source and the target may be two descriptions of one layout, so the target has a
+    // place of its own.
+    const size_t target = layouts_.size();
+    struct Place {
+      double cost = -1;  // not reached yet
+      size_t before = 0;
+    };
+    std::vector<Place> places(layouts_.size() + 1);
+    // Layouts between the two count as dense: no author's function is called under the lock.
+    const auto bytes_at = [&](size_t at) {
+      return at == target ? to_bytes : at == from.id ? from_bytes : dense;
+    };
+    places[from.id].cost = 0;
+    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
+      if (places[before].cost < 0) return false;
+      const double moved =
+          static_cast<double>(bytes_at(before)) + static_cast<double>(bytes_at(at));
+      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
+      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
+      places[at] = {cost, before};
+      return true;
+    };
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const auto& one : converters_) {
+        if (one->from != from.id && layouts_[one->from]->has_descriptors) continue;
+        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
+        if (one->to != from.id && !layouts_[one->to]->has_descriptors)
+          changes |= relax(one->from, one->to, one->ns_per_byte);
+      }
+    }
+    LayoutPath path{{to}, places[target].cost};
+    for (size_t at = places[target].before; at != from.id; at = places[at].before)
+      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
+    return path;
+  }
+
+ private:
+  static void CheckRate(const std::string& what, double ns_per_byte) {
+    if (!(ns_per_byte >= 0) || !__builtin_isfinite(ns_per_byte))
+      Throw(ErrorCode::kInvalidArgument, what, " says ", ns_per_byte,
+            " ns for each byte, expected 0 or more");
+  }
+  bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
+  std::string Name(LayoutId id) const {
+    return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
+  }
+  LayoutDefinition& Get(LayoutId id) const {
+    if (IsHere(id)) return *layouts_[id];
+    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
+  }
+  Converter* Find(LayoutId from, LayoutId to) const {
+    for (const auto& one : converters_)
+      if (one->from == from && one->to == to) return one.get();
+    return nullptr;
+  }
+  void AddConverter(Converter converter) {
+    converters_.push_back(std::make_unique<Converter>(std::move(converter)));
+  }
+
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<LayoutDefinition>> layouts_;  // by id; null: removed
+  std::vector<std::unique_ptr<Converter>> converters_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
+  return detail::LayoutRegistry::Global().Add(std::move(definition));
+}
+OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                          double ns_per_byte) {
+  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
+}
+OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
+  return detail::LayoutRegistry::Global().Has(id);
+}
+OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
+  return detail::LayoutRegistry::Global().Find(name);
+}
+OPKIT_INLINE std::string LayoutName(LayoutId id) {
+  return detail::LayoutRegistry::Global().NameOf(id);
+}
+OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
+  if (layout.descriptor) {
+    const int64_t described = layout.descriptor->Bytes(shape, dtype);
+    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
+  }
+  auto& definition = detail::LayoutRegistry::Global().DefinitionOf(layout.id);
+  if (!definition.bytes) return Tensor::CheckedBytes(shape, dtype);
+  const int64_t bytes = detail::InContext(
+      [&] { return definition.bytes(shape, dtype); },
+      [&] { return StrCat("in the size of ", dtype, shape, " in layout ", definition.name); });
+  if (bytes < 0 || (bytes == 0 && shape.numel() > 0)) [[unlikely]]
+    Throw(ErrorCode::kOutOfRange, "layout ", definition.name, " says ", bytes, " bytes for ", dtype,
+          shape);
+  return bytes;
+}
+OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
+                                       DType dtype) {
+  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
+}
+
+OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                               Device device) {
+  return Tensor::FromLayout(
+      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
+      layout);
+}
+namespace detail {
+OPKIT_IMAGE_LOCAL inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
+  if (!IsHostAccessible(tensor.device().type))
+    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
+          ", which the host cannot reach");
+}
+OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
+  return LayoutRegistry::Global().All();
+}
+OPKIT_INLINE std::vector<LayoutPair> DirectConverters() { return LayoutRegistry::Global().Pairs(); }
+OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
+  if (id == kStandardLayout || !LayoutRegistry::Global().Has(id)) return nullptr;
+  return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
+}
+OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
+OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
+// The function takes one step of a path.
+OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
+  auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
+  const Layout layout = to.layout();
+  const void* const memory = to.raw_data();
+  const auto what = [&] {
+    return StrCat("the conversion from ", ToString(from.layout()), " to ", ToString(layout), " of ",
+                  from.dtype(), from.shape());
+  };
+  InContext([&] { converter.convert(from.is_dense() ? from : from.Contiguous(), to); },
+            [&] { return "in " + what(); });
+  if (to.layout() != layout || to.shape() != from.shape() || to.dtype() != from.dtype() ||
+      to.raw_data() != memory) [[unlikely]]
+    Throw(ErrorCode::kOperatorFailed, what(),
+          " gave another tensor back; it is to write to the memory of the one that it is given");
+}
+// The tensor after all steps of a path but the last.
+OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
+  Tensor last = tensor;
+  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
+    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
+    ConvertDirectly(last, next);
+    last = std::move(next);
+  }
+  return last;
+}
+}  // namespace detail
+
+OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
+  if (tensor.layout() == layout) {
+    if (tensor.layout().descriptor == layout.descriptor) return tensor;
+    Tensor same = Tensor::FromLayout(tensor.storage(), tensor.shape(), tensor.dtype(), layout,
+                                     tensor.byte_offset(),
+                                     LayoutBytes(layout, tensor.shape(), tensor.dtype()));
+    same.SetDevice(tensor.device());
+    return same;
+  }
+  detail::CheckConvertible(tensor, layout);
+  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
+  ConvertLayoutTo(tensor, made);
+  return made;
+}
+OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
+  detail::CheckConvertible(from, to.layout());
+  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
+    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
+          ": the target needs memory, the same dtype and the same shape");
+  if (from.layout() == to.layout()) {
+    const Tensor dense = from.is_dense() ? from : from.Contiguous();
+    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
+                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
+    return;
+  }
+  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
+  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#endif
+
 // ---- opkit/op/abi/impl/abi_config.ipp
 #ifdef OPKIT_OPKIT_HPP_
 // opkit_config, once in each direction.
@@ -8760,6 +10052,676 @@ OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inp
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #endif
 
+// ---- opkit/op/abi/resource_state.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// The state behind the calls of a function operator: memory it was given, operators it invoked, and
+// runs that end after their function. Read by the definitions of host_table.hpp and
+// function_body.hpp alone.
+#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A tensor with a view of it that stays in place.
+struct TensorSlot : RefCounted {
+  Tensor tensor;
+  Shape shape;
+  Dims strides;
+  OpTensor view;
+
+  // Views `viewed` as it is now.
+  void Bind(const Tensor& viewed, OpReq req) {
+    const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
+    if (changed) shape = viewed.shape();
+    if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
+    dense = viewed.is_dense();
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
+                    shape.rank(), viewed.device(), req);
+    view.Bind(&viewed);
+  }
+  bool dense = false;
+};
+
+// An operator that this operator calls, kept from call to call. Each stream has its own, since the
+// work of two may run at once.
+struct InvokedOperator : RefCounted {
+  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
+                  const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
+      : op(name),
+        args(arguments),
+        present(inputs),
+        stream(its_stream),
+        resolved(name, inputs, arguments, options) {}
+  std::string op;
+  Arguments args;
+  std::vector<bool> present;
+  const void* stream;
+  ResolvedOperator resolved;
+  // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
+  std::atomic<bool> busy{false};
+};
+
+// An operator that runs beside its caller.
+struct PendingInvoke : RefCounted {
+  ThreadPool& pool = ThreadPool::Current();
+  Latch done{1};
+  std::exception_ptr failure;  // before the latch opens
+  bool told = false;           // the caller has waited for it
+
+  void Wait() {
+    if (!done.done()) pool.Wait(done);
+  }
+};
+
+// Adds `term` to `target`, element by element; both are dense.
+inline void AddTensor(const Tensor& target, const Tensor& term) {
+  const DType dtype = target.dtype();
+  auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
+    auto* to = static_cast<T*>(target.raw_mutable_data());
+    const auto* from = static_cast<const T*>(term.raw_data());
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(to[i] + from[i]);
+  };
+  if (dtype == DType::kComplex64) {
+    add(std::type_identity<float>{}, 2 * target.numel());
+  } else if (dtype == DType::kComplex128) {
+    add(std::type_identity<double>{}, 2 * target.numel());
+  } else {
+    DispatchDType<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, float16,
+                  bfloat16, float, double>(
+        dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
+  }
+}
+// A result that is to be added to the elements of the output.
+struct Addition {
+  Tensor target, term;
+};
+
+// Memory that the function was given, and that may be in use after it has returned.
+struct RunMemory {
+  std::vector<Storage> memory;
+  std::vector<IntrusivePtr<TensorSlot>> temporaries;
+  std::vector<Addition> additions;
+
+  bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
+  void Clear() {
+    memory.clear();
+    temporaries.clear();
+    additions.clear();
+  }
+};
+
+// Makes the outputs of an operator that inference leaves open.
+class OutputMaker {
+ public:
+  virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
+
+ protected:
+  ~OutputMaker() = default;
+};
+
+// A graph that an operator of a library has the host run, made ready. `key` is its address in the
+// library.
+class HostedGraph : public RefCounted {
+ public:
+  explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
+  virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
+  const opkit_graph* const key;
+};
+// Makes one ready. Set where a library is loaded: operators are below graphs. Relaxed: a function,
+// which needs nothing that was written before.
+using MakeHostedGraph = IntrusivePtr<HostedGraph> (*)(const opkit_graph* graph);
+inline constinit std::atomic<MakeHostedGraph> g_make_hosted_graph{nullptr};
+
+struct ResourceState;
+// A run that goes on after its function has returned. Ends once both the function has returned and
+// its completion was signalled.
+struct DeferredRun : RefCounted {
+  IntrusivePtr<EventState> event;
+  RefCountedList kept;  // views, the operator's state, the library
+  // Of such runs, the library's, for messages (so relaxed); null in the program itself.
+  std::atomic<int64_t>* count = nullptr;
+  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
+  RunMemory memory;
+  std::string op;
+  std::exception_ptr failure;  // why it was completed with a failure
+  std::atomic<bool> half{false};
+
+  // Called once by the function's end and once by the completion. Acquire and release: the second
+  // caller reads what the first wrote.
+  void Arrive() {
+    if (half.exchange(true, std::memory_order_acq_rel)) End();
+  }
+
+ private:
+  inline void End();
+};
+
+// The state of an operator that the table's functions work on in a call of it.
+struct ResourceState {
+  Device device;
+  std::string op;
+  bool asynchronous = false;
+  void* context = nullptr;
+  void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
+  Mutex mutex;  // guards `memory`, `late` and what `late` owns
+  RunMemory memory;
+  bool used = false;  // this run has something in `memory` or is deferred
+  // A run whose function has returned, until it is completed: memory allocated then belongs to it.
+  DeferredRun* late = nullptr;
+  std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<HostedGraph>> graphs;
+  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
+  RefCountedList kept_by_work;          // until launched work has run: a library's code
+  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
+  IntrusivePtr<DeferredRun> deferred;
+
+  // `add` puts something into the memory of the run.
+  template <class Add>
+  void Keep(Add add) {
+    MutexLock lock(mutex);
+    if (late) return add(late->memory);
+    used = true;
+    add(memory);
+  }
+  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
+  void RequireFunction(const char* what) {
+    MutexLock lock(mutex);
+    if (late)
+      Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
+            " after forward has returned; call it before");
+  }
+  // Returns when nothing runs beside the function any more; the first failure that nobody was told.
+  std::exception_ptr AwaitPending() noexcept {
+    std::exception_ptr failure;
+    for (const auto& one : pending) {
+      one->Wait();
+      if (!one->told && !failure) failure = one->failure;
+    }
+    pending.clear();
+    return failure;
+  }
+  // Called when the function of `run` has returned: hands the memory that it was given over to the
+  // run.
+  void HandOver(DeferredRun* run) {
+    MutexLock lock(mutex);
+    run->memory = std::exchange(memory, {});
+    run->state = this;
+    used = false;
+    late = run;
+  }
+  void Ended(const DeferredRun* run) {
+    MutexLock lock(mutex);
+    if (late == run) late = nullptr;
+  }
+};
+
+inline void DeferredRun::End() {
+  try {
+    if (!failure)
+      for (const Addition& sum : memory.additions) AddTensor(sum.target, sum.term);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (state) state->Ended(this);
+  memory.Clear();
+  if (count) count->fetch_sub(1, std::memory_order_relaxed);
+  // Cleared first: a thread that waits for the event may run the operator again, or unload its
+  // library.
+  kept.clear();
+  event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#endif
+
+// ---- opkit/op/abi/impl/host_table.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// The functions of the host's table.
+#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
+  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
+               op.data(), static_cast<int>(text.size()), text.data());
+}
+inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
+  g_log_hook.load(std::memory_order_acquire)(level, op, text);
+}
+
+OPKIT_INLINE HostError& CurrentHostError() {
+  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
+  HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
+  if (!slot) slot = MakeIntrusive<HostError>();
+  return *slot;
+}
+
+OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
+  HostError& now = CurrentHostError();
+  now.exception = std::current_exception();
+  return DescribeException(now.failure, unknown);
+}
+
+// Runs into `wanted`'s memory: an operator that could not use it has its result copied there. On a
+// native stream, whose thread this is, the work is issued.
+inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
+                    const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
+  std::vector<Tensor> results(wanted);
+  native_stream ? invoked.resolved.Issue(inputs, results) : invoked.resolved.Run(inputs, results);
+  for (size_t o = 0; o < wanted.size(); ++o) {
+    const Tensor &got = results[o], &want = wanted[o];
+    if (got.dtype() != want.dtype() || got.shape() != want.shape())
+      Throw(ErrorCode::kInvalidArgument, "invoke(\"", invoked.op, "\"): output ", o, " is ", got,
+            ", but the tensor given for it is ", want);
+    if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
+    if (!want.is_dense())
+      Throw(ErrorCode::kUnsupported, "invoke(\"", invoked.op, "\"): output ", o, ", ", want,
+            ", is strided; give it a dense tensor and copy from there");
+    CopyElements(got, want, native_stream);
+  }
+}
+
+struct OPKIT_IMAGE_LOCAL HostFunctions {
+  static ResourceState& StateOf(const opkit_call* call) {
+    return *static_cast<ResourceState*>(call->context);
+  }
+
+  // Throws the exception that was kept, if any.
+  static void RethrowKept() {
+    if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
+      std::rethrow_exception(kept);
+  }
+  // Throws the failure that a function of an operator has reported.
+  [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
+    const std::string text = std::exchange(CurrentHostError().text, {});
+    RethrowKept();
+    throw Error(CodeOfStatus(status), text);
+  }
+  [[noreturn]] OPKIT_COLD static void NotOnThisDevice(const ResourceState& state,
+                                                      const char* what) {
+    Throw(ErrorCode::kUnsupported, what, " in operator ", state.op, " is not possible on ",
+          state.device, "; issue the work on stream() yourself");
+  }
+
+  static void SetError(opkit_status, const char* text, uint64_t size) {
+    HostError& now = CurrentHostError();
+    now.text.assign(text ? text : "", text ? size : 0);
+    now.exception = nullptr;
+  }
+  static void AddError(const char* text, uint64_t size) {
+    if (text) CurrentHostError().text.append(text, size);
+  }
+  static const char* FailureText() { return CurrentHostError().failure.c_str(); }
+
+  static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      *memory = nullptr;
+      if (bytes < 0)
+        Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
+      Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
+      *memory = storage->data();
+      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
+    });
+  }
+  static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
+                           int32_t rank, const int64_t* shape) {
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+      Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
+            " in operator ", state.op);
+    return Shape(Dims(shape, static_cast<size_t>(rank)));
+  }
+  static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
+                                const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      auto slot = MakeIntrusive<TensorSlot>();
+      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
+                            static_cast<DType>(dtype), MemoryDevice(state.device));
+      slot->Bind(slot->tensor, OpReq::kWrite);
+      CopyView(slot->view.view(), tensor);
+      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
+    });
+  }
+  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
+                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      state.RequireFunction("allocate_output");
+      if (!state.output_maker)
+        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
+              state.asynchronous && state.launch
+                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
+                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+      CopyView(state.output_maker
+                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
+                                static_cast<DType>(dtype))
+                   .view(),
+               tensor);
+    });
+  }
+  // Copies as many members as the caller's version has.
+  static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
+    const uint64_t size = to->size < sizeof from ? to->size : sizeof from;
+    std::memcpy(static_cast<void*>(to), &from, size);
+    to->size = size;
+  }
+
+  static opkit_status ParallelFor(const opkit_call*, int64_t n, int64_t grain,
+                                  opkit_status (*body)(void*, int64_t, int64_t), void* context) {
+    struct Stopped {
+      opkit_status status;
+      std::string text;
+    };
+    try {
+      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
+      ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
+        const HostErrorScope message;
+        if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
+          throw Stopped{status, CurrentHostError().text};
+      });
+      return OPKIT_OK;
+    } catch (const Stopped& stopped) {
+      HostError& now = CurrentHostError();
+      if (now.text.empty()) now.text = stopped.text;
+      now.failure = stopped.text;
+      return stopped.status;
+    } catch (...) {
+      return KeepFailure("a loop of the host's threw something that is not a std::exception");
+    }
+  }
+
+  // A function and its data as the work that a stream takes.
+  struct Launched {
+    opkit_status (*work)(void*);
+    void (*drop)(void*);
+    void* context;
+    RefCountedList kept;  // a library's code must stay while its work waits
+
+    Launched(opkit_status (*run)(void*), void (*end)(void*), void* argument)
+        : work(run), drop(end), context(argument) {}
+    Launched(Launched&& other) noexcept
+        : work(other.work),
+          drop(std::exchange(other.drop, nullptr)),
+          context(other.context),
+          kept(std::move(other.kept)) {}
+    ~Launched() {
+      if (drop) drop(context);
+    }
+    void operator()() {
+      HostErrorScope message;
+      if (const opkit_status status = work(context); status != OPKIT_OK) Rethrow(status);
+    }
+  };
+  static opkit_status Launch(const opkit_call* call, opkit_status (*work)(void*),
+                             void (*drop)(void*), void* context) {
+    Launched launched(work, drop, context);
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
+      if (!state.launch) NotOnThisDevice(state, "launch");
+      launched.kept = state.kept_by_work;
+      state.launch(state.context, std::move(launched));
+    });
+  }
+
+  static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
+    std::vector<Tensor> tensors;
+    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+      Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
+            " tensors that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_tensor& view = *opkit_tensor_at(views, i);
+      if (view.dtype == OPKIT_UNDEFINED)
+        tensors.emplace_back();
+      else
+        tensors.push_back(TensorOfView(view, static_cast<const Tensor*>(view.host)));
+    }
+    return tensors;
+  }
+  static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
+  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const char* op,
+                                               const std::vector<Tensor>& inputs,
+                                               size_t num_outputs, const Arguments& args,
+                                               Device device, const void* stream) {
+    std::vector<bool> present = PresentInputs(inputs);
+    for (const auto& known : state.invoked)
+      if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
+          known->op == op && known->args == args && known->present == present &&
+          Index(known->resolved.num_outputs()) == num_outputs)
+        return known;
+    const InvokeOptions options{device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(op, present, args, options, stream);
+    if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
+    state.invoked.push_back(made);
+    return made;
+  }
+  // Where nothing is issued and `pending` is not null, a thread of the pool runs it.
+  static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
+                             const opkit_tensor* inputs, uint64_t num_outputs,
+                             const opkit_tensor* outputs, uint64_t num_attrs,
+                             const opkit_attr* const* attrs, PendingInvoke* pending) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+      const bool is_native = call->asynchronous && !state.launch;
+      const NativeStreamFunction on_stream =
+          is_native ? FindNativeStreams(state.device.type) : nullptr;
+      if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
+      // The stream's thread runs it as on the CPU.
+      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
+      IntrusivePtr<InvokedOperator> invoked = Resolve(
+          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
+      if (pending && !call->asynchronous && pending->pool.threads() > 1)
+        RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
+      else if (!call->asynchronous)
+        RunInto(*invoked, ins, outs);
+      else if (is_native)
+        on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
+      else
+        state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
+                                     outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
+    });
+  }
+
+  static opkit_status InvokeNow(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                const opkit_tensor* inputs, uint64_t num_outputs,
+                                const opkit_tensor* outputs, uint64_t num_attrs,
+                                const opkit_attr* const* attrs) {
+    return Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, nullptr);
+  }
+  static void RunBeside(ResourceState& state, IntrusivePtr<InvokedOperator> invoked,
+                        std::vector<Tensor> ins, std::vector<Tensor> outs, PendingInvoke* pending) {
+    const IntrusivePtr<PendingInvoke> kept(pending);
+    state.pending.push_back(kept);
+    state.used = true;
+    invoked->busy.store(true, std::memory_order_relaxed);  // the pool's queue publishes it
+    try {
+      pending->pool.Submit([kept, invoked, ins = std::move(ins), outs = std::move(outs)]() mutable {
+        try {
+          RunInto(*invoked, ins, outs);
+        } catch (...) {
+          kept->failure = std::current_exception();
+        }
+        // The caller that waits finds its tensors and the operator held by nobody else.
+        ins.clear();
+        outs.clear();
+        std::exchange(invoked, {})->busy.store(false, std::memory_order_release);
+        kept->done.CountDown();
+      });
+    } catch (...) {
+      state.pending.pop_back();
+      invoked->busy.store(false, std::memory_order_relaxed);
+      throw;
+    }
+  }
+  static opkit_status InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
+                                  const opkit_tensor* inputs, uint64_t num_outputs,
+                                  const opkit_tensor* outputs, uint64_t num_attrs,
+                                  const opkit_attr* const* attrs, opkit_pending** handle) {
+    IntrusivePtr<PendingInvoke> pending;
+    const opkit_status made = AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
+      *handle = nullptr;
+      StateOf(call).RequireFunction("invoke_async");
+      pending = MakeIntrusive<PendingInvoke>();
+    });
+    if (made != OPKIT_OK) return made;
+    const opkit_status status =
+        Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, pending.get());
+    if (status != OPKIT_OK) return status;
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (state.pending.empty() || state.pending.back() != pending) {  // it has run, or is issued
+        pending->done.CountDown();
+        state.pending.push_back(pending);
+        state.used = true;
+      }
+      *handle = reinterpret_cast<opkit_pending*>(pending.get());
+    });
+  }
+  static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
+    return AnswerCaller([&] {
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
+      pending->Wait();
+      pending->told = true;
+      if (pending->failure) std::rethrow_exception(pending->failure);
+    });
+  }
+
+  static opkit_status RunGraph(const opkit_call* call, const opkit_graph* graph,
+                               uint64_t num_inputs, const opkit_tensor* inputs,
+                               uint64_t num_outputs, const opkit_tensor* outputs) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      const auto make = g_make_hosted_graph.load(std::memory_order_relaxed);
+      if (!graph || !make)
+        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
+              graph ? " of no library" : " of null");
+      if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
+      const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
+      const IntrusivePtr<HostedGraph> ready = known == state.graphs.end() ? make(graph) : *known;
+      if (known == state.graphs.end()) state.graphs.push_back(ready);
+      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+      if (!call->asynchronous) return ready->Run(ins, outs);
+      state.launch(state.context, [ready, ins = std::move(ins), outs = std::move(outs)] {
+        ready->Run(ins, outs);
+      });
+    });
+  }
+
+  static void Log(const opkit_call* call, int32_t level, const char* text) {
+    const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
+    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
+             text ? text : "");
+  }
+
+  static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
+  static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(
+        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
+  }
+  static void ScopeEnd(opkit_scope* scope) {
+    std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
+  }
+  static void CurrentIdentity(opkit_invocation* identity) {
+    *identity = ToAbi(CurrentInvocation());
+  }
+  static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
+  }
+
+  static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      *completion = nullptr;
+      state.RequireFunction("defer()");
+      if (!state.deferrable)
+        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+              state.asynchronous
+                  ? ", which runs on a stream already: issue the work there"
+                  : ": only forward of an operator with .setAsync() may end later than it returns");
+      if (state.deferred)
+        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+              " is called twice in a run");
+      auto run = MakeIntrusive<DeferredRun>();
+      run->event = state.deferrable->event().state();
+      run->op = state.op;
+      state.deferred = run;
+      state.used = true;
+      *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
+    });
+  }
+  static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
+    auto* handle = reinterpret_cast<IntrusivePtr<DeferredRun>*>(completion);
+    const IntrusivePtr<DeferredRun> run = *handle;
+    delete handle;
+    if (status != OPKIT_OK)
+      run->failure = std::make_exception_ptr(
+          Error(CodeOfStatus(status), StrCat("operator ", run->op, " failed after it had returned",
+                                             text && *text ? ": " : "", text ? text : "")));
+    run->Arrive();
+  }
+
+  static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
+
+  static constexpr opkit_host kTable{sizeof(opkit_host),
+                                     nullptr,
+                                     OPKIT_ABI_MAJOR,
+                                     OPKIT_ABI_MINOR,
+                                     OPKIT_VERSION_STRING,
+                                     &SetError,
+                                     &AddError,
+                                     &FailureText,
+                                     &Alloc,
+                                     &Temporary,
+                                     &ParallelFor,
+                                     &Launch,
+                                     &InvokeNow,
+                                     &Log,
+                                     &ScopeBegin,
+                                     &ScopeEnd,
+                                     &CurrentIdentity,
+                                     &Adopt,
+                                     &Defer,
+                                     &Complete,
+                                     &AllocateOutput,
+                                     &InvokeAsync,
+                                     &Wait,
+                                     &RunGraph};
+  static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
+};
+
+OPKIT_INLINE const opkit_host& ProgramHost() {
+  if (!g_host) {
+    g_exceptions = &HostFunctions::kExceptions;
+    g_host = &HostFunctions::kTable;
+  }
+  return HostFunctions::kTable;
+}
+OPKIT_INLINE bool IsProgramHost(const opkit_host* host) { return host == &HostFunctions::kTable; }
+
+}  // namespace detail
+
+OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#endif
+
 // ---- opkit/device/impl/native_stream.ipp
 #ifdef OPKIT_OPKIT_HPP_
 // The table of opkit/device/native_stream.hpp.
@@ -8788,6 +10750,1370 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+#endif
+
+// ---- opkit/op/gradient/impl/gradient_maker.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// The definitions of GradientNames and GradientMakerBase.
+#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
+  GradientValue out;
+  out.indices = std::move(indices);
+  out.values = std::move(values);
+  return out;
+}
+OPKIT_INLINE std::string ToString(const GradientValue& value) {
+  if (value.IsEmpty()) return "(none)";
+  return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
+}
+
+struct GradientNames::Table : detail::RefCounted {
+  struct Row {
+    const std::string* value = nullptr;     // the value that this name is a gradient of
+    const std::string* gradient = nullptr;  // the gradient of this value
+    int next =
+        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
+  };
+  std::map<std::string, Row> rows;  // whose names the rows point to
+};
+OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
+OPKIT_INLINE GradientNames::~GradientNames() = default;
+OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
+  Table::Row& row = table_->rows[name];
+  if (row.value)
+    Throw(ErrorCode::kAlreadyExists, "value '", name,
+          "' has the name that was given to the gradient of '", *row.value,
+          "'; reserve the graph's names before naming gradients");
+  if (row.next == 0) row.next = 1;
+}
+OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
+                                                const std::vector<GradientValue>& g_output) {
+  auto reserve = [&](const std::string& name) {
+    if (!name.empty() && !IsGradient(name)) Reserve(name);
+  };
+  for (const std::string& name : def.inputs()) reserve(name);
+  for (const std::string& name : def.outputs()) reserve(name);
+  for (const GradientValue& value : g_output)
+    for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+}
+OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
+  Table::Row& row = table_->rows[value];
+  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
+  return *row.gradient;
+}
+OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
+  std::string name = value + suffix;
+  int& next = table_->rows[name].next;
+  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
+  Table::Row& row = table_->rows[name];
+  row.next = 1;
+  row.value = &table_->rows.try_emplace(value).first->first;
+  return name;
+}
+OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
+  const auto it = table_->rows.find(name);
+  return it == table_->rows.end() ? nullptr : it->second.value;
+}
+
+OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
+                                                  std::vector<GradientValue> g_output)
+    : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
+OPKIT_INLINE GradientMakerBase::~GradientMakerBase() = default;
+OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
+  Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
+        " must override GetGradientDefs() or Get()");
+}
+OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
+  return {GetGradientDefs(), g_input_};  // in this order
+}
+
+OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
+  std::string& name = Gradient(i, false).dense;
+  if (!name.empty()) return name;
+  const auto here = def_.inputs().begin() + i;
+  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
+  if (!repeated) name = Names().Of(*here);
+  // In place, the value's gradient may be the very one that comes in.
+  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
+    name = Names().Fresh(*here);
+  return name;
+}
+OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
+  return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
+}
+OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
+  if (!names_) {
+    names_ = &own_names_;
+    names_->ReserveNamesOf(def_, g_output_);
+  }
+  return *names_;
+}
+OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
+    const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
+    const std::vector<std::string>& outputs, Arguments args) {
+  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
+}
+
+OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
+  if (i < 0 || detail::Index(i) >= count)
+    Throw(ErrorCode::kOutOfRange, "the gradient maker of ", def_, " asks for ", what, " ", i,
+          " of ", count);
+  return detail::Index(i);
+}
+OPKIT_INLINE const GradientValue& GradientMakerBase::Given(int i, bool sparse) const {
+  const GradientValue& value = GradOut(i);
+  if (sparse ? value.IsSparse() : value.IsDense()) return value;
+  Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_, " needs a ",
+        sparse ? "sparse" : "dense", " gradient of output ", i, " '", O(i), "', but ",
+        value.IsEmpty() ? "none was given" : "was given " + ToString(value));
+}
+OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
+  GradientValue& value = g_input_[Check(i, g_input_.size(), "input")];
+  if (sparse ? value.IsDense() : value.IsSparse())
+    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_,
+          " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
+  return value;
+}
+OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
+                                                          const char* suffix) {
+  std::string& name = Gradient(i, true).*part;
+  if (name.empty()) name = Names().Fresh(I(i), suffix);
+  return name;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+#endif
+
+// ---- opkit/op/gradient/impl/gradient.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// The definitions of GradientRegistry and GetGradientForOp.
+#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct GradientRegistry::State {
+  detail::Mutex mutex;
+  std::map<std::string, GradientRegistration> gradients;
+};
+OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
+OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
+OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
+  static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
+  return *registry;
+}
+OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
+  detail::MutexLock lock(state_->mutex);
+  const auto [it, added] = state_->gradients.try_emplace(op, std::move(registration));
+  GradientRegistration& known = it->second;
+  if (added) {
+    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
+                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
+    OpRegistry::Global().ExpectOperator(
+        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
+  }
+  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
+    return;
+  known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
+                         registration.Place(), "; remove one of them");
+  OpRegistry::Global().AddProblem(op, known.problem);
+}
+OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  const auto it = state_->gradients.find(op);
+  return it == state_->gradients.end() ? nullptr : &it->second;
+}
+OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->gradients.erase(op);
+  OpRegistry::Global().ForgetExpected(op);
+}
+OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> without_operator;
+  for (const auto& [name, registration] : state_->gradients)
+    if (!OpRegistry::Global().FindSchema(name)) without_operator.push_back(name);
+  const std::string nearest = NearestName(op, without_operator);
+  if (nearest.empty()) return {};
+  return StrCat("; the gradient at ", state_->gradients.at(nearest).Place(), " is that of '",
+                nearest, "', which no operator is called: is it meant for ", op, "?");
+}
+
+OPKIT_INLINE bool HasGradient(const std::string& op) {
+  const GradientRegistration* found = GradientRegistry::Global().Find(op);
+  return found && found->kind == GradientKind::kMaker;
+}
+
+namespace detail {
+
+inline void CheckOutputGradients(const OperatorDef& def,
+                                 const std::vector<GradientValue>& g_output) {
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an empty GradientValue where none "
+          "flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
+    if (std::string why = schema->Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+}
+// The gradient of a node that runs the one graph that it carries.
+inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
+                                const std::vector<GradientValue>& g_output, GradientNames& names,
+                                GradientOpsMeta& meta) {
+  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
+  CheckOutputGradients(def, g_output);
+  names.ReserveNamesOf(def, g_output);
+  return InContext(
+      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
+      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
+}
+
+}  // namespace detail
+
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output,
+                                              GradientNames& names) {
+  const detail::RegistryUse use;
+  const std::string& op = def.type();
+  GradientRegistration* registration = GradientRegistry::Global().Find(op);
+  if (!registration) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
+    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
+      return meta;
+    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
+          ", Maker), or NO_GRADIENT(", op,
+          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
+          GradientRegistry::Global().FindMisspelt(op));
+  }
+  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
+  if (registration->kind == GradientKind::kShouldNot)
+    Throw(ErrorCode::kUnsupported, "operator ", def,
+          " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
+          "); stop the gradient before it reaches this node");
+  if (registration->kind == GradientKind::kNotImplemented)
+    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
+          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
+          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+  detail::CheckOutputGradients(def, g_output);
+  if (registration->kind == GradientKind::kNone)
+    return {{}, std::vector<GradientValue>(def.inputs().size())};
+  names.ReserveNamesOf(def, g_output);
+  try {
+    GradientOpsMeta meta = registration->make(def, g_output, names);
+    if (meta.g_input.size() != def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
+            def.inputs().size(), " inputs");
+    return meta;
+  } catch (...) {
+    detail::RethrowInContext(
+        StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
+  }
+}
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output) {
+  GradientNames names;
+  return GetGradientForOp(def, g_output, names);
+}
+
+namespace detail {
+
+OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
+                                              GradientNames& names) {
+  maker.UseNames(&names);
+  GradientOpsMeta meta = maker.Get();
+  for (OperatorDef& op : meta.ops) {
+    op.IsGradientOp(true);
+    if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (!maker.CopyArguments()) continue;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
+    for (const NamedAttribute& arg : def.args())
+      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
+        op.Arg(arg.name, arg.value);
+  }
+  return meta;
+}
+OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
+                                   GradientRegistration::Make make, const char* file,
+                                   int line) noexcept {
+  return Registered([&] {
+    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+  });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+#endif
+
+// ---- opkit/graph/impl/graph.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// Graph's definitions: building and rewriting, and the index from names to the inputs, constants
+// and nodes that make them.
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
+  return std::find(def.inputs().begin(), def.inputs().end(), name) != def.inputs().end();
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape shape,
+                                    Device device) {
+  Declare(name, ValueSource::kInput, inputs_.size());
+  GraphInput input{std::move(name), TensorInfo(dtype, std::move(shape))};
+  input.info.device = device;
+  inputs_.push_back(std::move(input));
+  return *this;
+}
+
+OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
+  if (!value.initialized())
+    Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
+  Declare(name, ValueSource::kConstant, constants_.size());
+  constants_.push_back({std::move(name), std::move(value)});
+  return *this;
+}
+
+OPKIT_INLINE Graph& Graph::AddOutput(std::string name) {
+  if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
+  if (IsOutput(name))
+    Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
+  DeclarationOf(name).is_output = true;
+  outputs_.push_back(std::move(name));
+  return *this;
+}
+
+OPKIT_INLINE std::string Graph::FreshName(const std::string& hint) const {
+  std::string name = hint;
+  for (int n = 1; HasValue(name) || IsOutput(name); ++n) name = StrCat(hint, "_", n);
+  return name;
+}
+
+OPKIT_INLINE int Graph::InsertNode(int before, OperatorDef def) {
+  if (before < 0 || before > num_nodes())
+    Throw(ErrorCode::kOutOfRange, "cannot insert a node before ", before, " of ", num_nodes());
+  if (def.type().empty()) Throw(ErrorCode::kInvalidArgument, "a node needs an operator");
+  CheckOutputs(def, -1);
+  nodes_.insert(nodes_.begin() + before, std::move(def));
+  if (before + 1 == num_nodes())
+    DeclareOutputs(detail::Index(before));
+  else
+    DeclareAll();
+  return before;
+}
+
+OPKIT_INLINE void Graph::ReplaceNode(int i, OperatorDef def) {
+  const size_t at = CheckIndex(i);
+  CheckOutputs(def, i);
+  nodes_[at] = std::move(def);
+  DeclareAll();
+}
+
+OPKIT_INLINE void Graph::RemoveNode(int i) {
+  nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(CheckIndex(i)));
+  DeclareAll();
+}
+
+OPKIT_INLINE void Graph::RemoveNodes(const std::vector<char>& removed) {
+  if (removed.size() != nodes_.size())
+    Throw(ErrorCode::kInvalidArgument, "RemoveNodes needs a flag for each of ", num_nodes(),
+          " nodes, found ", removed.size());
+  size_t i = 0;
+  std::erase_if(nodes_, [&](const OperatorDef&) { return removed[i++] != 0; });
+  DeclareAll();
+}
+
+OPKIT_INLINE void Graph::ReplaceUses(const std::string& from, const std::string& to) {
+  for (OperatorDef& def : nodes_)
+    if (detail::Reads(def, from))
+      std::replace(def.mutable_inputs().begin(), def.mutable_inputs().end(), from, to);
+}
+
+OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
+  const Declaration* found = Find(name, ValueSource::kConstant);
+  if (!found) return false;
+  constants_.erase(constants_.begin() + found->index);
+  DeclareAll();
+  return true;
+}
+
+OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
+  if (!IsOutput(name)) return false;
+  declared_[detail::Index(names_.Find(name))].is_output = false;
+  return std::erase(outputs_, name) > 0;
+}
+
+OPKIT_INLINE bool Graph::ReleaseConstant(std::string_view name) {
+  const Declaration* found = Find(name, ValueSource::kConstant);
+  if (found) constants_[detail::Index(found->index)].value.ReleaseMemory();
+  return found;
+}
+
+OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, size_t index) {
+  if (name.empty())
+    Throw(ErrorCode::kInvalidArgument, source == ValueSource::kInput ? "an input" : "a constant",
+          " of a graph needs a name");
+  if (const Declaration* found = Find(name)) ThrowMadeTwice(name, *found, "");
+  Set(name, source, index);
+}
+
+OPKIT_INLINE void Graph::Set(const std::string& name, ValueSource source, size_t index) {
+  Declaration& declaration = DeclarationOf(name);
+  declaration.source = source;
+  declaration.index = static_cast<int>(index);
+}
+
+OPKIT_INLINE Graph::Declaration& Graph::DeclarationOf(const std::string& name) {
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == declared_.size()) declared_.emplace_back();
+  return declared_[number];
+}
+
+OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) const {
+  const std::vector<std::string>& outputs = def.outputs();
+  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
+    if (output->empty()) continue;
+    if (std::find(outputs.begin(), output, *output) != output)
+      Throw(ErrorCode::kAlreadyExists, "node ", ToString(def), " makes '", *output, "' twice");
+    const Declaration* found = Find(*output);
+    if (!found || detail::Reads(def, *output)) continue;
+    if (found->source == ValueSource::kNode && found->index == replaced) continue;
+    ThrowMadeTwice(*output, *found, ToString(def));
+  }
+}
+
+OPKIT_INLINE void Graph::DeclareOutputs(size_t node) {
+  for (const std::string& name : nodes_[node].outputs())
+    if (!name.empty() && !detail::Reads(nodes_[node], name)) Set(name, ValueSource::kNode, node);
+}
+
+OPKIT_INLINE void Graph::DeclareAll() {
+  names_ = NameIndex();
+  declared_.clear();
+  for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
+  for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);
+  for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
+  for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
+}
+
+OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
+                                                   const Declaration& first,
+                                                   const std::string& second) const {
+  Throw(ErrorCode::kAlreadyExists, "value '", name, "' is made ",
+        first.source == ValueSource::kInput      ? "by an input of the graph"
+        : first.source == ValueSource::kConstant ? "by a constant"
+                                                 : "by node " + ToString(node(first.index)),
+        " already", second.empty() ? "" : " and again by node " + second,
+        "; give one of them another name");
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
+#endif
+
+// ---- opkit/graph/impl/graph_view.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// GraphView's definitions: numbering the values, the edges between nodes, and a topological order
+// of them.
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
+                                   FunctionRef<void(const std::string&)> visit) {
+  for (const std::string& output : def.outputs())
+    if (!output.empty() && Reads(def, output)) visit(output);
+  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema) return;
+  for (const int i : schema->MutatedInputs(def))
+    if (i >= 0 && Index(i) < def.inputs().size() && !def.inputs()[Index(i)].empty())
+      visit(def.inputs()[Index(i)]);
+}
+
+[[noreturn]] OPKIT_COLD inline void ThrowCycle(const Graph& graph, const std::vector<int>& cycle) {
+  std::string path;
+  for (int node : cycle) path += ToString(graph.node(node)) + "  ->  ";
+  Throw(ErrorCode::kInvalidArgument, "the graph has a cycle: ", path,
+        ToString(graph.node(cycle.front())));
+}
+
+// Collects the edges of a view whose values, consumers and rewrites are known.
+class EdgeCollector {
+ public:
+  explicit EdgeCollector(const GraphView& view) : view_(view) {}
+
+  std::vector<GraphView::Edge> Collect() && {
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      for (int value : view_.inputs(node))
+        if (value >= 0) Add(view_.producer(value), node);
+      for (const std::string& name : Node(node).control_inputs()) AddControl(name, node);
+    }
+    for (const GraphView::Rewrite& rewrite : view_.rewrites()) AddRewrite(rewrite);
+    std::sort(edges_.begin(), edges_.end(), [](const auto& a, const auto& b) {
+      return a.to != b.to ? a.to < b.to : a.from < b.from;
+    });
+    edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
+    return std::move(edges_);
+  }
+
+ private:
+  const OperatorDef& Node(int node) const { return view_.graph().node(node); }
+  void Add(int from, int to) {
+    if (from >= 0 && from != to) edges_.push_back({from, to});
+  }
+  void IndexNames() {
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      const size_t number = Index(names_.Add(Node(node).name()));
+      if (number == named_.size()) named_.emplace_back();
+      named_[number].push_back(node);
+    }
+  }
+  void AddControl(const std::string& name, int node) {
+    if (named_.empty()) IndexNames();
+    const int number = names_.Find(name);
+    if (number < 0)
+      Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
+            "', but no node has that name");
+    const std::vector<int>& named = named_[Index(number)];
+    if (named.size() > 1)
+      Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
+            "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
+            ToString(Node(named[1])), "; rename one");
+    if (named[0] == node) ThrowCycle(view_.graph(), {node});
+    Add(named[0], node);
+  }
+  // Every access to a rewritten value waits for the last writer before it, and every writer for the
+  // readers since then.
+  void AddRewrite(const GraphView::Rewrite& rewrite) {
+    const int value = rewrite.value, made = view_.producer(value);
+    if (view_.IsConstant(value))
+      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(rewrite.node)), " writes to '",
+            view_.name(value), "', which is a constant; make it an input of the graph");
+    if (made > rewrite.node)
+      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(rewrite.node)), " rewrites '",
+            view_.name(value), "' and was added before the node that makes it");
+    int writer = made;
+    for (const GraphView::Rewrite& other : view_.rewrites())
+      if (other.value == value && other.node < rewrite.node)
+        writer = (std::max)(writer, other.node);
+    Add(writer, rewrite.node);
+    for (int reader : view_.consumers(value)) {
+      if (reader > rewrite.node) Add(rewrite.node, reader);
+      const bool reads_this = reader > writer || writer == made;
+      if (reader < rewrite.node && reads_this) Add(reader, rewrite.node);
+    }
+  }
+
+  const GraphView& view_;
+  std::vector<GraphView::Edge> edges_;
+  NameIndex names_;                      // node names; filled for the first control input
+  std::vector<std::vector<int>> named_;  // the nodes of each name
+};
+
+// A cycle among the nodes that still wait, in the order they would have to run. Every such node has
+// a predecessor that still waits, so a walk backwards meets itself.
+inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
+  std::vector<int> before(waits.size(), -1), path;
+  std::vector<char> met(waits.size(), 0);
+  int node = -1;
+  for (const GraphView::Edge& edge : view.edges())
+    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
+      before[Index(node = edge.to)] = edge.from;
+  for (; !met[Index(node)]; node = before[Index(node)]) {
+    met[Index(node)] = 1;
+    path.push_back(node);
+  }
+  return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
+}
+
+// Kahn's algorithm, always taking the ready node that was added first.
+inline std::vector<int> SortNodes(const GraphView& view) {
+  std::vector<int> order;
+  if (std::all_of(view.edges().begin(), view.edges().end(),
+                  [](const GraphView::Edge& edge) { return edge.from < edge.to; })) {
+    for (int node = 0; node < view.num_nodes(); ++node) order.push_back(node);
+    return order;
+  }
+  std::vector<std::vector<int>> after(Index(view.num_nodes()));
+  std::vector<int> waits(after.size(), 0);
+  for (const GraphView::Edge& edge : view.edges()) {
+    after[Index(edge.from)].push_back(edge.to);
+    ++waits[Index(edge.to)];
+  }
+  std::vector<int> ready;  // a heap with the least node on top
+  const auto later = [](int a, int b) { return a > b; };
+  const auto push_ready = [&](int node) {
+    if (waits[Index(node)] > 0) return;
+    ready.push_back(node);
+    std::push_heap(ready.begin(), ready.end(), later);
+  };
+  for (int node = 0; node < view.num_nodes(); ++node) push_ready(node);
+  while (!ready.empty()) {
+    std::pop_heap(ready.begin(), ready.end(), later);
+    order.push_back(ready.back());
+    ready.pop_back();
+    for (int next : after[Index(order.back())]) {
+      --waits[Index(next)];
+      push_ready(next);
+    }
+  }
+  if (order.size() < after.size()) ThrowCycle(view.graph(), FindCycle(view, waits));
+  return order;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
+  for (const GraphInput& input : graph.inputs()) names_.Add(input.name);
+  for (const GraphConstant& constant : graph.constants()) names_.Add(constant.name);
+  for (const OperatorDef& def : graph.nodes())
+    for (const std::string& name : def.outputs())
+      if (!name.empty()) names_.Add(name);
+  producers_.assign(detail::Index(num_values()), -1);
+  is_output_.assign(producers_.size(), 0);
+  is_rewritten_.assign(producers_.size(), 0);
+  for (int i = 0; i < graph.num_nodes(); ++i) AddNode(i);
+  offsets_.push_back(static_cast<int>(values_.size()));
+  for (const Rewrite& rewrite : rewrites_)
+    if (!IsInput(rewrite.value) && !IsConstant(rewrite.value) && producer(rewrite.value) < 0)
+      Throw(ErrorCode::kNotFound, "node ", ToString(graph.node(rewrite.node)), " rewrites '",
+            name(rewrite.value), "', which no input, constant or other node makes");
+  for (const std::string& name : graph.outputs()) {
+    if (FindValue(name) < 0)
+      Throw(ErrorCode::kNotFound, "output '", name,
+            "' of the graph is made by no input, constant or node",
+            SuggestName(name, names_.names()));
+    outputs_.push_back(FindValue(name));
+    is_output_[detail::Index(outputs_.back())] = 1;
+  }
+  IndexConsumers();
+  edges_ = detail::EdgeCollector(*this).Collect();
+  order_ = detail::SortNodes(*this);
+}
+
+OPKIT_INLINE size_t GraphView::FirstEdgeTo(int node) const {
+  const auto first = std::partition_point(edges_.begin(), edges_.end(),
+                                          [=](const Edge& edge) { return edge.to < node; });
+  return detail::Index(first - edges_.begin());
+}
+
+OPKIT_INLINE void GraphView::AddNode(int node) {
+  const OperatorDef& def = graph_->node(node);
+  offsets_.push_back(static_cast<int>(values_.size()));
+  for (const std::string& name : def.inputs()) {
+    const int value = name.empty() ? -1 : FindValue(name);
+    if (!name.empty() && value < 0)
+      Throw(ErrorCode::kNotFound, "node ", ToString(def), " reads '", name,
+            "', which no input, constant or node makes", SuggestName(name, names_.names()));
+    values_.push_back(value);
+  }
+  const auto add_rewrite = [&](const std::string& name) {
+    rewrites_.push_back({FindValue(name), node});
+    is_rewritten_[detail::Index(rewrites_.back().value)] = 1;
+  };
+  for (const std::string& name : def.outputs()) {
+    values_.push_back(name.empty() ? -1 : FindValue(name));
+    if (name.empty()) continue;
+    if (graph_->Producer(name) == node)
+      producers_[detail::Index(values_.back())] = node;
+    else if (!detail::Reads(def, name))  // ReplaceUses renamed the input of a rewriting node
+      add_rewrite(name);
+  }
+  detail::ForEachRewritten(def, add_rewrite);
+}
+
+// A counting sort of (value, node) pairs by value.
+OPKIT_INLINE void GraphView::IndexConsumers() {
+  const auto for_each_use = [&](auto&& f) {
+    for (int node = 0; node < num_nodes(); ++node) {
+      const std::span<const int> ins = inputs(node);
+      for (auto value = ins.begin(); value != ins.end(); ++value)
+        if (*value >= 0 && std::find(ins.begin(), value, *value) == value)
+          f(detail::Index(*value), node);
+    }
+  };
+  first_consumer_.assign(detail::Index(num_values()) + 1, 0);
+  for_each_use([&](size_t value, int) { ++first_consumer_[value + 1]; });
+  for (size_t v = 1; v < first_consumer_.size(); ++v) first_consumer_[v] += first_consumer_[v - 1];
+  consumers_.resize(detail::Index(first_consumer_.back()));
+  std::vector<int> next(first_consumer_);
+  for_each_use([&](size_t value, int node) { consumers_[detail::Index(next[value]++)] = node; });
+}
+
+OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
+  for (const GraphConstant& constant : graph.constants())
+    if (!constant.value.initialized())
+      Throw(
+          ErrorCode::kUninitialized, "constant '", constant.name,
+          "' has no data any more: ReleaseConstant, or a plan with release_constants, dropped it");
+  for (const OperatorDef& def : graph.nodes()) {
+    if (unknown == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
+      continue;
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    if (std::string why = schema.Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in node ", ToString(def));
+  }
+  const GraphView view(graph);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
+#endif
+
+// ---- opkit/graph/impl/body_inference.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
+// set of types.
+#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The results so far; set while a node that is in no body is inferred. Inference passes over a
+// graph several times, and so over the graphs in its nodes; without these results each level of
+// nesting would multiply the passes.
+inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
+
+class InferredBodiesScope {
+ public:
+  InferredBodiesScope() {
+    if (!t_inferred_bodies) t_inferred_bodies = &own_;
+  }
+  InferredBodiesScope(const InferredBodiesScope&) = delete;
+  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
+  ~InferredBodiesScope() {
+    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
+  }
+
+ private:
+  std::vector<InferredBody> own_;
+};
+
+inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
+  if (known.graph != asked.graph) return false;
+  for (size_t i = 0; i < asked.given.size(); ++i)
+    if (known.given[i].dtype != asked.given[i].dtype ||
+        known.given[i].shape != asked.given[i].shape ||
+        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
+      return false;
+  return true;
+}
+
+// Inside a body a symbol of the node around it has this before its name.
+inline constexpr char kOuterSymbol = '^';
+template <class F>
+SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
+  if (!shape.has_rank()) return shape;
+  std::vector<Dim> dims;
+  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
+  return SymbolicShape(std::move(dims));
+}
+inline SymbolicShape IntoBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
+}
+inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) {
+    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
+  });
+}
+inline TensorInfo OutOfBody(const TensorInfo& info) {
+  TensorInfo out = info;
+  out.shape = OutOfBody(info.shape);
+  out.constant = nullptr;
+  return out;
+}
+
+OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
+                                    std::span<const int> inputs, std::string_view name,
+                                    UnknownOperators unknown) {
+  const InferredBodiesScope scope;
+  InferredBody result;
+  result.graph = &body;
+  for (const int input : inputs) {
+    result.given.push_back(c.input(input));
+    result.given.back().shape = IntoBody(c.input(input).shape);
+    result.given.back().constant = nullptr;
+    const Tensor* constant = c.input_constant(input);
+    result.given_data.push_back(constant ? *constant : Tensor());
+  }
+  for (const InferredBody& known : *t_inferred_bodies)
+    if (IsOf(known, result)) return known;
+  const auto infer = [&] {
+    std::vector<GraphInput> given;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      given.push_back({body.inputs()[i].name, result.given[i]});
+      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
+    }
+    const GraphView view(body);
+    const GraphTypes types = InferGraph(view, given, unknown);
+    for (const GraphInput& input : body.inputs())
+      result.inputs.push_back(OutOfBody(types.at(input.name)));
+    for (const int value : view.outputs()) {
+      result.outputs.push_back(OutOfBody(types[value]));
+      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
+    }
+  };
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  t_inferred_bodies->push_back(result);
+  return result;
+}
+
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                              UnknownOperators unknown) {
+  if (Index(c.num_inputs()) != body.inputs().size() ||
+      Index(c.num_outputs()) != body.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
+          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
+          body.inputs().size(), " and ", body.outputs().size(),
+          "; both are bound by position, so that they must be as many");
+  std::vector<int> inputs;
+  for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
+  const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
+  for (const int i : inputs)
+    if (c.HasInput(i))
+      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
+  for (int o = 0; o < c.num_outputs(); ++o) {
+    const size_t at = Index(o);
+    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
+  }
+}
+
+inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
+  if (Index(context.num_inputs()) == body.inputs().size() &&
+      Index(context.num_outputs()) == body.outputs().size())
+    // Its operator runs the graph itself, and may have operators that nobody else has.
+    InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
+}
+OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
+  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
+}
+#ifdef OPKIT_COMPILED
+[[maybe_unused]] static const bool kInfersCarriedGraphs = (UseInferenceOfCarriedGraphs(), true);
+#endif
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+#endif
+
+// ---- opkit/graph/passes/pass_rules.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
+// constants and nodes that passes return. Only definitions include this header.
+#ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
+#define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline bool RewritesInputs(const OperatorDef& def) {
+  bool found = false;
+  ForEachRewritten(def, [&](const std::string&) { found = true; });
+  return found;
+}
+
+// Whether more than the node's outputs tells how often and when it ran: the operator is stateful or
+// not known, the node has no outputs, or such a node stands inside a subgraph.
+inline bool HasEffect(const OperatorDef& def) {
+  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema || schema->is_stateful()) return true;
+  bool any_output = false;
+  for (const std::string& output : def.outputs()) any_output |= !output.empty();
+  if (!any_output) return true;
+  for (const NamedSubgraph& item : def.subgraphs()) {
+    const Graph* graph = GraphOf(*item.graph);
+    if (!graph) return true;
+    for (const OperatorDef& inner : graph->nodes()) {
+      bool writes_outside = false;
+      ForEachRewritten(inner,
+                       [&](const std::string& name) { writes_outside |= graph->IsInput(name); });
+      if (writes_outside || HasEffect(inner)) return true;
+    }
+  }
+  return false;
+}
+
+// The node names that control inputs mention.
+inline NameIndex ControlNames(const Graph& graph) {
+  NameIndex names;
+  for (const OperatorDef& def : graph.nodes())
+    for (const std::string& name : def.control_inputs()) names.Add(name);
+  return names;
+}
+
+// Whether some node waits for this one by name.
+inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) {
+  return !def.name().empty() && control_names.Find(def.name()) >= 0;
+}
+
+// The graph's inputs and outputs around other constants and nodes.
+inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constants,
+                          std::vector<OperatorDef> nodes) {
+  Graph out;
+  for (const GraphInput& input : graph.inputs())
+    out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+  for (GraphConstant& constant : constants)
+    out.AddConstant(std::move(constant.name), std::move(constant.value));
+  for (OperatorDef& def : nodes) out.AddNode(std::move(def));
+  for (const std::string& output : graph.outputs()) out.AddOutput(output);
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
+#endif
+
+// ---- opkit/graph/passes/evaluate_node.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding puts the
+// results into the graph; inference reads shapes from them. Only definitions include this header.
+#ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
+#define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Running the node an extra time, on this thread, is unobservable.
+inline bool MayEvaluate(const OperatorDef& def) {
+  return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
+}
+
+// Runs the kernel that a plan would select. An element of `inputs` is null, and one of the result
+// uninitialized, where the node leaves it out. Errors: as CreateSelected and Run.
+inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
+                                        const std::vector<const Tensor*>& inputs) {
+  Workspace ws;
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    infos.push_back(inputs[i] ? TensorInfo::Of(*inputs[i], true) : TensorInfo());
+    if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
+  }
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  CreateSelected(def, &ws, infos, schema.InferOutputs(def, infos))->Run();
+  std::vector<Tensor> outputs;
+  for (const std::string& name : def.outputs())
+    outputs.push_back(name.empty() ? Tensor() : *ws.GetTensor(name));
+  return outputs;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
+#endif
+
+// ---- opkit/graph/impl/graph_inference.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// InferGraph's definition: rounds of the schemas' own inference over all nodes, until nothing more
+// is learned, and the union of symbols.
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void GraphTypes::SetData(int value, const Tensor& data) {
+  auto* owned = new detail::Shared<Tensor>(data);
+  data_.push_back(detail::IntrusivePtr<detail::RefCounted>(owned));
+  (*this)[value].constant = &owned->value;
+}
+
+OPKIT_INLINE std::vector<TensorInfo> GraphTypes::Of(std::span<const int> values) const {
+  std::vector<TensorInfo> infos;
+  for (int value : values) infos.push_back(value < 0 ? TensorInfo() : (*this)[value]);
+  return infos;
+}
+
+OPKIT_INLINE const TensorInfo& GraphTypes::at(std::string_view name) const {
+  const int value = view_->FindValue(name);
+  if (value < 0)
+    Throw(ErrorCode::kNotFound, "the graph has no value '", name, "'",
+          SuggestName(name, view_->names()));
+  return (*this)[value];
+}
+
+namespace detail {
+
+// A union-find of symbols: which are equal, and to which number.
+class SymbolTable {
+ public:
+  // The number, or else the symbol that represents all symbols equal to it, or unknown.
+  Dim Resolve(Dim dim) const {
+    while (dim.is_symbol()) {
+      const int number = names_.Find(dim.symbol());
+      if (number < 0 || bound_[Index(number)].is_unknown()) break;
+      dim = bound_[Index(number)];
+    }
+    return dim;
+  }
+  SymbolicShape Resolve(const SymbolicShape& shape) const {
+    if (!shape.has_rank()) return shape;
+    std::vector<Dim> dims;
+    for (const Dim& dim : shape.dims()) dims.push_back(Resolve(dim));
+    return SymbolicShape(std::move(dims));
+  }
+  // Makes both extents equal and returns the more precise one. Sets `why` where they contradict
+  // each other; `where` is named when a later extent contradicts this binding.
+  Dim Unify(Dim a, Dim b, const std::string& where, std::string& why) {
+    const Dim first = a, second = b;
+    a = Resolve(std::move(a));
+    b = Resolve(std::move(b));
+    if (a == b || b.is_unknown()) return a;
+    if (a.is_unknown()) return b;
+    if (a.is_known() && b.is_known()) {
+      why = StrCat("extent ", a, Origin(first), " against ", b, Origin(second));
+      return a;
+    }
+    if (a.is_known()) std::swap(a, b);
+    const size_t number = Index(names_.Add(a.symbol()));
+    if (number == bound_.size()) bound_.emplace_back(), where_.emplace_back();
+    where_[number] = where;
+    return bound_[number] = b;
+  }
+
+ private:
+  // The symbol, and where it was bound to its number; "" for a plain number.
+  std::string Origin(const Dim& dim) const {
+    if (!dim.is_symbol()) return "";
+    return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
+  }
+
+  NameIndex names_;
+  std::vector<Dim> bound_;          // extent that each symbol equals
+  std::vector<std::string> where_;  // source of each binding, for messages
+};
+
+class GraphInference {
+ public:
+  GraphInference(const GraphView& view, UnknownOperators unknown)
+      : view_(view), unknown_(unknown), types_(view), evaluated_(Index(view.num_nodes()), 0) {}
+
+  void Know(int value, const TensorInfo& info, const std::string& where) {
+    Merge(value, info, where);
+    if (info.constant) types_[value].constant = info.constant;
+    types_[value].device = info.device;
+  }
+  GraphTypes Run() && {
+    constexpr int kMaxRounds = 16;  // each carries knowledge of inputs one node further back
+    for (int round = 0; round < kMaxRounds; ++round) {
+      changed_ = false;
+      for (int node : view_.order()) Infer(node);
+      if (!changed_) break;
+    }
+    for (int value = 0; value < view_.num_values(); ++value)
+      types_[value].shape = symbols_.Resolve(types_[value].shape);
+    return std::move(types_);
+  }
+
+ private:
+  static bool IsKnown(const TensorInfo& info) {
+    return info.dtype != DType::kUndefined && info.shape.is_known();
+  }
+
+  void Infer(int node) {
+    const OperatorDef& def = view_.graph().node(node);
+    if (unknown_ == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
+      return;
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    const auto ins = view_.inputs(node), outs = view_.outputs(node);
+    const std::string where = "node " + ToString(def);
+    bool inputs_known = true;
+    for (int value : ins) inputs_known &= value < 0 || IsKnown(types_[value]);
+    // First from the inputs alone, so that Merge compares the outputs' symbols with those already
+    // known; then with the known outputs, for operators that learn their inputs from them.
+    Apply(schema, node, ins, outs, {}, where);
+    if (!inputs_known) Apply(schema, node, ins, outs, Resolved(outs), where);
+    CheckSizes(outs, where);
+    const auto devices = schema.InferDevices(def).second;
+    for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
+      if (outs[o] >= 0) types_[outs[o]].device = devices[o];
+    Evaluate(node, def, ins, outs, where);
+  }
+  // Throws where the bytes of an output overflow an int64; the nodes that read it, kernels and the
+  // planner then need no check.
+  void CheckSizes(std::span<const int> outs, const std::string& where) const {
+    for (const int value : outs) {
+      if (value < 0 || !types_[value].shape.is_known()) continue;
+      InContext(
+          [&] { return Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype); },
+          [&] {
+            return StrCat("in the type of '", view_.name(value), "', which ", where, " makes");
+          });
+    }
+  }
+  // Runs the node, once, if the data of all its inputs is known.
+  void Evaluate(int node, const OperatorDef& def, std::span<const int> ins,
+                std::span<const int> outs, const std::string& where) {
+    constexpr int64_t kMaxElements = 1024;  // shapes, axes and the like
+    char& evaluated = evaluated_[Index(node)];
+    if (evaluated || ins.empty()) return;
+    std::vector<const Tensor*> inputs;
+    for (const int value : ins) {
+      inputs.push_back(value < 0 ? nullptr : types_[value].constant);
+      if (value >= 0 && (!inputs.back() || inputs.back()->numel() > kMaxElements)) return;
+    }
+    for (const int value : outs) {
+      if (value < 0) continue;
+      const SymbolicShape& shape = types_[value].shape;
+      const bool is_small = !shape.is_known() || shape.ToShape().numel() <= kMaxElements;
+      if (!is_small || view_.IsRewritten(value) || types_[value].constant) return;
+    }
+    evaluated = 1;
+    if (!MayEvaluate(def)) return;
+    std::vector<Tensor> results(outs.size());
+    try {
+      results = EvaluateNode(def, inputs);
+    } catch (...) {  // the node fails again, and reports its error, where the graph runs
+    }
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0 && results[o].initialized()) Learn(outs[o], results[o], where);
+  }
+  void Learn(int value, const Tensor& data, const std::string& where) {
+    if (types_[value].constant || view_.IsRewritten(value)) return;
+    Merge(value, TensorInfo::Of(data), where);
+    types_.SetData(value, data);
+    changed_ = true;
+  }
+  void Apply(const OpSchema& schema, int node, std::span<const int> ins, std::span<const int> outs,
+             std::vector<TensorInfo> known_outputs, const std::string& where) {
+    InferenceContext context(view_.graph().node(node), Resolved(ins), std::move(known_outputs));
+    schema.Infer(context);
+    types_.SetLacksData(node, context.lacks_data());
+    for (size_t i = 0; i < ins.size(); ++i)
+      if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) Merge(outs[o], context.outputs()[o], where);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (const Tensor* data = context.output_data(static_cast<int>(o)); data && outs[o] >= 0)
+        Learn(outs[o], *data, where);
+  }
+  std::vector<TensorInfo> Resolved(std::span<const int> values) const {
+    std::vector<TensorInfo> infos = types_.Of(values);
+    for (TensorInfo& info : infos) info.shape = symbols_.Resolve(info.shape);
+    return infos;
+  }
+  void Merge(int value, const TensorInfo& found, const std::string& where) {
+    TensorInfo& known = types_[value];
+    if (found.dtype != DType::kUndefined && known.dtype != found.dtype) {
+      if (known.dtype != DType::kUndefined) Contradiction(value, found, where, "");
+      known.dtype = found.dtype;
+      changed_ = true;
+    }
+    if (!found.shape.has_rank()) return;
+    if (!known.shape.has_rank()) {
+      known.shape = symbols_.Resolve(found.shape);
+      changed_ = true;
+      return;
+    }
+    if (known.shape.rank() != found.shape.rank())
+      Contradiction(value, found, where,
+                    StrCat("rank ", known.shape.rank(), " against ", found.shape.rank()));
+    for (int axis = 0; axis < known.shape.rank(); ++axis) {
+      std::string why;
+      Dim dim = symbols_.Unify(known.shape[axis], found.shape[axis], where, why);
+      if (!why.empty()) Contradiction(value, found, where, why);
+      if (dim == known.shape[axis]) continue;
+      known.shape[axis] = std::move(dim);
+      changed_ = true;
+    }
+  }
+  [[noreturn]] OPKIT_COLD void Contradiction(int value, const TensorInfo& found,
+                                             const std::string& where,
+                                             const std::string& why) const {
+    Throw(ErrorCode::kInvalidArgument, "value '", view_.name(value), "' is ",
+          ToString(types_[value]), ", but ", where, " finds ", ToString(found),
+          why.empty() ? "" : ": " + why);
+  }
+
+  const GraphView& view_;
+  const UnknownOperators unknown_;
+  GraphTypes types_;
+  SymbolTable symbols_;
+  std::vector<char> evaluated_;  // by node: Evaluate tried it
+  bool changed_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
+                                   UnknownOperators unknown) {
+  const detail::RegistryUse use;
+  detail::UseInferenceOfCarriedGraphs();
+  const Graph& graph = view.graph();
+  detail::GraphInference inference(view, unknown);
+  for (const GraphInput& input : graph.inputs())
+    inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
+  for (const GraphConstant& constant : graph.constants())
+    inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
+                   "constant '" + constant.name + "'");
+  for (const GraphInput& input : known) {
+    if (!graph.IsInput(input.name)) {
+      std::vector<std::string> names = view.names();
+      names.resize(graph.inputs().size());  // inputs are the first values
+      Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
+            SuggestName(input.name, names));
+    }
+    inference.Know(view.FindValue(input.name), input.info,
+                   "what is given for input '" + input.name + "'");
+  }
+  return std::move(inference).Run();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
+#endif
+
+// ---- opkit/graph/impl/carried_graph.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
+#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
+inline bool SameBits(const Attribute& a, const Attribute& b) {
+  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  const auto bits = [](const Attribute& attribute) {
+    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
+    return std::vector<double>{attribute.Get<double>()};
+  };
+  const std::vector<double> x = bits(a), y = bits(b);
+  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
+      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
+    return false;
+  for (const NamedAttribute& arg : a.args()) {  // in any order
+    const Attribute* other = b.args().Find(arg.name);
+    if (!other || !SameBits(arg.value, *other)) return false;
+  }
+  for (const NamedSubgraph& item : a.subgraphs()) {
+    const SubgraphBase* other = b.FindSubgraph(item.name);
+    if (!other || !item.graph->Equals(*other)) return false;
+  }
+  return true;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
+  const auto same = [](const auto& x, const auto& y, auto&& equal) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+  };
+  return a.outputs() == b.outputs() &&
+         same(a.inputs(), b.inputs(),
+              [](const GraphInput& x, const GraphInput& y) {
+                return x.name == y.name && x.info.dtype == y.info.dtype &&
+                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+              }) &&
+         same(a.constants(), b.constants(),
+              [](const GraphConstant& x, const GraphConstant& y) {
+                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
+              }) &&
+         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
+           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
+                  detail::SameOperation(x, y);
+         });
+}
+
+OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
+  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
+  return box ? &box->graph : nullptr;
+}
+
+OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
+  const SubgraphBase* found = def.FindSubgraph(name);
+  return found ? GraphOf(*found) : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+#endif
+
+// ---- opkit/graph/impl/subgraph.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// The box in which a node carries a graph, and what a node is that runs it.
+#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
+ public:
+  using CarriedGraph::CarriedGraph;
+  IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
+    return MakeIntrusive<GraphInNode>(std::move(contents));
+  }
+  bool Equals(const SubgraphBase& other) const override {
+    const Graph* inner = GraphOf(other);
+    return inner && SameGraph(graph, *inner);
+  }
+  std::string Describe() const override {
+    std::vector<std::string> inputs;
+    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
+  }
+  void Infer(InferenceContext& context) const override {
+    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
+      infer(graph, context);
+  }
+  bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                    GradientNames& names, GradientOpsMeta& meta) const override {
+    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
+    return make && make(graph, def, g_output, names, meta);
+  }
+  std::vector<int> MutatedInputs() const override {
+    std::vector<int> mutated;
+    for (const OperatorDef& def : graph.nodes())
+      ForEachRewritten(def, [&](const std::string& name) {
+        for (size_t i = 0; i < graph.inputs().size(); ++i)
+          if (graph.inputs()[i].name == name && !std::ranges::count(mutated, static_cast<int>(i)))
+            mutated.push_back(static_cast<int>(i));
+      });
+    return mutated;
+  }
+};
+
+}  // namespace detail
+
+OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

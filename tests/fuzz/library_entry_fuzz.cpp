@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "host_calls.hpp"
-#include "opkit/graph/executor.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
 #include "opkit/ops/control_flow.hpp"
 #include "opkit/ops/math/unary.hpp"
-#include "opkit/plugin/library.hpp"
+#include "opkit/plugin.hpp"
 #include "small_memory.hpp"
 
 namespace {

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "opkit/graph/executor.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/op/registration.hpp"
 #include "random_graph.hpp"
 #include "support/count_allocations.hpp"
 #include "support/sanitizers.hpp"

@@ -6,9 +6,8 @@
 #include <thread>
 
 #include "check_outputs.hpp"
-#include "opkit/graph/executor.hpp"
+#include "opkit/graph.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
-#include "opkit/opkit.hpp"
 #include "random_graph.hpp"
 #include "support/error_of.hpp"
 

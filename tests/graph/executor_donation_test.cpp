@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "nodes.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
 #include "opkit/ops/subgraph.hpp"
 #include "random_graph.hpp"
 #include "support/allocations.hpp"

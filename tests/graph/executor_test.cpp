@@ -1,4 +1,3 @@
-#include "opkit/graph/executor.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +7,8 @@
 
 #include "check_outputs.hpp"
 #include "opkit/core/dlpack.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
+#include "opkit/op/observers.hpp"
 #include "random_graph.hpp"
 #include "support/error_of.hpp"
 #include "support/sanitizers.hpp"

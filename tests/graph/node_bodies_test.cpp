@@ -8,9 +8,11 @@
 #include <set>
 
 #include "nodes.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
+#include "opkit/graph/run_profile.hpp"
 #include "opkit/ops/control_flow.hpp"
 #include "opkit/ops/subgraph.hpp"
+#include "opkit/profile.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "random_graph.hpp"
 #include "support/allocations.hpp"

@@ -3,7 +3,7 @@
 // Accumulate, Report, Fail, Split, Positives.
 #include <doctest/doctest.h>
 
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
 
 namespace ops_test {
 using namespace opkit;

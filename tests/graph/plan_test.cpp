@@ -4,10 +4,8 @@
 
 #include <cstring>
 
-#include "opkit/graph/draw_plan.hpp"
-#include "opkit/graph/executor.hpp"
+#include "opkit/graph.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
-#include "opkit/opkit.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 #include "support/test_allocator.hpp"

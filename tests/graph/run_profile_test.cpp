@@ -3,7 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "check_outputs.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
+#include "opkit/profile.hpp"
 #include "support/error_of.hpp"
 
 namespace run_profile_test {

@@ -5,6 +5,7 @@ definitions of one. Header-only they then compile in any order, since no header 
 includes, by whatever way, another one that includes it (`cycles` of check.py).
 
 A header and its .ipp are one unit: the .ipp includes its header, so that nothing hides behind it.
+Two umbrellas, which stand at the top of include/opkit, are one as well, in either order.
 
 Headers of backends/, interop/ and ops/ need the libraries that they are made with: of such a folder
 the units are its headers, without their .ipp and without what names a library that this machine
@@ -20,6 +21,7 @@ usage: alone.py PART/PARTS PRECOMPILED FOLDER,FOLDER,... COMPILER FLAGS...
            that are made here: ops,interop,backends/eigen
        alone.py --self-test COMPILER
 """
+import itertools
 import pathlib
 import re
 import subprocess
@@ -52,6 +54,14 @@ def units(include, folders=()):
     owned = {path for paths in definitions.values() for path in paths}
     return [[header, *paths] for header, paths in definitions.items() if header not in owned] + \
         [[header] for header in glue_headers(include, folders)]
+
+
+def pairs(include):
+    """The umbrellas, and opkit/op.hpp, two by two."""
+    headers = [path.relative_to(include).as_posix() for path in sorted((include / "opkit").glob("*.hpp"))]
+    umbrellas = [header for header in headers if header in ("opkit/opkit.hpp", "opkit/op.hpp")
+                 or "opkit/opkit.hpp" in included(header, include)]
+    return [list(pair) for pair in itertools.permutations(umbrellas, 2)]
 
 
 def included(header, include):
@@ -92,7 +102,8 @@ def problem(unit, include, precompiled, compiler):
 def self_test(compiler):
     with_definitions = '#pragma once\nint a();\n#ifdef OPKIT_DEFINITIONS\n' \
                        '#include "opkit/impl/a.ipp"\n#endif\n'
-    good = {"opkit/opkit.hpp": '#include "opkit/a.hpp"\n', "opkit/base/c.hpp": "#pragma once\n",
+    good = {"opkit/opkit.hpp": '#include "opkit/a.hpp"\n#undef OPKIT_HPP\n#define OPKIT_HPP\n',
+            "opkit/op.hpp": "#pragma once\n", "opkit/base/c.hpp": "#pragma once\n",
             "opkit/a.hpp": with_definitions, "opkit/ops/glue.hpp": "no C++",
             "opkit/impl/a.ipp": '#pragma once\n#include "opkit/a.hpp"\nint b() { return a(); }\n',
             "opkit/base/ready.hpp": "#ifndef READY\n#define READY\nint ready();\n#endif\n",
@@ -103,6 +114,7 @@ def self_test(compiler):
     bad = {"opkit/base/c.hpp": "int c = 1;",  # not twice
            "opkit/a.hpp": "Missing missing();" + with_definitions,
            "opkit/impl/a.ipp": good["opkit/impl/a.ipp"] + "int c() { return missing; }",
+           "opkit/op.hpp": "#pragma once\n#ifdef OPKIT_HPP\nMissing missing;\n#endif\n",  # after it
            "opkit/base/uses.hpp": "#pragma once\nint uses(int = ready());\n",
            "opkit/interop/fits.hpp": good["opkit/interop/fits.hpp"] + "int fits = 1;"}
     # Without its header's line an .ipp is a unit of its own, where what it lacks shows.
@@ -121,7 +133,7 @@ def self_test(compiler):
             if beginning("opkit/interop/fits.hpp", include, precompiled) != \
                     ('#include "opkit/base/ready.hpp"\n' if place != "opkit/base/uses.hpp" else ""):
                 sys.exit("a unit does not begin with what it includes of the precompiled headers")
-            found = [path for unit in units(include, ["interop"])
+            found = [path for unit in units(include, ["interop"]) + pairs(include)
                      if problem(unit, include, precompiled, compiler) for path in unit]
         if (place and place not in found) or (not place and found):
             sys.exit(f"with {place or 'nothing wrong'}: found {found}")
@@ -132,7 +144,7 @@ def main():
         return self_test(sys.argv[2:])
     part, parts = map(int, sys.argv[1].split("/"))
     precompiled, folders, compiler = pathlib.Path(sys.argv[2]), sys.argv[3].split(","), sys.argv[4:]
-    chosen = units(INCLUDE, folders)[part - 1::parts]
+    chosen = (units(INCLUDE, folders) + pairs(INCLUDE))[part - 1::parts]
     problems = [text for unit in chosen if (text := problem(unit, INCLUDE, precompiled, compiler))]
     print("\n".join(problems) or f"{len(chosen)} units compile alone")
     return bool(problems)

@@ -30,15 +30,29 @@ ROWS = [
 ]
 ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
 THIRD_PARTY_ROW = 9
-UMBRELLA = "opkit/opkit.hpp"
+# The umbrellas, by tier: what each does without, since a program pays for what it includes. Includes
+# under a condition do not count, but for definitions.
+UMBRELLAS = {
+    "opkit/opkit.hpp": ("opkit/op/function/", "opkit/op/gradient/", "opkit/profile/", "opkit/graph/",
+                        "opkit/plugin/"),
+    "opkit/functions.hpp": ("opkit/graph/", "opkit/plugin/", "opkit/profile/profiler.hpp"),
+    "opkit/graph.hpp": ("opkit/graph/partition/", "opkit/op/function/", "opkit/plugin/",
+                        "opkit/profile/profiler.hpp"),
+    "opkit/profile.hpp": ("opkit/graph/", "opkit/op/function/", "opkit/plugin/"),
+    "opkit/partition.hpp": ("opkit/plugin/", "opkit/profile/profiler.hpp"),
+    "opkit/plugin.hpp": (),
+    "opkit/all.hpp": ()}
+ALL = "opkit/all.hpp"
 UMBRELLA_ROW = 7  # it reaches every header down to this row ...
-UMBRELLA_EXTRA = ("plugin",)  # ... and may include from these,
+UMBRELLA_EXTRA = ("plugin",)  # ... and umbrellas may include from these,
 AUTHORS = "opkit/op.hpp"  # the other one at the top: another name for plugin/author.hpp
-# ... but need not reach these: the other side of the ABI, and what only tests of operators use.
+# ... but it need not reach these: the other side of the ABI, and what only tests of operators use.
 NOT_IN_UMBRELLA = (AUTHORS, "opkit/plugin/author.hpp", "opkit/abi/opkit_abi.h",
                    "opkit/base/child_process.hpp", "opkit/op/check.hpp",
                    "opkit/op/gradient/gradient_check.hpp",
                    "opkit/profile/machine_peak.hpp")
+# What of a folder that it does without an umbrella may reach: names of options.
+IN_TIER = {"opkit/graph.hpp": ("opkit/graph/partition/request.hpp",)}
 NOT_IN_UMBRELLA_FOLDERS = ("opkit/op/check/",)
 
 MAX_LINES = 800
@@ -99,6 +113,7 @@ class Tree:
         self.code = {h: without_comments(t, strings=False) for h, t in self.text.items()}
         self.includes = {h: self._includes(t) for h, t in self.text.items()}
         self.own = {h: [t[1:-1] for _, t in i if t[0] == '"'] for h, i in self.includes.items()}
+        self.always = {h: self._always(t) for h, t in self.text.items()}
         self.owners = {}  # of each .ipp: the headers that include it
         for header, targets in self.own.items():
             for target in targets:
@@ -111,10 +126,26 @@ class Tree:
         pattern = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"][^>"\n]+[>"])', re.MULTILINE)
         return [(code.count("\n", 0, m.start()) + 1, m.group(1)) for m in pattern.finditer(code)]
 
-    def reach(self, header):
+    @staticmethod
+    def _always(text):
+        """Its own includes, of definitions too, without those under another condition."""
+        found, conditions = [], []
+        for line in without_comments(text).splitlines():
+            directive = re.match(r'[ \t]*#[ \t]*(if|ifdef|ifndef|endif|include)\b[ \t]*(.*)', line)
+            kind, rest = directive.groups() if directive else ("", "")
+            if kind == "endif":
+                conditions and conditions.pop()
+            elif kind.startswith("if"):
+                conditions.append(f"{kind} {rest.strip()}")
+            elif kind == "include" and rest[0] == '"' and \
+                    all(c == "ifdef OPKIT_DEFINITIONS" for c in conditions[1:]):
+                found.append(rest.split('"')[1])
+        return found
+
+    def reach(self, header, edges=None):
         seen, todo = set(), [header]
         while todo:
-            for target in self.own.get(todo.pop(), []):
+            for target in (edges or self.own).get(todo.pop(), []):
                 if target not in seen:
                     seen.add(target)
                     todo.append(target)
@@ -156,11 +187,11 @@ def layers(tree):
             if target[0] != '"' or to not in tree.text or row_of(to) is None:
                 continue
             where = f"{header}:{line} includes {to}"
-            if to == UMBRELLA:
-                yield f"{where}: the umbrella is for programs"
-            elif header in (UMBRELLA, AUTHORS):
+            if header in UMBRELLAS or header == AUTHORS:
                 if row_of(to) > UMBRELLA_ROW and folder_of(to) not in UMBRELLA_EXTRA:
-                    yield f"{where}: {folder_of(to)}/ is included by name, not by the umbrella"
+                    yield f"{where}: {folder_of(to)}/ is included by name, not by an umbrella"
+            elif to in UMBRELLAS:
+                yield f"{where}: the umbrella is for programs"
             elif folder_of(to) != folder and row_of(to) >= row_of(header):
                 relation = "beside" if row_of(to) == row_of(header) else "below"
                 yield f"{where}: {folder_of(to)}/ lies {relation} {folder}/ (rows {row_of(to)}, " \
@@ -343,20 +374,31 @@ def includes_resolve(tree):
 
 @check("umbrella")
 def umbrella(tree):
-    if UMBRELLA in tree.text:
-        reached = tree.reach(UMBRELLA)
+    if ALL in tree.text:
+        reached = tree.reach(ALL)
         for header in tree.text:
             inside = row_of(header) is not None and row_of(header) <= UMBRELLA_ROW
             owner = tree.owners.get(header, [header])[0]  # whose definitions it holds
-            if inside and header not in reached and owner not in (UMBRELLA, *NOT_IN_UMBRELLA) \
+            if inside and header not in reached and owner not in (ALL, *NOT_IN_UMBRELLA) \
                     and not header.startswith(NOT_IN_UMBRELLA_FOLDERS):
-                yield f"{UMBRELLA} does not reach {header}"
+                yield f"{ALL} does not reach {header}"
+
+
+@check("tiers")
+def tiers(tree):
+    """An umbrella brings nothing of a tier that it does without."""
+    for header, without in UMBRELLAS.items():
+        if header not in tree.text:
+            continue
+        for reached in sorted(tree.reach(header, tree.always)):
+            if reached.startswith(without) and reached not in IN_TIER.get(header, ()):
+                yield f"{header} reaches {reached}, which it does without"
 
 
 @check("all-of-a-folder")
 def all_of_a_folder(tree):
     for header in tree.text:
-        if not header.endswith("/all.hpp"):
+        if not header.endswith("/all.hpp") or header == ALL:
             continue
         reached = tree.reach(header)
         for other in tree.text:

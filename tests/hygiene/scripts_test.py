@@ -30,13 +30,17 @@ class Trees(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
         amalgamate.INCLUDE = compile_time.INCLUDE = self.root / "include"
-        amalgamate.OUTPUT = self.root / "single" / "opkit" / "opkit.hpp"
+        amalgamate.OUTPUT = self.root / "single" / "opkit"
 
     def write(self, files):
         for path, lines in files.items():
             target = self.root / "include" / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(header(path, *lines))
+
+    def write_single(self, *names):
+        for name in names:
+            amalgamate.write_if_changed(amalgamate.OUTPUT / name, amalgamate.amalgamate(name).text())
 
     def run_program(self, *lines, include):
         source, program = self.root / "program.cpp", self.root / "program"
@@ -58,38 +62,39 @@ class Trees(unittest.TestCase):
 class Amalgamate(Trees):
     def test_holds_each_header_once_in_order(self):
         self.write(self.SMALL)
-        text = amalgamate.amalgamate().text()
+        text = amalgamate.amalgamate("opkit.hpp").text()
         self.assertEqual(text.count("#include"), 1)
         self.assertEqual(text.count("#include <utility>"), 1)
         self.assertEqual(text.count("inline int One()"), 1)
         self.assertLess(text.index("inline int One()"), text.index("inline int Two()"))
         self.assertIn("// What opkit/base/two.hpp is.", text)
         self.assertNotIn("Four", text)
-        self.assertEqual(text, amalgamate.amalgamate().text())
+        self.assertEqual(text, amalgamate.amalgamate("opkit.hpp").text())
 
     def test_may_stand_beside_the_headers_in_any_order(self):
         self.write(self.SMALL)
-        amalgamate.write_if_changed(amalgamate.OUTPUT, amalgamate.amalgamate().text())
-        single, four = f'#include "{amalgamate.OUTPUT}"', '#include "opkit/ops/four.hpp"'
+        self.write_single("opkit.hpp")
+        single = f'#include "{amalgamate.OUTPUT}/opkit.hpp"'
+        four = '#include "opkit/ops/four.hpp"'
         for includes in ([single, four], [four, single]):
             self.assertEqual(self.run_program(*includes, "int main() { return Four(); }",
                                               include=[self.root / "include"]), 4)
 
     def test_forwarding_headers_stand_for_all_headers(self):
         self.write(self.SMALL | {"opkit/ops/five.hpp": ["inline int Five() { return 5; }"]})
-        result = amalgamate.amalgamate()
-        amalgamate.write_if_changed(amalgamate.OUTPUT, result.text())
+        self.write_single("opkit.hpp")
+        single = amalgamate.OUTPUT / "opkit.hpp"
         folder = self.root / "forwarding"
         (folder / "opkit").mkdir(parents=True)
         (folder / "opkit" / "stale.hpp").write_text("")
         author = self.root / "author.hpp"
         amalgamate.write_forwarding(folder, {
-            amalgamate.OUTPUT: set(result.visited),
+            single: set(amalgamate.amalgamate("opkit.hpp").visited),
             author: {"opkit/base/one.hpp", "opkit/ops/five.hpp"}})
         self.assertEqual((folder / "opkit/ops/five.hpp").read_text(), f'#include "{author}"\n')
         self.assertFalse((folder / "opkit" / "stale.hpp").exists())
         self.assertEqual((folder / "opkit/base/one.hpp").read_text(),
-                         f'#include "{amalgamate.OUTPUT}"\n')
+                         f'#include "{single}"\n')
         self.assertIn("int Four()", (folder / "opkit/ops/four.hpp").read_text())
         self.assertEqual(self.run_program('#include "opkit/ops/four.hpp"',
                                           "int main() { return Four(); }", include=[folder]), 4)
@@ -98,7 +103,7 @@ class Amalgamate(Trees):
         self.write({"opkit/short.hpp": ["#define SHORT 1"],
                     "opkit/opkit.hpp": ["#ifndef OPKIT_NO_SHORT", '#include "opkit/short.hpp"',
                                         "#include <utility>", "#endif"]})
-        lines = amalgamate.amalgamate().text().splitlines()
+        lines = amalgamate.amalgamate("opkit.hpp").text().splitlines()
         start, end = lines.index("#ifndef OPKIT_NO_SHORT"), lines.index("#include <utility>")
         self.assertIn("#define SHORT 1", lines[start:end])
 
@@ -112,15 +117,41 @@ class Amalgamate(Trees):
             "opkit/plugin/both.hpp": ['#include "opkit/base/two.hpp"',
                                       '#include "opkit/plugin/author.hpp"',
                                       "inline int Both() { return Author() + Two(); }"]})
-        for umbrella in (amalgamate.UMBRELLA, amalgamate.AUTHOR):
-            name = "opkit.hpp" if umbrella == amalgamate.UMBRELLA else "op.hpp"
-            amalgamate.write_if_changed(self.root / "single" / "opkit" / name,
-                                        amalgamate.amalgamate(umbrella).text())
+        self.write_single("opkit.hpp", "op.hpp")
         includes = ["#include <opkit/opkit.hpp>", "#include <opkit/op.hpp>"]
         for order in (includes, includes[::-1]):
             self.assertEqual(self.run_program(*order, "int main() { return Both(); }",
                                               include=[self.root / "single"]), 5)
         self.assertEqual(self.run_program(includes[1], "int main() { return Author(); }",
+                                          include=[self.root / "single"]), 3)
+
+    def test_single_headers_of_tiers_are_whole_and_may_stand_in_one_unit(self):
+        self.write(self.SMALL | {
+            "opkit/graph.hpp": ['#include "opkit/opkit.hpp"', '#include "opkit/graph/three.hpp"'],
+            "opkit/graph/three.hpp": ['#include "opkit/base/two.hpp"', "int Three();",
+                                      "#ifdef OPKIT_DEFINITIONS",
+                                      '#include "opkit/graph/impl/three.ipp"', "#endif"],
+            "opkit/graph/impl/three.ipp": ["inline int Three() { return One() + Two(); }"]})
+        self.write_single("opkit.hpp", "graph.hpp")
+        self.assertNotIn("Three", (amalgamate.OUTPUT / "opkit.hpp").read_text())
+        main, single = "int main() { return Three(); }", [self.root / "single"]
+        includes = ["#include <opkit/opkit.hpp>", "#include <opkit/graph.hpp>"]
+        for unit in (includes, includes[::-1], includes[1:]):
+            self.assertEqual(self.run_program("#define OPKIT_DEFINITIONS", *unit, main,
+                                              include=single), 3)
+
+    def test_what_is_included_for_two_umbrellas_finds_the_headers_of_that_one(self):
+        self.write(self.SMALL | {
+            "opkit/graph.hpp": ['#include "opkit/opkit.hpp"', '#include "opkit/base/three.hpp"'],
+            "opkit/base/three.hpp": ["inline int Three() { return 3; }"],
+            "opkit/plugin/author.hpp": ["#ifdef OPKIT_GRAPH_HPP_",
+                                        '#include "opkit/plugin/both.hpp"', "#endif"],
+            "opkit/plugin/both.hpp": ['#include "opkit/base/three.hpp"',
+                                      "inline int Both() { return Three(); }"]})
+        self.write_single("graph.hpp", "op.hpp")
+        self.assertNotIn("int Three", (amalgamate.OUTPUT / "op.hpp").read_text())
+        self.assertEqual(self.run_program("#include <opkit/graph.hpp>", "#include <opkit/op.hpp>",
+                                          "int main() { return Both(); }",
                                           include=[self.root / "single"]), 3)
 
     def test_what_a_conditional_definition_includes_stands_under_its_condition(self):
@@ -131,8 +162,7 @@ class Amalgamate(Trees):
                                       '#include "opkit/plugin/impl/both.ipp"', "#endif"],
             "opkit/plugin/impl/both.ipp": ['#include "opkit/ops/four.hpp"',
                                            "inline int Both() { return Four(); }"]})
-        amalgamate.write_if_changed(self.root / "single" / "opkit" / "op.hpp",
-                                    amalgamate.amalgamate(amalgamate.AUTHOR).text())
+        self.write_single("op.hpp")
         own = ["#define OPKIT_DEFINITIONS", "#include <opkit/op.hpp>",
                "int Four() { return 7; }", "int main() { return Four(); }"]
         self.assertEqual(self.run_program(*own, include=[self.root / "single"]), 7)
@@ -141,7 +171,7 @@ class Amalgamate(Trees):
         self.write(self.SMALL | {"opkit/opkit.hpp": ["#if 1", '#include "opkit/base/two.hpp"',
                                                      "#endif", '#include "opkit/base/one.hpp"']})
         with self.assertRaisesRegex(SystemExit, "under a condition"):
-            amalgamate.amalgamate()
+            amalgamate.amalgamate("opkit.hpp")
 
 
 class CompileTime(Trees):

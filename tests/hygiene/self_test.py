@@ -36,7 +36,9 @@ CLEAN = tree(**{
     "opkit/plugin/load/impl/shared_object.ipp": dict(includes=["<dlfcn.h>", "<link.h>"]),
     "opkit/ops/all.hpp": dict(includes=['"opkit/core/shape.hpp"', "<functional>"]),
     "opkit/interop/npy.hpp": dict(includes=["<third/party.h>"]),
-    "opkit/opkit.hpp": dict(includes=['"opkit/graph/graph.hpp"']),
+    "opkit/opkit.hpp": dict(includes=['"opkit/core/shape.hpp"', '"opkit/core/device.hpp"']),
+    "opkit/graph.hpp": dict(includes=['"opkit/graph/graph.hpp"', '"opkit/opkit.hpp"']),
+    "opkit/all.hpp": dict(includes=['"opkit/graph.hpp"']),
 }) | {"src/plugin.cpp": '#include "opkit/plugin/load/impl/shared_object.ipp"\n',
      "tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "See build/home/x, /usr/bin/env.\n"}
 
@@ -54,8 +56,8 @@ COVERED = "tests/hygiene/covered_by.txt"
 CASES = [
     ("layers", "graph/ lies below base/",
      changed("opkit/base/extra.hpp", includes=['"opkit/graph/leaf.hpp"'])
-     | changed("opkit/graph/leaf.hpp") | changed("opkit/opkit.hpp", includes=[
-         '"opkit/graph/graph.hpp"', '"opkit/base/extra.hpp"'])),
+     | changed("opkit/graph/leaf.hpp") | changed("opkit/all.hpp", includes=[
+         '"opkit/graph.hpp"', '"opkit/base/extra.hpp"'])),
     ("layers", "ops/ lies beside plugin/",
      changed("opkit/plugin/library.hpp", includes=['"opkit/ops/all.hpp"'])),
     ("layers", "backends/onednn/ lies beside backends/eigen/",
@@ -64,9 +66,9 @@ CASES = [
     ("layers", "the umbrella is for programs",
      changed("opkit/interop/npy.hpp", includes=['"opkit/opkit.hpp"'])),
     ("layers", "ops/ is included by name",
-     changed("opkit/opkit.hpp", includes=['"opkit/graph/graph.hpp"', '"opkit/ops/all.hpp"'])),
+     changed("opkit/all.hpp", includes=['"opkit/graph.hpp"', '"opkit/ops/all.hpp"'])),
     ("layers", "a folder that no layer names", changed("opkit/misc/x.hpp")),
-    ("cycles", "device.hpp -> opkit/core/shape.hpp -> opkit/core/device.hpp",
+    ("cycles", "shape.hpp -> opkit/core/device.hpp -> opkit/core/shape.hpp",
      changed(SHAPE, includes=['"opkit/core/device.hpp"'] + BASE)
      | changed("opkit/core/device.hpp", includes=['"opkit/core/shape.hpp"'])),
     ("definitions", "shared_object.ipp is compiled by 0 sources", {"src/plugin.cpp": ""}),
@@ -84,7 +86,21 @@ CASES = [
      changed("opkit/interop/npy.hpp", includes=['"helper.hpp"'])),
     ("includes-resolve", "write it in quotes",
      changed("opkit/interop/npy.hpp", includes=["<opkit/version.hpp>"])),
-    ("umbrella", "does not reach opkit/device/event.hpp", changed("opkit/device/event.hpp")),
+    ("umbrella", "all.hpp does not reach opkit/device/event.hpp", changed("opkit/device/event.hpp")),
+    ("umbrella", "all.hpp does not reach opkit/profile.hpp",
+     changed("opkit/profile.hpp", includes=['"opkit/opkit.hpp"'])),
+    ("tiers", "opkit/opkit.hpp reaches opkit/graph/graph.hpp, which it does without",
+     changed("opkit/opkit.hpp", includes=['"opkit/graph/graph.hpp"'])),
+    ("tiers", "opkit/graph.hpp reaches opkit/plugin/load/shared_object.hpp",
+     changed("opkit/graph.hpp", includes=[
+         '"opkit/graph/graph.hpp"', '"opkit/opkit.hpp"', '"opkit/plugin/load/shared_object.hpp"'])),
+    ("tiers", "opkit/opkit.hpp reaches opkit/op/function/impl/call.ipp",
+     changed("opkit/op/call.hpp", body='#ifdef OPKIT_DEFINITIONS\n'
+             '#include "opkit/op/function/impl/call.ipp"\n#endif')
+     | changed("opkit/op/function/impl/call.ipp", includes=['"opkit/op/call.hpp"'])
+     | changed("opkit/opkit.hpp", includes=['"opkit/core/shape.hpp"', '"opkit/core/device.hpp"',
+                                            '"opkit/op/call.hpp"'])
+     | {"src/op.cpp": '#include "opkit/op/function/impl/call.ipp"\n'}),
     ("all-of-a-folder", "opkit/ops/all.hpp does not reach opkit/ops/relu.hpp",
      changed("opkit/ops/relu.hpp") | changed("opkit/ops/all.hpp")),
     ("operator-sources", "ops/relu.hpp registers operators and is included by 0 sources",

@@ -3,10 +3,11 @@
 // -rdynamic.
 #include <doctest/doctest.h>
 
+#include "opkit/core/layout_registry.hpp"
+#include "opkit/graph.hpp"
 #include "opkit/op/gradient/gradient_check.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/plugin.hpp"
 #include "opkit/plugin/author.hpp"
-#include "opkit/plugin/library.hpp"
 #include "support/error_of.hpp"
 
 namespace image_local_test {

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "library_fixture.hpp"
-#include "opkit/graph/executor.hpp"
-#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/graph.hpp"
 #include "opkit/op/check.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/plugin.hpp"
+#include "opkit/profile.hpp"
 #include "support/allocations.hpp"
 #include "support/bench.hpp"
 #include "support/temporary_folder.hpp"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "opkit/opkit.hpp"
-#include "opkit/plugin/library.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/plugin.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/tensors.hpp"

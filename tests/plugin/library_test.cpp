@@ -1,5 +1,4 @@
 // What a program can do with libraries: load, use their operators as its own, unload, reload.
-#include "opkit/plugin/library.hpp"
 
 #include <doctest/doctest.h>
 
@@ -12,8 +11,8 @@
 #include <thread>
 
 #include "library_fixture.hpp"
-#include "opkit/graph/executor.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
+#include "opkit/plugin.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace library_test {

@@ -6,8 +6,9 @@
 //
 // -fno-gnu-unique lets the library be unloaded: with g++ even std::make_shared pins it otherwise.
 //
-// REGISTER_OP(name)… (op/function_op.hpp) needs no more. For operators that are classes or
-// typed functions include <opkit/opkit.hpp> as well.
+// REGISTER_OP(name)… (op/function_op.hpp) needs no more. For operators that are classes or typed
+// functions include <opkit/opkit.hpp> as well, for gradients of them <opkit/graph.hpp>, for typed
+// partitioners and for passes <opkit/partition.hpp>.
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
@@ -73,7 +74,8 @@ opkit_library_entry(const opkit_host* host) {
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
-#ifndef OPKIT_REGISTER_PARTITIONER  // which a unit with opkit/opkit.hpp has
+#ifndef OPKIT_PARTITION_HPP_  // whose own has the typed forms as well
+#undef OPKIT_REGISTER_PARTITIONER
 // REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope.
 #define OPKIT_REGISTER_PARTITIONER(name)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                \
@@ -98,6 +100,9 @@ opkit_library_entry(const opkit_host* host) {
 
 #ifdef OPKIT_OPKIT_HPP_
 #include "opkit/plugin/export/export_operators.hpp"
+#endif
+#ifdef OPKIT_PARTITION_HPP_
+#include "opkit/plugin/export/export_partitioners.hpp"
 #endif
 
 #endif  // OPKIT_PLUGIN_AUTHOR_HPP_

@@ -13,8 +13,8 @@ bool ProfileByEnvironment();
 
 }  // namespace detail
 
-#ifndef OPKIT_COMPILED
-// The compiled runtime has one where operators are compiled.
+#ifdef OPKIT_DEFINITIONS
+// The compiled runtime has one in op/impl/operator_base.ipp.
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 

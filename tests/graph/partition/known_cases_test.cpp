@@ -5,8 +5,7 @@
 
 #include "graph/partition/cuts.hpp"
 #include "graph/partition/partition_graphs.hpp"
-#include "opkit/graph/partition/extract.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/partition.hpp"
 
 namespace known_cases_test {
 using namespace partition_graphs;

@@ -2,8 +2,7 @@
 #include "opkit/graph/partition/partition.hpp"
 
 #include "graph/partition/partition_graphs.hpp"
-#include "opkit/graph/print/print.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/partition.hpp"
 #include "support/sanitizers.hpp"
 #include "support/tensors.hpp"
 

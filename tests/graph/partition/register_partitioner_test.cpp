@@ -6,7 +6,7 @@
 
 #include "graph/partition/partition_graphs.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/partition.hpp"
 #include "support/tensors.hpp"
 
 namespace register_partitioner_test {

@@ -2,7 +2,7 @@
 #include "opkit/graph/partition/selector.hpp"
 
 #include "graph/partition/partition_graphs.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/partition.hpp"
 
 namespace selector_test {
 using namespace partition_graphs;

@@ -6,7 +6,8 @@
 #include <cstring>
 #include <set>
 
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
+#include "opkit/op/observers.hpp"
 #include "support/error_of.hpp"
 #include "support/tensors.hpp"
 

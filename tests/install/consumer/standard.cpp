@@ -1,6 +1,6 @@
 // The standard operators of the installed package, and a reader of a format.
+#include <opkit/graph.hpp>
 #include <opkit/interop/json.hpp>
-#include <opkit/opkit.hpp>
 
 int main() {
   opkit::Graph graph;

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "opkit/opkit.hpp"
+#include "opkit/graph.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/unary.hpp"
 

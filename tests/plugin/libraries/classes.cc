@@ -1,6 +1,8 @@
 // A library of class operators, as Caffe2's are written.
 #include <unistd.h>
 
+#include <opkit/engine/task_group.hpp>
+#include <opkit/op/gradient/gradient.hpp>
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>
 

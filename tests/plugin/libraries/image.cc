@@ -1,5 +1,7 @@
 // A library that says what its own registries hold, and keeps an internal operator to itself:
 // compiled twice, as ImageA and ImageB, and with and without -fno-gnu-unique.
+#include <opkit/core/layout_registry.hpp>
+#include <opkit/op/gradient/gradient.hpp>
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>
 

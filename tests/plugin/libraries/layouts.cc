@@ -1,6 +1,7 @@
 // A library with layouts, a kernel that works in them, and a simulated accelerator: device
 // "lib_npu", whose memory is the host's with every byte inverted, so that reading it there gives
 // nonsense.
+#include <opkit/core/layout_registry.hpp>
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>
 

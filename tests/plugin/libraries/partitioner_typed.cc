@@ -1,5 +1,5 @@
 // A library with the typed partitioner and a pass of a program, the same source.
-#include <opkit/opkit.hpp>
+#include <opkit/partition.hpp>
 #include <opkit/plugin/author.hpp>
 
 namespace {

@@ -1,5 +1,6 @@
 // Operators that testing_test.cpp includes as an author's test includes a library's source.
 #include <algorithm>
+#include <opkit/op/gradient/gradient.hpp>
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>
 

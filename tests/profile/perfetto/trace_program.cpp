@@ -6,7 +6,10 @@
 #include <thread>
 
 #include "op/body_op.hpp"
-#include "opkit/opkit.hpp"
+#include "opkit/engine/engine.hpp"
+#include "opkit/functions.hpp"
+#include "opkit/graph.hpp"
+#include "opkit/profile.hpp"
 
 namespace {
 

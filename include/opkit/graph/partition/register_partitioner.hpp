@@ -189,8 +189,8 @@ class PartitionerBuilder {
 }  // namespace opkit
 
 // REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in a program or in a
-// library that includes opkit/opkit.hpp. One that includes opkit/op.hpp alone has a smaller one,
-// without the typed forms.
+// library that includes opkit/partition.hpp. A library without it has a smaller one, without the
+// typed forms.
 #undef OPKIT_REGISTER_PARTITIONER
 #define OPKIT_REGISTER_PARTITIONER(name)                                                       \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                              \

@@ -91,7 +91,8 @@ class PassBuilder {
 }  // namespace opkit
 
 // REGISTER_PASS(my_pass).setBody(f); at namespace scope, in a program or in a library that includes
-// opkit/opkit.hpp.
+// opkit/partition.hpp.
+#undef OPKIT_REGISTER_PASS
 #define OPKIT_REGISTER_PASS(name)                                                \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PASS);                                       \
   [[maybe_unused]] static const ::opkit::PassBuilder OPKIT_UNIQUE(opkit_pass_) = \

@@ -138,6 +138,7 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_OP is the library's
 // REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header.
+#undef OPKIT_REGISTER_OP
 #define OPKIT_REGISTER_OP(name)                                                               \
   OPKIT_REGISTRATION_OF(REGISTER_OP, name);                                                   \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}  \

@@ -95,6 +95,12 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 }  // namespace detail
 }  // namespace opkit
 
+// What opkit/not_included.hpp has in their place.
+#undef OPKIT_REGISTER_GRADIENT_STR
+#undef OPKIT_REGISTER_GRADIENT
+#undef OPKIT_NO_GRADIENT
+#undef OPKIT_SHOULD_NOT_DO_GRADIENT
+#undef OPKIT_GRADIENT_NOT_IMPLEMENTED_YET
 // The maker comes last, so that it may contain commas.
 #define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \

@@ -7,7 +7,7 @@
 
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/operator_base.hpp"
-#ifdef OPKIT_COMPILED
+#ifndef OPKIT_DEFINITIONS
 #include "opkit/profile/environment.hpp"
 #endif
 
@@ -441,8 +441,9 @@ OPKIT_INLINE void OperatorBase::MakeEvent() {
     Throw(ErrorCode::kFailedPrecondition, "the event of ", def(), " is disabled");
   event_.emplace(device_);
 }
-#ifdef OPKIT_COMPILED
-// Here, because a program with operators links this file whatever else it leaves out.
+#ifndef OPKIT_DEFINITIONS
+// In the compiled runtime; here, because a program with operators links this file whatever else it
+// leaves out.
 namespace {
 [[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 }

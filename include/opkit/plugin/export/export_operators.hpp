@@ -28,15 +28,9 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 // Adds the layouts that are registered by now with their direct converters, and the device types of
 // the author's own.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
-OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
-// Both. Named, as a linker may take a lambda's function from the program.
-OPKIT_IMAGE_LOCAL inline void AddRegisteredParts(LibraryContents& contents) {
-  AddRegisteredLayouts(contents);
-  AddRegisteredPartitioners(contents);
-}
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_parts = &AddRegisteredParts,
+    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
      ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
@@ -45,7 +39,6 @@ OPKIT_IMAGE_LOCAL inline void AddRegisteredParts(LibraryContents& contents) {
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/export/impl/export_layouts.ipp"
 #include "opkit/plugin/export/impl/export_operators.ipp"
-#include "opkit/plugin/export/impl/export_partitioners.ipp"
 #endif
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_

@@ -12,11 +12,13 @@ struct LibraryContents {
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
-  // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
+  // Adds the operators of op/'s registries, where a unit includes opkit.hpp.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
-  // Likewise the layouts, devices, partitioners and passes.
-  void (*add_parts)(LibraryContents& contents) = nullptr;
-  // Of REGISTER_PARTITIONER in units that do not include all of the toolkit.
+  // Likewise the layouts and devices.
+  void (*add_layouts)(LibraryContents& contents) = nullptr;
+  // Adds the partitioners and passes of graph/'s registries, where a unit includes partition.hpp.
+  void (*add_partitioners)(LibraryContents& contents) = nullptr;
+  // Of REGISTER_PARTITIONER in units that do not include partition.hpp.
   RefCountedList own_partitioners;
   std::vector<const opkit_partitioner*> own_partitioner_pointers;
 

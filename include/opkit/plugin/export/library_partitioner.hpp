@@ -1,6 +1,6 @@
-// REGISTER_PARTITIONER in a library that includes opkit/op.hpp alone: partitioners in MXNet's
-// spelling. With opkit/opkit.hpp it is graph/partition/register_partitioner.hpp's, which has the
-// typed forms as well.
+// REGISTER_PARTITIONER in a library that does not include opkit/partition.hpp: partitioners in
+// MXNet's spelling. With that header it is graph/partition/register_partitioner.hpp's, which has
+// the typed forms as well.
 #ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 #define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
@@ -44,7 +44,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
     static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
                   "setSupportedOps(f): write MXReturnValue f(std::string json, const int num_ids, "
                   "int* ids, std::unordered_map<std::string, std::string>& options); the typed "
-                  "forms need opkit/opkit.hpp");
+                  "forms need opkit/partition.hpp");
     return Once(
         record_->mark, "setSupportedOps",
         [f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) mutable {

@@ -26,7 +26,7 @@ OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
     throw Error(ErrorCode::kUnsupported,
                 StrCat("cannot write the report '", path,
                        "': no file of the program includes opkit/report/report.hpp, which is not a "
-                       "part of opkit/opkit.hpp"));
+                       "part of opkit/all.hpp"));
   writer(profile, path, table, run);
 }
 

@@ -9,7 +9,7 @@
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/op/function/answered_fail.hpp"
-#include "opkit/plugin/export/export_operators.hpp"
+#include "opkit/plugin/export/export_partitioners.hpp"
 #include "opkit/plugin/load/abi_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -257,7 +257,8 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
     contents.devices.clear();
     contents.partitioners = contents.own_partitioner_pointers;
     contents.passes.clear();
-    if (contents.add_parts) contents.add_parts(contents);
+    if (contents.add_layouts) contents.add_layouts(contents);
+    if (contents.add_partitioners) contents.add_partitioners(contents);
     if (contents.add_registered) contents.add_registered(records);
     for (FunctionRecord& record : records)
       contents.ops.push_back(ExportOp(std::move(record), contents.owners));

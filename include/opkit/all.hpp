@@ -1,0 +1,31 @@
+// The whole toolkit that needs a compiler and nothing else: the other headers of this folder but
+// opkit/op.hpp, and the engine of variables, task graphs, layouts and observers. The standard
+// operators (opkit/ops/…), the backends (opkit/backends/…) and the bridges (opkit/interop/…) are
+// included by name. The unit with OPKIT_IMPLEMENTATION includes this.
+#ifndef OPKIT_ALL_HPP_
+#define OPKIT_ALL_HPP_
+
+#include "opkit/functions.hpp"
+#include "opkit/graph.hpp"
+#include "opkit/opkit.hpp"
+#include "opkit/partition.hpp"
+#include "opkit/plugin.hpp"
+#include "opkit/profile.hpp"
+
+#include "opkit/base/registry.hpp"
+#include "opkit/core/channels_last.hpp"
+#include "opkit/core/layout_registry.hpp"
+
+#include "opkit/engine/engine.hpp"
+#include "opkit/engine/naive_engine.hpp"
+#include "opkit/engine/task_graph.hpp"
+#include "opkit/engine/task_group.hpp"
+#include "opkit/engine/thread_pool.hpp"
+
+#include "opkit/op/kernel_candidates.hpp"
+#include "opkit/op/observers.hpp"
+#include "opkit/op/schema/schema_docs.hpp"
+
+#include "opkit/graph/run_profile.hpp"
+
+#endif  // OPKIT_ALL_HPP_

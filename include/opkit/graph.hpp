@@ -1,0 +1,27 @@
+// Graphs of operators: Graph, inference, passes, Compile, Plan, Executor, SimpleNet, gradients
+// (REGISTER_GRADIENT, AddGradients), memory planning, printing and drawing. Brings opkit/opkit.hpp
+// too. Partitioners and named passes are in opkit/partition.hpp, readers of model files in
+// opkit/interop/.
+#ifndef OPKIT_GRAPH_HPP_
+#define OPKIT_GRAPH_HPP_
+
+#include "opkit/opkit.hpp"
+
+#include "opkit/op/gradient/gradient.hpp"
+
+#include "opkit/graph/dot.hpp"
+#include "opkit/graph/draw_plan.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/fwd.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/memory/lifetimes.hpp"
+#include "opkit/graph/memory/plan_memory.hpp"
+#include "opkit/graph/memory/verify.hpp"
+#include "opkit/graph/print/memory_csv.hpp"
+#include "opkit/graph/print/memory_svg.hpp"
+#include "opkit/graph/print/print.hpp"
+#include "opkit/graph/simple_net.hpp"
+#include "opkit/graph/subgraph.hpp"
+
+#endif  // OPKIT_GRAPH_HPP_

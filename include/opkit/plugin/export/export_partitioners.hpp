@@ -1,0 +1,24 @@
+// The partitioners and passes that a library registers by the typed REGISTER_PARTITIONER and by
+// REGISTER_PASS, handed over to its host. Included where a unit includes both partition.hpp and
+// plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
+
+#include "opkit/plugin/export/library_export.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
+
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =
+    (ThisLibrary().add_partitioners = &AddRegisteredPartitioners, true);
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/plugin/export/impl/export_partitioners.ipp"
+#endif
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
