@@ -2,9 +2,9 @@
 #ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
-#include <algorithm>
 #include <cstdlib>
 
+#include "opkit/base/contains.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/typed/typed_class.hpp"
 
@@ -43,7 +43,8 @@ OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
       order.push_back(std::move(name));
     order.emplace_back("DEFAULT");
   }
-  std::replace(order.begin(), order.end(), std::string("DEFAULT"), std::string(kReferenceBackend));
+  for (std::string& name : order)
+    if (name == "DEFAULT") name = kReferenceBackend;
   return order;
 }
 
@@ -65,22 +66,27 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
   if (by_rank && !def.requires_engine()) asked.pop_back();  // the plain one's place is its rank
+  // By its place among those that were asked for, the others behind them, by rank if that counts.
   auto place = [&](const Kernel* kernel) {
-    const auto found = std::find(asked.begin(), asked.end(), kernel->backend);
-    const bool ranked = by_rank && found == asked.end();
-    return std::pair(found - asked.begin(), ranked ? -registry.BackendRank(kernel->backend) : 0);
+    int64_t at = 0;
+    for (const std::string& name : asked) {
+      if (name == kernel->backend) return at << 32;
+      ++at;
+    }
+    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
-    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
-    if (!allowed.empty() && std::ranges::count(allowed, kernel->backend) == 0) {
+    if (def.requires_engine() && !Contains(asked, kernel->backend)) continue;
+    if (!allowed.empty() && !Contains(allowed, kernel->backend)) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
     }
-    auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
-    order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
+    order.push_back(kernel);
+    for (size_t i = order.size() - 1; i > 0 && place(order[i]) < place(order[i - 1]); --i)
+      std::swap(order[i], order[i - 1]);
   }
   if (order.empty() && def.requires_engine()) {
     CheckBackends(def);
@@ -249,8 +255,9 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   } catch (const Error&) {  // too little is known, or the run says what is wrong
     return {};
   }
-  if (proposed.empty() || std::ranges::any_of(proposed, &KernelConfig::is_standard)) return {};
-  return kNothingConverts;
+  for (const KernelConfig& config : proposed)
+    if (config.is_standard()) return {};
+  return proposed.empty() ? "" : kNothingConverts;
 }
 
 // The operator of the kernel that was chosen for the node, or of the first that takes it.

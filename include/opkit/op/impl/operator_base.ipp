@@ -2,7 +2,6 @@
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
-#include <algorithm>
 #include <list>
 
 #include "opkit/base/suggest.hpp"
@@ -208,8 +207,8 @@ OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
 
 OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
-  has_output_layouts_ = std::ranges::any_of(
-      config.output_layouts, [](const Layout& layout) { return !layout.is_standard(); });
+  has_output_layouts_ = false;
+  for (const Layout& layout : config.output_layouts) has_output_layouts_ |= !layout.is_standard();
 }
 OPKIT_INLINE Layout OperatorBase::InputLayout(int i) const {
   return config() ? config()->input_layout(detail::Index(i)) : Layout();
@@ -229,9 +228,10 @@ OPKIT_INLINE void OperatorBase::InternNames() const {
                  InternName(net_position_ >= 0 ? NodeName(def()) : def().name())};
 }
 OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
-  const auto named = [](const std::string& output) { return !output.empty(); };
-  const auto output = std::find_if(def.outputs().begin(), def.outputs().end(), named);
-  return def.name().empty() && output != def.outputs().end() ? *output : def.name();
+  if (def.name().empty())
+    for (const std::string& output : def.outputs())
+      if (!output.empty()) return output;
+  return def.name();
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {

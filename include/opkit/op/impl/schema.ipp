@@ -3,8 +3,7 @@
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
-#include <algorithm>
-
+#include "opkit/base/contains.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/schema.hpp"
@@ -22,7 +21,7 @@ OPKIT_INLINE void CountRule::SetPredicate(UniqueFunction<bool(int)> allowed) {
 }
 OPKIT_INLINE bool CountRule::Allows(int count) const {
   if (count < min_ || count > max_ || (predicate_ && !predicate_(count))) return false;
-  return list_.empty() || std::ranges::count(list_, count) > 0;
+  return list_.empty() || Contains(list_, count);
 }
 OPKIT_INLINE std::string CountRule::Describe() const {
   if (!list_.empty()) return StrCat("one of ", list_);
@@ -69,7 +68,7 @@ OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const Operato
 OPKIT_INLINE InplaceRules::Predicate InplaceRules::AnyOf(
     std::initializer_list<std::pair<int, int>> pairs) {
   return [list = std::vector<std::pair<int, int>>(pairs)](int input, int output) {
-    return std::ranges::count(list, std::pair(input, output)) > 0;
+    return Contains(list, std::pair(input, output));
   };
 }
 OPKIT_INLINE std::string InplaceRules::Verify(const std::string& op, const OperatorDef& def) const {
@@ -90,8 +89,9 @@ OPKIT_INLINE std::string InplaceRules::Verify(const std::string& op, const Opera
 }
 
 OPKIT_INLINE const AttributeSchema* AttributeRules::Find(std::string_view name) const {
-  const auto found = std::ranges::find(declared, name, &AttributeSchema::name);
-  return found == declared.end() ? nullptr : &*found;
+  for (const AttributeSchema& attribute : declared)
+    if (attribute.name == name) return &attribute;
+  return nullptr;
 }
 OPKIT_INLINE std::string AttributeRules::Suggest(std::string_view name) const {
   std::vector<std::string> known;
@@ -140,8 +140,9 @@ OPKIT_INLINE void CheckDTypes(const char* what, const std::vector<ValueSchema>& 
             ", expected one of ", declared[i].dtypes);
 }
 inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
-  return std::ranges::any_of(values,
-                             [](const ValueSchema& value) { return !value.dtypes.empty(); });
+  for (const ValueSchema& value : values)
+    if (!value.dtypes.empty()) return true;
+  return false;
 }
 inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
                       const std::vector<TensorInfo>& outputs) {
@@ -182,8 +183,8 @@ OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
               {values.begin(), values.end()}});
 }
 OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
-  const auto found = std::ranges::find(attributes_.declared, name, &AttributeSchema::name);
-  if (found != attributes_.declared.end()) return &*found;
+  for (AttributeSchema& attribute : attributes_.declared)
+    if (attribute.name == name) return &attribute;
   problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
@@ -245,7 +246,8 @@ OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceCo
         OpCost cost = detail::Traffic(inputs, outputs);
         auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
         const InferenceContext context(def, inputs, outputs);
-        bool all = std::ranges::all_of(outputs, known);
+        bool all = true;
+        for (const TensorInfo& output : outputs) all &= known(output);
         for (size_t i = 0; i < inputs.size(); ++i)
           all &= known(inputs[i]) || def.inputs()[i].empty();
         if (all) cost.flops = flops(context);

@@ -2,8 +2,7 @@
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-#include <algorithm>
-
+#include "opkit/base/contains.hpp"
 #include "opkit/op/call/direct_call.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -148,7 +147,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   // The order of backends does not matter to an operator that has one, but OPKIT_BACKENDS may leave
   // that out.
   if (const BackendPreference& allowed = AllowedBackends();
-      !allowed.empty() && std::find(allowed.begin(), allowed.end(), kernel.backend) == allowed.end())
+      !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend,
                               ": the environment's OPKIT_BACKENDS leaves it out"));
   if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())

@@ -2,8 +2,7 @@
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-#include <algorithm>
-
+#include "opkit/base/contains.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/op/typed/typed_schema.hpp"
 
@@ -32,7 +31,7 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
   schema
       .AllowInplace([typed](int in, int out) {
-        return std::ranges::count(typed->inplace_, std::pair(in, out)) > 0;
+        return Contains(typed->inplace_, std::pair(in, out));
       })
       .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
@@ -84,9 +83,11 @@ inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
 }
 OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
                                          std::initializer_list<int> outputs) {
-  std::vector<int> ins(inputs), outs(outputs);
-  for (std::vector<int>* places : {&ins, &outs})
-    std::erase_if(*places, [](int place) { return place < 0; });
+  std::vector<int> ins, outs;
+  for (const int place : inputs)
+    if (place >= 0) ins.push_back(place);
+  for (const int place : outputs)
+    if (place >= 0) outs.push_back(place);
   AddRule([this, ins = std::move(ins), outs = std::move(outs)](InferenceContext& context) {
     InferSameShape(schema, context, ins, outs);
   });
@@ -101,7 +102,7 @@ OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& t
                                          MakeTyped make) noexcept {
   try {
     for (const TypedVersion& version : typed.versions)
-      if (version.element != DType::kUndefined && !std::ranges::count(element_types_, version.element))
+      if (version.element != DType::kUndefined && !Contains(element_types_, version.element))
         element_types_.push_back(version.element);
     for (const TypedParameter& row : by_element_) {
       const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
