@@ -112,8 +112,9 @@ class PendingOutputs {
                                                       std::vector<Tensor> inputs, Arguments args,
                                                       InvokeOptions options);
   struct State;
-  explicit PendingOutputs(std::shared_ptr<State> state);
-  std::shared_ptr<State> state_;
+  explicit PendingOutputs(IntrusivePtr<RefCounted> state);
+  State& state() const;
+  IntrusivePtr<RefCounted> state_;  // a State
 };
 
 // Invoke on a thread of ThreadPool::Current(), under the invocation that is current here: a custom

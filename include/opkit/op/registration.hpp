@@ -83,11 +83,9 @@ OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const ch
                                      RegistrationPriority priority, const char* file,
                                      int line) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
-    UseProposals();
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>, &Op::Propose,
                           &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
-    UseProposals();
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                           &Op::Propose);
   } else {
@@ -133,6 +131,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // A class that can run a node in several ways says so in a static function, and takes the one that
 // was chosen as a third argument of its constructor, or reads config():
 //   static std::vector<KernelConfig> Propose(const KernelQuery& query);
+// (Invoke of it needs opkit/graph.hpp in the program.)
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
 // One that can compute the node behind its own as well has a function beside Propose:

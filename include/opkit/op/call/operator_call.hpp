@@ -4,7 +4,7 @@
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
 #include "opkit/op/call/resolved_call.hpp"
-#include "opkit/op/kernel_candidates.hpp"
+#include "opkit/op/create_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -17,8 +17,6 @@ class OperatorCall {
   // As ResolvedCall::run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
-  // Takes the first candidate for the inputs as they are now.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
 
  private:
   struct Release;
@@ -29,6 +27,8 @@ class OperatorCall {
   };
   Place MakePlace() const;
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
+  // Takes the first candidate for the inputs as they are now.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
   // Puts the inputs into the layouts that the operator takes.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
   // Puts an output into the standard layout, in the caller's memory where that fits.
@@ -50,11 +50,6 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 // Lets Invoke and ResolvedOperator call kernels that are no typed operator's on the CPU. What
 // registers such a kernel calls it.
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
-// Lets calls select kernels by what they propose. What registers a kernel that proposes, or ranks a
-// backend, calls it.
-OPKIT_IMAGE_LOCAL void UseProposals() noexcept;
-OPKIT_IMAGE_LOCAL inline constinit Hook<void(OperatorCall& call)> g_select{
-    "a kernel that proposes configurations", "opkit/op/registration.hpp"};
 
 }  // namespace detail
 }  // namespace opkit

@@ -154,27 +154,6 @@ OPKIT_INLINE void RethrowFromConstructor(const Kernel& kernel, const OperatorDef
       StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
 }
 
-OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
-                              const KernelConfig& config) {
-  auto wrong = [&](const std::string& what) {
-    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
-          kernel.Place(), " proposes for ", def, " ", what);
-  };
-  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
-  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
-    if (found != 0 && found != expected)
-      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
-  };
-  check_layouts(config.input_layouts.size(), inputs, "inputs");
-  check_layouts(config.output_layouts.size(), outputs, "outputs");
-  for (const auto& [in, out] : config.inplace)
-    if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
-      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
-                   " inputs and ", outputs, " outputs"));
-  if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
-  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
-}
-
 // The check of ArgumentCheck.
 inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::string_view name) {
   if (schema.name() != type || schema.TakesArgument(name)) return;
@@ -244,20 +223,6 @@ OPKIT_INLINE std::vector<TensorInfo> TypesIn(const Workspace& ws,
     infos.push_back(tensor && tensor->initialized() ? TensorInfo::Of(*tensor) : TensorInfo());
   }
   return infos;
-}
-
-OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
-                                        const OperatorDef& def, const Workspace& ws) {
-  const std::vector<TensorInfo> infos = TypesIn(ws, def.inputs());
-  std::vector<KernelConfig> proposed;
-  try {
-    proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
-  } catch (const Error&) {  // too little is known, or the run says what is wrong
-    return {};
-  }
-  for (const KernelConfig& config : proposed)
-    if (config.is_standard()) return {};
-  return proposed.empty() ? "" : kNothingConverts;
 }
 
 // The operator of the kernel that was chosen for the node, or of the first that takes it.

@@ -115,7 +115,7 @@ OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
-struct PendingOutputs::State {
+struct PendingOutputs::State : RefCounted {
   State(ResolvedOperator resolved, std::vector<Tensor> tensors)
       : op(std::move(resolved)), inputs(std::move(tensors)) {}
 
@@ -145,27 +145,30 @@ struct PendingOutputs::State {
   bool taken = false;
 };
 
-OPKIT_INLINE PendingOutputs::PendingOutputs(std::shared_ptr<State> state)
+OPKIT_INLINE PendingOutputs::PendingOutputs(IntrusivePtr<RefCounted> state)
     : state_(std::move(state)) {}
-OPKIT_INLINE const Event& PendingOutputs::event() const { return state_->event; }
+OPKIT_INLINE PendingOutputs::State& PendingOutputs::state() const {
+  return static_cast<State&>(*state_);
+}
+OPKIT_INLINE const Event& PendingOutputs::event() const { return state().event; }
 OPKIT_INLINE std::vector<Tensor> PendingOutputs::Get() {
-  if (std::exchange(state_->taken, true))
+  if (std::exchange(state().taken, true))
     Throw(ErrorCode::kFailedPrecondition, "PendingOutputs::Get: the outputs were taken already");
-  if (!state_->done.done()) state_->pool.Wait(state_->done);
-  state_->event.RethrowIfFailed();
-  return std::move(state_->outputs);
+  if (!state().done.done()) state().pool.Wait(state().done);
+  state().event.RethrowIfFailed();
+  return std::move(state().outputs);
 }
 
 OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
                                         Arguments args, InvokeOptions options) {
   ResolvedOperator resolved = detail::Resolve(op, inputs, std::move(args), std::move(options));
-  auto state = std::make_shared<PendingOutputs::State>(std::move(resolved), std::move(inputs));
+  auto state = MakeIntrusive<PendingOutputs::State>(std::move(resolved), std::move(inputs));
   state->event.SetScheduled();
   if (state->pool.threads() > 1)
     state->pool.Submit([state] { state->Run(); });
   else
     state->Run();
-  return PendingOutputs(std::move(state));
+  return PendingOutputs(state);
 }
 
 }  // namespace opkit

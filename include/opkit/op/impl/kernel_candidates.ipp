@@ -8,6 +8,41 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
+                              const KernelConfig& config) {
+  auto wrong = [&](const std::string& what) {
+    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
+          kernel.Place(), " proposes for ", def, " ", what);
+  };
+  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
+  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
+    if (found != 0 && found != expected)
+      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
+  };
+  check_layouts(config.input_layouts.size(), inputs, "inputs");
+  check_layouts(config.output_layouts.size(), outputs, "outputs");
+  for (const auto& [in, out] : config.inplace)
+    if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
+      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
+                   " inputs and ", outputs, " outputs"));
+  if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
+  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+}
+
+OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
+                                        const OperatorDef& def, const Workspace& ws) {
+  const std::vector<TensorInfo> infos = TypesIn(ws, def.inputs());
+  std::vector<KernelConfig> proposed;
+  try {
+    proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
+  } catch (const Error&) {  // too little is known, or the run says what is wrong
+    return {};
+  }
+  for (const KernelConfig& config : proposed)
+    if (config.is_standard()) return {};
+  return proposed.empty() ? "" : kNothingConverts;
+}
+
 OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
     for (size_t i = 0; i < layouts->size(); ++i) {
@@ -29,7 +64,6 @@ OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig&
 OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
                                                            std::span<const TensorInfo> inputs,
                                                            std::span<const TensorInfo> outputs) {
-  detail::g_check_config.Fill(&detail::CheckConfig);
   const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
   std::vector<KernelCandidate> out;
   const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
@@ -102,6 +136,22 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
   throw;
 }
 
+namespace detail {
+
+inline std::unique_ptr<OperatorBase> CreateSelectedFor(const OperatorDef& def, Workspace* ws,
+                                                       std::span<const TensorInfo> inputs,
+                                                       std::span<const TensorInfo> outputs,
+                                                       bool converts, bool* is_standard) {
+  KernelCandidate chosen;
+  auto op = CreateSelected(def, ws, inputs, outputs, {.converts = converts}, &chosen);
+  *is_standard = chosen.config.is_standard();
+  return op;
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsSelection =
+    g_check_config.Fill(&CheckConfig) && g_why_not_standard.Fill(&WhyNotStandard) &&
+    g_create_selected.Fill(&CreateSelectedFor);
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_

@@ -2,8 +2,6 @@
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
-#include <list>
-
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/operator_base.hpp"
 #ifndef OPKIT_DEFINITIONS
@@ -15,13 +13,23 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct PendingTensors::Items : RefCounted {
-  struct Item {
+  struct Item : RefCounted {
     int place;
     Blob* blob;           // null: a copy of an input
     uint64_t invocation;  // of a copy
     Tensor tensor;
   };
-  std::list<Item> list;  // items stay where they are
+  Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
+  Tensor& Add(int place, Blob* blob, uint64_t invocation, Tensor tensor) {
+    auto item = MakeIntrusive<Item>();
+    item->place = place;
+    item->blob = blob;
+    item->invocation = invocation;
+    item->tensor = std::move(tensor);
+    list.push_back(item);
+    return item->tensor;
+  }
+  RefCountedList list;  // of Item
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();
@@ -30,31 +38,36 @@ OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
 
 OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
   if (!items_) return nullptr;
-  for (Items::Item& item : items().list)
-    if (item.blob && item.place == output) return &item.tensor;
+  const Items& pending = items();
+  for (size_t i = 0; i < pending.list.size(); ++i)
+    if (Items::Item& item = pending.at(i); item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
-  return &items().list.emplace_back(Items::Item{output, blob, 0, std::move(tensor)}).tensor;
+  return &items().Add(output, blob, 0, std::move(tensor));
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
   // What was copied before the run, for the constructor or an observer, may have changed since.
   const uint64_t invocation = CurrentInvocation().id;
-  std::list<Items::Item>& list = items().list;
-  for (const Items::Item& item : list)
-    if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
-  return list.emplace_back(Items::Item{input, nullptr, invocation, make()}).tensor;
+  Items& pending = items();
+  for (size_t i = 0; i < pending.list.size(); ++i)
+    if (const Items::Item& item = pending.at(i);
+        !item.blob && item.place == input && item.invocation == invocation)
+      return item.tensor;
+  return pending.Add(input, nullptr, invocation, make());
 }
 OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  for (Items::Item& item : items().list)
-    if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  const Items& pending = items();
+  for (size_t i = 0; i < pending.list.size(); ++i)
+    if (Items::Item& item = pending.at(i); item.blob)
+      *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
 OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
-  for (const Items::Item& item : static_cast<const Items&>(*items_).list)
-    out.push_back(item.tensor.storage());
+  const Items& pending = static_cast<const Items&>(*items_);
+  for (size_t i = 0; i < pending.list.size(); ++i) out.push_back(pending.at(i).tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {

@@ -39,7 +39,6 @@ OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
   return Registered([&] { OpRegistry::Global().SetBackendAvailability(backend, why_not); });
 }
 OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
-  UseProposals();
   return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
 }
 

@@ -40,7 +40,7 @@ OPKIT_INLINE void OperatorCall::Run(std::span<const Tensor> inputs, std::span<Te
       standard &= inputs[i].layout().is_standard();
     }
   if (selects_ && !InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
-    g_select(*this);
+    Select();
   if (converts_ || !standard) [[unlikely]]
     ConvertInputs();
   if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
@@ -121,11 +121,11 @@ OPKIT_INLINE void OperatorCall::Select() {
   Place place = MakePlace();
   // Work that goes on in a stream has not made what would have to be converted.
   const bool converts = def_.device().type == DeviceType::kCPU;
-  KernelCandidate chosen;
+  bool is_standard = true;
   auto op =
-      CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts}, &chosen);
+      g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
   SetOperator(std::move(op), std::move(place));
-  converts_ = !chosen.config.is_standard();
+  converts_ = !is_standard;
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }
@@ -139,11 +139,6 @@ OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const Operato
           made};
 }
 OPKIT_INLINE void UseOperatorCalls() noexcept { g_operator_call.Fill(&MakeOperatorCall); }
-OPKIT_INLINE void UseProposals() noexcept {
-  g_why_not_standard.Fill(&WhyNotStandard);
-  g_check_config.Fill(&CheckConfig);
-  g_select.Fill([](OperatorCall& call) { call.Select(); });
-}
 
 }  // namespace detail
 }  // namespace opkit
