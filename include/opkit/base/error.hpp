@@ -77,22 +77,15 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   SharedFlag shared_;
 };
 
+namespace detail {
+[[noreturn]] OPKIT_COLD void ThrowJoined(ErrorCode code, std::initializer_list<Text> parts);
+}
+
 // Throws an Error whose message is StrCat of the parts.
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a,
-                                   const detail::Text& b = {}, const detail::Text& c = {},
-                                   const detail::Text& d = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                                   const detail::Text& c, const detail::Text& d,
-                                   const detail::Text& e, const detail::Text& f = {},
-                                   const detail::Text& g = {}, const detail::Text& h = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                                   const detail::Text& c, const detail::Text& d,
-                                   const detail::Text& e, const detail::Text& f,
-                                   const detail::Text& g, const detail::Text& h,
-                                   const detail::Text& i, const detail::Text& j = {},
-                                   const detail::Text& k = {}, const detail::Text& l = {},
-                                   const detail::Text& m = {}, const detail::Text& n = {},
-                                   const detail::Text& o = {}, const detail::Text& p = {});
+template <class Part, class... Parts>
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Part& part, const Parts&... parts) {
+  detail::ThrowJoined(code, {part, parts...});
+}
 
 // In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
 // of that its message.

@@ -1,10 +1,10 @@
 // StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
-// goes through it, so numbers look the same everywhere. Not a variadic template: a message is built
-// at a hundred places with a hundred combinations of types, and each would be an instantiation.
+// goes through it, so numbers look the same everywhere. A message is built at hundreds of places
+// with as many combinations of types, and each is an instantiation: so a call makes an array of
+// parts, two words each, and hands it to one function that is not a template.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
-#include <charconv>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
@@ -25,33 +25,33 @@ namespace detail {
 // reports nothing builds no strings, and one that does is a few stores.
 class Text {
  public:
-  Text() : kind_(Kind::kChars) {}
-  Text(const char* text) : kind_(Kind::kLiteral) { value_.object = text; }
-  Text(const std::string& text) : Text(std::string_view(text)) {}
-  Text(std::string_view text) : kind_(Kind::kChars), size_(text.size()) {
-    value_.object = text.data();
-  }
-  Text(char c) : kind_(Kind::kCharacter) { value_.integer = c; }
+  constexpr Text() : Text("") {}
+  constexpr Text(const char* text) : value_{text}, append_(AppendLiteral) {}
+  Text(const std::string& text) : value_{&text}, append_(AppendString) {}
+  Text(const std::string_view& text) : value_{&text}, append_(AppendView) {}
+  Text(char c) : Text(int64_t{c}, AppendCharacter) {}
   Text(bool b) : Text(b ? "true" : "false") {}
-  Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
+  Text(double number) : append_(AppendFloat) { value_.number = number; }
+  Text(int i) : Text(int64_t{i}, AppendInt) {}
+  Text(long i) : Text(int64_t{i}, AppendInt) {}
+  Text(long long i) : Text(int64_t{i}, AppendInt) {}
+  Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
+  Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
+  Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
+  // Asks for a class or enumeration by the compiler's own traits first: no literal instantiates
+  // anything.
   template <class T>
-    requires std::is_integral_v<T>
-  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
-    value_.integer = static_cast<int64_t>(integer);
-  }
-  template <class T>
-    requires requires(const T& value) { std::string_view(ToString(value)); }
-  Text(const T& value) : kind_(Kind::kObject) {
-    value_.object = &value;
-    append_ = [](std::string& out, const void* object) {
-      out += ToString(*static_cast<const T*>(object));
+    requires((__is_class(T) || __is_enum(T)) &&
+             requires(const T& value) { std::string_view(ToString(value)); })
+  Text(const T& value) : value_{&value} {
+    append_ = [](std::string& out, Value part) {
+      out += ToString(*static_cast<const T*>(part.object));
     };
   }
   template <class T>
-  Text(const std::vector<T>& values) : kind_(Kind::kObject) {
-    value_.object = &values;
-    append_ = [](std::string& out, const void* object) {
-      const auto& all = *static_cast<const std::vector<T>*>(object);
+  Text(const std::vector<T>& values) : value_{&values} {
+    append_ = [](std::string& out, Value part) {
+      const auto& all = *static_cast<const std::vector<T>*>(part.object);
       out += '[';
       for (size_t i = 0; i < all.size(); ++i) {
         if (i) out += ", ";
@@ -61,42 +61,38 @@ class Text {
     };
   }
 
-  OPKIT_COLD void AppendTo(std::string& out) const;
+  void AppendTo(std::string& out) const { append_(out, value_); }
 
  private:
-  enum class Kind : uint8_t { kLiteral, kChars, kCharacter, kInt, kUInt, kFloat, kObject };
   union Value {
     const void* object = nullptr;
     int64_t integer;
     double number;
   };
-  Kind kind_;
+  using Append = void(std::string& out, Value part);
+
+  Text(int64_t integer, Append* append) : append_(append) { value_.integer = integer; }
+  OPKIT_COLD static void AppendLiteral(std::string& out, Value part);
+  OPKIT_COLD static void AppendString(std::string& out, Value part);
+  OPKIT_COLD static void AppendView(std::string& out, Value part);
+  OPKIT_COLD static void AppendCharacter(std::string& out, Value part);
+  OPKIT_COLD static void AppendInt(std::string& out, Value part);
+  OPKIT_COLD static void AppendUInt(std::string& out, Value part);
+  OPKIT_COLD static void AppendFloat(std::string& out, Value part);
+
   Value value_;
-  union {
-    size_t size_ = 0;
-    void (*append_)(std::string& out, const void* object);
-  };
+  Append* append_;
 };
 
-OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
+OPKIT_COLD std::string Join(std::initializer_list<Text> parts);
 
 }  // namespace detail
 
-// Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
-// not build sixteen parts.
-OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b = {},
-                              const detail::Text& c = {}, const detail::Text& d = {});
-OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                              const detail::Text& d, const detail::Text& e,
-                              const detail::Text& f = {}, const detail::Text& g = {},
-                              const detail::Text& h = {});
-OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                              const detail::Text& d, const detail::Text& e, const detail::Text& f,
-                              const detail::Text& g, const detail::Text& h, const detail::Text& i,
-                              const detail::Text& j = {}, const detail::Text& k = {},
-                              const detail::Text& l = {}, const detail::Text& m = {},
-                              const detail::Text& n = {}, const detail::Text& o = {},
-                              const detail::Text& p = {});
+// Concatenates the parts: whatever a detail::Text is made from.
+template <class... Parts>
+OPKIT_COLD std::string StrCat(const Parts&... parts) {
+  return detail::Join({parts...});
+}
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>

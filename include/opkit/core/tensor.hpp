@@ -216,10 +216,12 @@ class Tensor {
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
-  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const detail::Text& a,
-                                    const detail::Text& b = {}, const detail::Text& c = {},
-                                    const detail::Text& d = {}, const detail::Text& e = {},
-                                    const detail::Text& f = {}) const;
+  template <class... Parts>
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
+    FailJoined(code, {parts...});
+  }
+  [[noreturn]] OPKIT_COLD void FailJoined(ErrorCode code,
+                                          std::initializer_list<detail::Text> parts) const;
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");

@@ -41,26 +41,6 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
   return *this;
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                        const detail::Text& c, const detail::Text& d) {
-  throw Error(code, StrCat(a, b, c, d));
-}
-
-OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
-                        const detail::Text& f, const detail::Text& g, const detail::Text& h) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h));
-}
-
-OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
-                        const detail::Text& f, const detail::Text& g, const detail::Text& h,
-                        const detail::Text& i, const detail::Text& j, const detail::Text& k,
-                        const detail::Text& l, const detail::Text& m, const detail::Text& n,
-                        const detail::Text& o, const detail::Text& p) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
-}
-
 OPKIT_INLINE Error CurrentError() {
   try {
     throw;
@@ -75,6 +55,10 @@ OPKIT_INLINE Error CurrentError() {
 }
 
 namespace detail {
+
+OPKIT_INLINE void ThrowJoined(ErrorCode code, std::initializer_list<Text> parts) {
+  throw Error(code, Join(parts));
+}
 
 OPKIT_INLINE void RethrowInContext(std::string line) {
   try {

@@ -211,10 +211,9 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   return nbytes;
 }
 
-OPKIT_INLINE void Tensor::Fail(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                               const detail::Text& c, const detail::Text& d, const detail::Text& e,
-                               const detail::Text& f) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
+OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
+                                     std::initializer_list<detail::Text> parts) const {
+  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
