@@ -11,6 +11,7 @@ class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
 class OpResource;         // defined in opkit/functions.hpp
 class GradientMakerBase;  // defined in opkit/graph.hpp
+class Profiler;           // defined in opkit/profile.hpp
 
 }  // namespace opkit
 
@@ -22,15 +23,16 @@ namespace opkit::inline OPKIT_ABI {
 namespace opkit_not_included {
 #endif
 
-class Graph;         // defined in opkit/graph.hpp
-class Plan;          // defined in opkit/graph.hpp
-class Executor;      // defined in opkit/graph.hpp
-class SimpleNet;     // defined in opkit/graph.hpp
-class PassList;      // defined in opkit/graph.hpp
-struct PlanOptions;  // defined in opkit/graph.hpp
-class Profiler;      // defined in opkit/profile.hpp
-struct Profile;      // defined in opkit/profile.hpp
-class Library;       // defined in opkit/plugin.hpp
+class Graph;            // defined in opkit/graph.hpp
+class Plan;             // defined in opkit/graph.hpp
+class Executor;         // defined in opkit/graph.hpp
+class SimpleNet;        // defined in opkit/graph.hpp
+class PassList;         // defined in opkit/graph.hpp
+struct PlanOptions;     // defined in opkit/graph.hpp
+struct Profile;         // defined in opkit/profile.hpp
+struct ProfileTable;    // defined in opkit/profile.hpp
+struct ProfileOptions;  // defined in opkit/profile.hpp
+class Library;          // defined in opkit/plugin.hpp
 
 #ifdef __clang__
 }  // namespace opkit

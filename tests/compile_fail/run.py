@@ -4,6 +4,8 @@
 A file begins with comment lines that say what is expected of it:
   // expect: <sentence>     does not compile, and the compiler prints the sentence (several: each)
   // expect-first: <sentence>   the same, and it is in the first error, before any other
+  // expect-shown: <words>  the same, in a line of a header that the compiler shows
+  // one-error              there is no other error
   // compiles               compiles: the twin that shows that nothing but the mistake is at fault
   // flags: <flags>         are added to the compiler's
 
@@ -18,14 +20,15 @@ import tempfile
 from pathlib import Path
 
 
-def check_flags(compiler):
-    """The flags for a check with every error in its output, but without source lines, which may hold
-    the sentence."""
+def check_flags(compiler, shown):
+    """The flags for a check with every error in its output, but only if asked for with source lines,
+    which may hold the sentence."""
     if Path(compiler[0]).name == "nvcc":
         return ["--ptx", "-o", os.devnull]
     version = subprocess.run([compiler[0], "--version"], capture_output=True, text=True).stdout
-    return ["-fsyntax-only", *(["-fno-caret-diagnostics", "-ferror-limit=0"] if "clang" in version
-                               else ["-fno-diagnostics-show-caret"])]
+    if "clang" in version:
+        return ["-fsyntax-only", "-ferror-limit=0", *(["-fno-caret-diagnostics"] if not shown else [])]
+    return ["-fsyntax-only", *(["-fno-diagnostics-show-caret"] if not shown else [])]
 
 
 def verdict(path, compiler):
@@ -36,11 +39,13 @@ def verdict(path, compiler):
     expected = [line.removeprefix("expect:").strip() for line in head if line.startswith("expect:")]
     first = [line.removeprefix("expect-first:").strip() for line in head
              if line.startswith("expect-first:")]
-    expected += first
+    shown = [line.removeprefix("expect-shown:").strip() for line in head
+             if line.startswith("expect-shown:")]
+    expected += first + shown
     flags = " ".join(line.removeprefix("flags:") for line in head if line.startswith("flags:"))
     if bool(expected) == ("compiles" in head) or not all(expected):
         return "begins with neither `// expect: <sentence>` nor `// compiles`, or with both"
-    command = [*compiler, *check_flags(compiler), *flags.split(), str(path)]
+    command = [*compiler, *check_flags(compiler, shown), *flags.split(), str(path)]
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                          errors="replace", env=os.environ | {"LC_ALL": "C"})
     if not expected:
@@ -51,6 +56,8 @@ def verdict(path, compiler):
     earliest = re.search(r" error: (.*?)(?= error: |$)", output)
     if first and not (earliest and first[0] in earliest[1]):
         return f"the compiler does not say first: {first[0]}\nbut:\n{run.stdout}"
+    if "one-error" in head and len(re.findall(r" error: ", output)) != 1:
+        return f"the compiler has more than one error to tell:\n{run.stdout}"
     missing = [sentence for sentence in expected if sentence not in output]
     return f"the compiler does not say: {missing[0]}\nbut:\n{run.stdout}" if missing else None
 
@@ -66,6 +73,12 @@ def self_test(compiler):
         "// expect-first: small\nint x = y; static_assert(false, \"too small\");":
             "does not say first: small",
         "// expect-first:\nint x = y;": "begins with neither",
+        "// expect: small\n// one-error\nstatic_assert(false, \"small\");": None,
+        "// expect: small\n// one-error\nstatic_assert(false, \"small\"); int x = y;":
+            "more than one error",
+        "// expect-shown: // of z\nstruct S;  // of z\nvoid f(S& s) { s.x(); }": None,
+        "// expect-shown: // of y\nstruct S;  // of z\nvoid f(S& s) { s.x(); }":
+            "does not say: // of y",
         "// compiles\nint x = 1;": None,
         "// compiles\nint x = y;": "expected to compile",
         "// compiles\n// flags: -DY=1\nint x = Y;": None,

@@ -1,0 +1,6 @@
+// expect-shown: // defined in opkit/profile.hpp
+#include <opkit/opkit.hpp>
+
+using namespace opkit;
+
+void Print() { ProfileTable table = Profiler::Table(); }
