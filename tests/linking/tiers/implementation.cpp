@@ -1,0 +1,3 @@
+// The definitions of the umbrella that the test names.
+#define OPKIT_IMPLEMENTATION
+#include UMBRELLA
