@@ -318,8 +318,9 @@ def compile_time_tables(report):
     peer = report["peer"]
     yield ("User seconds, and the ratio to the peer compiled beside it: "
            f"`#include <{peer['name']}>`, {peer['seconds']:.2f} s "
-           f"({peer['min']:.2f}-{peer['max']:.2f}). Headers are parsed "
-           "(`-fsyntax-only`), sources compiled at `-O2` to objects, one after the other.")
+           f"({peer['min']:.2f}-{peer['max']:.2f}). Headers are parsed (`-fsyntax-only`), sources "
+           "compiled to objects, at `-O2` where the row names no option; several one after the "
+           "other. Those of `peers/` are programs of other libraries, header-only.")
     yield table(["row<"] + [mode + column for mode in ("compiled", "header-only")
                             for column in ("", ", spread", ", ratio", ", goal<")], lines)
     yield report.get("note")
