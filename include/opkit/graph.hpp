@@ -24,4 +24,8 @@
 #include "opkit/graph/simple_net.hpp"
 #include "opkit/graph/subgraph.hpp"
 
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: its operators may carry graphs
+#include "opkit/plugin/export/export_graphs.hpp"
+#endif
+
 #endif  // OPKIT_GRAPH_HPP_

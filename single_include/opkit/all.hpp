@@ -199,6 +199,7 @@ class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
 class OpResource;         // defined in opkit/functions.hpp
 class GradientMakerBase;  // defined in opkit/graph.hpp
+class Profiler;           // defined in opkit/profile.hpp
 
 }  // namespace opkit
 
@@ -210,15 +211,16 @@ namespace opkit::inline OPKIT_ABI {
 namespace opkit_not_included {
 #endif
 
-class Graph;         // defined in opkit/graph.hpp
-class Plan;          // defined in opkit/graph.hpp
-class Executor;      // defined in opkit/graph.hpp
-class SimpleNet;     // defined in opkit/graph.hpp
-class PassList;      // defined in opkit/graph.hpp
-struct PlanOptions;  // defined in opkit/graph.hpp
-class Profiler;      // defined in opkit/profile.hpp
-struct Profile;      // defined in opkit/profile.hpp
-class Library;       // defined in opkit/plugin.hpp
+class Graph;            // defined in opkit/graph.hpp
+class Plan;             // defined in opkit/graph.hpp
+class Executor;         // defined in opkit/graph.hpp
+class SimpleNet;        // defined in opkit/graph.hpp
+class PassList;         // defined in opkit/graph.hpp
+struct PlanOptions;     // defined in opkit/graph.hpp
+struct Profile;         // defined in opkit/profile.hpp
+struct ProfileTable;    // defined in opkit/profile.hpp
+struct ProfileOptions;  // defined in opkit/profile.hpp
+class Library;          // defined in opkit/plugin.hpp
 
 #ifdef __clang__
 }  // namespace opkit
@@ -12981,6 +12983,16 @@ detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 // opkit/interop/.
 #ifndef OPKIT_GRAPH_HPP_
 #define OPKIT_GRAPH_HPP_
+
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: its operators may carry graphs
+// ---- opkit/plugin/export/export_graphs.hpp
+// Has the nodes of a library's operators carry graphs, from its host and to it. Included where a
+// unit includes both graph.hpp and plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
+#endif
 
 #endif  // OPKIT_GRAPH_HPP_
 
@@ -34344,17 +34356,81 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
+// ---- opkit/base/hook.hpp
+// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
+// owns the hook; the header that makes the case possible fills it, so that a program which does not
+// include that header does not compile what stands behind it.
+#ifndef OPKIT_BASE_HOOK_HPP_
+#define OPKIT_BASE_HOOK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Throws the Error (kFailedPrecondition) of a call through an empty hook.
+[[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
+
+template <class Signature>
+class Hook;
+
+// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
+// that it is full before main; a call from another static initialiser may come too early, and is the
+// Error of an empty hook. Filling it twice with one function is allowed. In the compiled runtime a
+// source of src/ that calls through a hook links the source that fills it.
+//
+//   // In the header that calls.
+//   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
+//                                                                    "opkit/graph.hpp"};
+//   // In the .ipp of the header that makes the case possible.
+//   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
+template <class R, class... Args>
+class Hook<R(Args...)> {
+ public:
+  // The Error of an empty hook says "`what` needs `header`".
+  constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
+  Hook(Hook&&) = delete;
+
+  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
+  bool Fill(R (*function)(Args...)) noexcept {
+    __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
+    return true;
+  }
+  explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
+  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
+  R operator()(Args... args) const {
+    R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
+    if (!function) [[unlikely]]
+      ThrowEmptyHook(what_, header_);
+    return function(std::forward<Args>(args)...);
+  }
+
+ private:
+  R (*function_)(Args...) = nullptr;
+  const char* what_;
+  const char* header_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_HOOK_HPP_
+
 // ---- opkit/plugin/load/abi_node.hpp
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
-// the definitions of plugin/.
+// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 #define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct AbiGraph;
-inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// pointers, and copies one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
+                                             std::vector<const opkit_graph*>&)>
+    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
+    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+
 inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
 
 // An opkit_node, and the data that it points to.
@@ -34363,7 +34439,7 @@ class AbiNode : public RefCounted {
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
     Point(def_.inputs(), inputs_);
     Point(def_.outputs(), outputs_);
-    AddGraphs();
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
@@ -34386,7 +34462,6 @@ class AbiNode : public RefCounted {
   const opkit_node& node() const { return node_; }
 
  private:
-  inline void AddGraphs();
   static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
@@ -34470,6 +34545,79 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
+// Names that a library hands over.
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what, uint64_t most = kMostParts) {
+  if (count > most || (count > 0 && !names))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i)
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+  return {names, names + count};
+}
+
+// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
+// for a struct that is no node.
+inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
+  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && !node.graphs))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
+  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
+                  ArgumentsOfAbi(node.attrs, node.num_attrs));
+  if (node.name) def.Name(node.name);
+  if (OPKIT_ABI_HAS(&node, is_gradient)) {
+    for (std::string& name :
+         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
+      def.ControlInput(std::move(name));
+    if (node.backend) def.Engine(node.backend);
+    def.IsGradientOp(node.is_gradient != 0);
+  }
+  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
+            " is null, shorter than version 1.0's or has no name");
+    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
+  }
+  return def;
+}
+
+// A dtype and shape as the other side knows them. Symbols have names by their numbers.
+inline TensorInfo InfoOfAbi(const opkit_value& value) {
+  TensorInfo info;
+  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < value.rank; ++axis) {
+    const int64_t extent = value.dims[axis];
+    dims.push_back(extent >= 0    ? Dim(extent)
+                   : extent == -1 ? Dim()
+                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
+  }
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+
+// ---- opkit/plugin/load/abi_graph.hpp
+// Graphs, as opkit_abi.h passes them to a library, by themselves and carried by nodes. For the
+// definitions of plugin/.
+#ifndef OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+#define OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+
 // An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
 // do not cross.
 struct AbiGraph : RefCounted {
@@ -34535,72 +34683,14 @@ struct AbiGraph : RefCounted {
   std::optional<AbiValues> values_;
 };
 
-inline void AbiNode::AddGraphs() {
-  for (const NamedSubgraph& item : def_.subgraphs())
+inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
+                         std::vector<const opkit_graph*>& pointers) {
+  for (const NamedSubgraph& item : def.subgraphs())
     if (const Graph* graph = GraphOf(*item.graph)) {
       auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
-      graph_pointers_.push_back(&added->view);
-      graphs_.push_back(std::move(added));
+      pointers.push_back(&added->view);
+      graphs.push_back(std::move(added));
     }
-}
-
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
-
-// Names that a library hands over.
-inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
-                                           const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && !names))
-    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
-          names ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i)
-    if (!names[i])
-      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
-  return {names, names + count};
-}
-
-// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for a struct that is no node.
-inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && !node.graphs))
-    Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
-          "too many");
-  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
-                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
-                  ArgumentsOfAbi(node.attrs, node.num_attrs));
-  if (node.name) def.Name(node.name);
-  if (OPKIT_ABI_HAS(&node, is_gradient)) {
-    for (std::string& name :
-         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
-      def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(node.backend);
-    def.IsGradientOp(node.is_gradient != 0);
-  }
-  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
-  for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
-      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
-            " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi(*node.graphs[i]));
-  }
-  return def;
-}
-
-// A dtype and shape as the other side knows them. Symbols have names by their numbers.
-inline TensorInfo InfoOfAbi(const opkit_value& value) {
-  TensorInfo info;
-  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
-  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
-  std::vector<Dim> dims;
-  for (int axis = 0; axis < value.rank; ++axis) {
-    const int64_t extent = value.dims[axis];
-    dims.push_back(extent >= 0    ? Dim(extent)
-                   : extent == -1 ? Dim()
-                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
-  }
-  info.shape = SymbolicShape(std::move(dims));
-  return info;
 }
 
 // The value of a constant that an opkit_graph hands over.
@@ -34656,10 +34746,13 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
   return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
 }
 
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
+    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
+
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
 
 // ---- opkit/plugin/load/hosted_graph.hpp
 // The graphs that operators of libraries have the host run. For the definitions of library.hpp.
@@ -42896,6 +42989,25 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
+// ---- opkit/base/impl/hook.ipp
+// The definitions of opkit/base/hook.hpp.
+#ifndef OPKIT_BASE_IMPL_HOOK_IPP_
+#define OPKIT_BASE_IMPL_HOOK_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
+  Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
+        ": include it (or opkit/all.hpp) in one file of the program, and call it from main on, not "
+        "from a static variable's initialiser");
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_HOOK_IPP_
+
 // ---- opkit/op/abi/impl/abi_config.ipp
 // opkit_config, once in each direction.
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
@@ -45376,6 +45488,15 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_graphs.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: its operators may carry graphs
+// Fills the hooks of plugin/load/abi_node.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_partitioners.ipp

@@ -197,6 +197,7 @@ class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
 class OpResource;         // defined in opkit/functions.hpp
 class GradientMakerBase;  // defined in opkit/graph.hpp
+class Profiler;           // defined in opkit/profile.hpp
 
 }  // namespace opkit
 
@@ -208,15 +209,16 @@ namespace opkit::inline OPKIT_ABI {
 namespace opkit_not_included {
 #endif
 
-class Graph;         // defined in opkit/graph.hpp
-class Plan;          // defined in opkit/graph.hpp
-class Executor;      // defined in opkit/graph.hpp
-class SimpleNet;     // defined in opkit/graph.hpp
-class PassList;      // defined in opkit/graph.hpp
-struct PlanOptions;  // defined in opkit/graph.hpp
-class Profiler;      // defined in opkit/profile.hpp
-struct Profile;      // defined in opkit/profile.hpp
-class Library;       // defined in opkit/plugin.hpp
+class Graph;            // defined in opkit/graph.hpp
+class Plan;             // defined in opkit/graph.hpp
+class Executor;         // defined in opkit/graph.hpp
+class SimpleNet;        // defined in opkit/graph.hpp
+class PassList;         // defined in opkit/graph.hpp
+struct PlanOptions;     // defined in opkit/graph.hpp
+struct Profile;         // defined in opkit/profile.hpp
+struct ProfileTable;    // defined in opkit/profile.hpp
+struct ProfileOptions;  // defined in opkit/profile.hpp
+class Library;          // defined in opkit/plugin.hpp
 
 #ifdef __clang__
 }  // namespace opkit
@@ -10227,6 +10229,16 @@ detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 // opkit/interop/.
 #ifndef OPKIT_GRAPH_HPP_
 #define OPKIT_GRAPH_HPP_
+
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: its operators may carry graphs
+// ---- opkit/plugin/export/export_graphs.hpp
+// Has the nodes of a library's operators carry graphs, from its host and to it. Included where a
+// unit includes both graph.hpp and plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
+#endif
 
 #endif  // OPKIT_GRAPH_HPP_
 
@@ -27762,18 +27774,84 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #endif
 
+// ---- opkit/base/hook.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
+// owns the hook; the header that makes the case possible fills it, so that a program which does not
+// include that header does not compile what stands behind it.
+#ifndef OPKIT_BASE_HOOK_HPP_
+#define OPKIT_BASE_HOOK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Throws the Error (kFailedPrecondition) of a call through an empty hook.
+[[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
+
+template <class Signature>
+class Hook;
+
+// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
+// that it is full before main; a call from another static initialiser may come too early, and is the
+// Error of an empty hook. Filling it twice with one function is allowed. In the compiled runtime a
+// source of src/ that calls through a hook links the source that fills it.
+//
+//   // In the header that calls.
+//   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
+//                                                                    "opkit/graph.hpp"};
+//   // In the .ipp of the header that makes the case possible.
+//   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
+template <class R, class... Args>
+class Hook<R(Args...)> {
+ public:
+  // The Error of an empty hook says "`what` needs `header`".
+  constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
+  Hook(Hook&&) = delete;
+
+  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
+  bool Fill(R (*function)(Args...)) noexcept {
+    __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
+    return true;
+  }
+  explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
+  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
+  R operator()(Args... args) const {
+    R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
+    if (!function) [[unlikely]]
+      ThrowEmptyHook(what_, header_);
+    return function(std::forward<Args>(args)...);
+  }
+
+ private:
+  R (*function_)(Args...) = nullptr;
+  const char* what_;
+  const char* header_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_HOOK_HPP_
+#endif
+
 // ---- opkit/plugin/load/abi_node.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
-// the definitions of plugin/.
+// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 #define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct AbiGraph;
-inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// pointers, and copies one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
+                                             std::vector<const opkit_graph*>&)>
+    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
+    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+
 inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
 
 // An opkit_node, and the data that it points to.
@@ -27782,7 +27860,7 @@ class AbiNode : public RefCounted {
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
     Point(def_.inputs(), inputs_);
     Point(def_.outputs(), outputs_);
-    AddGraphs();
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
@@ -27805,7 +27883,6 @@ class AbiNode : public RefCounted {
   const opkit_node& node() const { return node_; }
 
  private:
-  inline void AddGraphs();
   static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
@@ -27889,82 +27966,6 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
-// do not cross.
-struct AbiGraph : RefCounted {
-  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
-                    const GraphTypes* types = nullptr)
-      : name(std::move(graph_name)), order(graph_view.order()) {
-    const Graph& graph = graph_view.graph();
-    for (const auto& input : graph.inputs()) names.push_back(input.name);
-    const size_t num_inputs = names.size();
-    for (const std::string& output : graph.outputs()) names.push_back(output);
-    const size_t num_outputs = names.size() - num_inputs;
-    std::vector<Tensor> values;
-    for (const auto& constant : graph.constants()) {
-      names.push_back(constant.name);
-      values.push_back(constant.value);
-    }
-    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
-    for (const std::string& text : names) pointers.push_back(text.c_str());
-    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
-    for (const auto& node : nodes) node_pointers.push_back(&node->node());
-    view.size = sizeof view;
-    view.name = name.c_str();
-    view.num_inputs = num_inputs;
-    view.inputs = pointers.data();
-    view.num_outputs = num_outputs;
-    view.outputs = pointers.data() + num_inputs;
-    view.num_constants = values.size();
-    view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = (*constants->data())->tensors;
-    view.num_nodes = node_pointers.size();
-    view.nodes = node_pointers.data();
-    if (types) AddTypes(graph_view, *types);
-  }
-
-  std::string name;
-  std::vector<int> order;  // the graph's number of each node here
-  std::vector<std::string> names;
-  std::vector<const char*> pointers;
-  IntrusivePtr<AbiAttributes> constants;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
-  std::vector<const opkit_node*> node_pointers;
-  opkit_graph view{};
-
- private:
-  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
-    std::vector<TensorInfo> infos;
-    for (int value = 0; value < graph_view.num_values(); ++value) {
-      value_names_.push_back(graph_view.name(value));
-      TensorInfo& info = infos.emplace_back(types[value]);
-      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
-    }
-    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
-    values_.emplace(infos, symbols_);
-    for (size_t i = 0; i < infos.size(); ++i)
-      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
-    view.num_values = value_pointers_.size();
-    view.value_names = value_pointers_.data();
-    view.values = values_->data();
-  }
-
-  std::vector<std::string> symbols_, value_names_;
-  std::vector<const char*> value_pointers_;
-  std::optional<AbiValues> values_;
-};
-
-inline void AbiNode::AddGraphs() {
-  for (const NamedSubgraph& item : def_.subgraphs())
-    if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
-      graph_pointers_.push_back(&added->view);
-      graphs_.push_back(std::move(added));
-    }
-}
-
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
-
 // Names that a library hands over.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
@@ -28001,7 +28002,7 @@ inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
     if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
             " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi(*node.graphs[i]));
+    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
   }
   return def;
 }
@@ -28020,59 +28021,6 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
   }
   info.shape = SymbolicShape(std::move(dims));
   return info;
-}
-
-// The value of a constant that an opkit_graph hands over.
-using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
-inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
-  Tensor copy;
-  copy.CopyFrom(TensorOfView(view));
-  return copy;
-}
-// The graph, with the types of its inputs: those of the graph that it came from, or those that are
-// told. Error (kInvalidArgument) for a struct that is no graph.
-inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
-                        const Graph* origin = nullptr) {
-  const char* const what = from.name ? from.name : "";
-  if (from.size < kGraphBytes)
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
-  Graph graph;
-  std::map<std::string_view, const opkit_value*> known;
-  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
-    for (uint64_t i = 0; i < from.num_values; ++i)
-      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
-  for (const std::string& input :
-       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
-    const auto value = known.find(input);
-    TensorInfo info;
-    if (value != known.end()) info = InfoOfAbi(*value->second);
-    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
-    graph.AddInput(input, info.dtype, info.shape, info.device);
-  }
-  const auto constants =
-      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
-  for (size_t i = 0; i < constants.size(); ++i) {
-    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
-        !problem.empty())
-      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
-            problem);
-    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
-  }
-  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
-          from.nodes ? "" : ", which are null");
-  for (uint64_t i = 0; i < from.num_nodes; ++i) {
-    if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
-    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
-  }
-  for (std::string& output :
-       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
-    graph.AddOutput(std::move(output));
-  return graph;
-}
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
 }
 
 }  // namespace detail
@@ -28726,6 +28674,164 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/plugin/load/abi_graph.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: its operators may carry graphs
+// Graphs, as opkit_abi.h passes them to a library, by themselves and carried by nodes. For the
+// definitions of plugin/.
+#ifndef OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+#define OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+
+// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
+// do not cross.
+struct AbiGraph : RefCounted {
+  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
+                    const GraphTypes* types = nullptr)
+      : name(std::move(graph_name)), order(graph_view.order()) {
+    const Graph& graph = graph_view.graph();
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      values.push_back(constant.value);
+    }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = values.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = (*constants->data())->tensors;
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+    if (types) AddTypes(graph_view, *types);
+  }
+
+  std::string name;
+  std::vector<int> order;  // the graph's number of each node here
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  IntrusivePtr<AbiAttributes> constants;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+
+ private:
+  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
+    std::vector<TensorInfo> infos;
+    for (int value = 0; value < graph_view.num_values(); ++value) {
+      value_names_.push_back(graph_view.name(value));
+      TensorInfo& info = infos.emplace_back(types[value]);
+      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
+    }
+    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
+    values_.emplace(infos, symbols_);
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
+    view.num_values = value_pointers_.size();
+    view.value_names = value_pointers_.data();
+    view.values = values_->data();
+  }
+
+  std::vector<std::string> symbols_, value_names_;
+  std::vector<const char*> value_pointers_;
+  std::optional<AbiValues> values_;
+};
+
+inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
+                         std::vector<const opkit_graph*>& pointers) {
+  for (const NamedSubgraph& item : def.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
+      pointers.push_back(&added->view);
+      graphs.push_back(std::move(added));
+    }
+}
+
+// The value of a constant that an opkit_graph hands over.
+using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
+inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
+  Tensor copy;
+  copy.CopyFrom(TensorOfView(view));
+  return copy;
+}
+// The graph, with the types of its inputs: those of the graph that it came from, or those that are
+// told. Error (kInvalidArgument) for a struct that is no graph.
+inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+                        const Graph* origin = nullptr) {
+  const char* const what = from.name ? from.name : "";
+  if (from.size < kGraphBytes)
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
+  Graph graph;
+  std::map<std::string_view, const opkit_value*> known;
+  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
+    for (uint64_t i = 0; i < from.num_values; ++i)
+      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
+  for (const std::string& input :
+       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
+    const auto value = known.find(input);
+    TensorInfo info;
+    if (value != known.end()) info = InfoOfAbi(*value->second);
+    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    graph.AddInput(input, info.dtype, info.shape, info.device);
+  }
+  const auto constants =
+      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
+  for (size_t i = 0; i < constants.size(); ++i) {
+    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
+        !problem.empty())
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
+            problem);
+    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
+  }
+  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
+          from.nodes ? "" : ", which are null");
+  for (uint64_t i = 0; i < from.num_nodes; ++i) {
+    if (!from.nodes[i])
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
+    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
+  }
+  for (std::string& output :
+       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
+    graph.AddOutput(std::move(output));
+  return graph;
+}
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
+}
+
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
+    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_graphs.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: its operators may carry graphs
+// Fills the hooks of plugin/load/abi_node.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #endif
 
 // ---- opkit/op/abi/impl/abi_config.ipp
@@ -29775,6 +29881,27 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#endif
+
+// ---- opkit/base/impl/hook.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// The definitions of opkit/base/hook.hpp.
+#ifndef OPKIT_BASE_IMPL_HOOK_IPP_
+#define OPKIT_BASE_IMPL_HOOK_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
+  Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
+        ": include it (or opkit/all.hpp) in one file of the program, and call it from main on, not "
+        "from a static variable's initialiser");
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

@@ -5344,6 +5344,15 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #endif
+#ifdef OPKIT_GRAPH_HPP_
+// ---- opkit/plugin/export/export_graphs.hpp
+// Has the nodes of a library's operators carry graphs, from its host and to it. Included where a
+// unit includes both graph.hpp and plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
+#endif
 #ifdef OPKIT_PARTITION_HPP_
 // ---- opkit/plugin/export/export_partitioners.hpp
 // The partitioners and passes that a library registers by the typed REGISTER_PARTITIONER and by
@@ -8042,434 +8051,84 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
 #endif
 
-// ---- opkit/graph/graph.hpp
+// ---- opkit/base/hook.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Graph: operator definitions over named values, with inputs, constants and outputs. Plain data
-// that is built, loaded and rewritten by passes; Compile turns it into a plan, which runs.
-#ifndef OPKIT_GRAPH_GRAPH_HPP_
-#define OPKIT_GRAPH_GRAPH_HPP_
+// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
+// owns the hook; the header that makes the case possible fills it, so that a program which does not
+// include that header does not compile what stands behind it.
+#ifndef OPKIT_BASE_HOOK_HPP_
+#define OPKIT_BASE_HOOK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-struct GraphInput {
-  std::string name;
-  TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
-};
-
-struct GraphConstant {
-  std::string name;
-  Tensor value;
-};
-
-// Where a value comes from.
-enum class ValueSource : uint8_t { kInput, kConstant, kNode };
-
 namespace detail {
 
-// A node that also writes the value by that name rewrites it and does not make it.
-bool Reads(const OperatorDef& def, std::string_view name);
+// Throws the Error (kFailedPrecondition) of a call through an empty hook.
+[[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
 
-}  // namespace detail
+template <class Signature>
+class Hook;
 
-// A regular value. An input, a constant or a node makes each name once. A node that writes one of
-// its own inputs by the same name rewrites that value: the order in which nodes were added decides
-// which readers see it before and which after. Otherwise nodes may be added in any order. A member
-// that throws leaves the graph as it was.
+// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
+// that it is full before main; a call from another static initialiser may come too early, and is the
+// Error of an empty hook. Filling it twice with one function is allowed. In the compiled runtime a
+// source of src/ that calls through a hook links the source that fills it.
 //
-//   Graph g;
-//   g.AddInput("X", DType::kFloat32, {Sym("N"), 3});
-//   g.AddConstant("W", weights);
-//   g.AddNode(OperatorDef("MatMul").Input("X").Input("W").Output("Y"));
-//   g.AddOutput("Y");
-class Graph {
+//   // In the header that calls.
+//   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
+//                                                                    "opkit/graph.hpp"};
+//   // In the .ipp of the header that makes the case possible.
+//   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
+template <class R, class... Args>
+class Hook<R(Args...)> {
  public:
-  // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
-  Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
-  Graph& AddConstant(std::string name, Tensor value);
-  // Returns the node's index. Check(graph) and Compile, which see the whole graph, check that the
-  // node's inputs exist and that its operator accepts it.
-  int AddNode(OperatorDef def) { return InsertNode(num_nodes(), std::move(def)); }
-  // A value that a run returns; an input, constant or node may make it later. Error
-  // (kAlreadyExists) when it is an output already.
-  Graph& AddOutput(std::string name);
+  // The Error of an empty hook says "`what` needs `header`".
+  constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
+  Hook(Hook&&) = delete;
 
-  const std::vector<GraphInput>& inputs() const { return inputs_; }
-  const std::vector<GraphConstant>& constants() const { return constants_; }
-  const std::vector<OperatorDef>& nodes() const { return nodes_; }
-  const std::vector<std::string>& outputs() const { return outputs_; }
-  int num_nodes() const { return static_cast<int>(nodes_.size()); }
-  // Error (kOutOfRange) for an index that the graph does not have.
-  const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
-  bool IsOutput(std::string_view name) const {
-    const int number = names_.Find(name);
-    return number >= 0 && declared_[detail::Index(number)].is_output;
+  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
+  bool Fill(R (*function)(Args...)) noexcept {
+    __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
+    return true;
   }
-  // An input, a constant or a node makes it.
-  bool HasValue(std::string_view name) const { return Find(name); }
-  bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
-  bool IsConstant(std::string_view name) const { return Find(name, ValueSource::kConstant); }
-  // The node that makes the value; -1 for inputs, constants and unknown names.
-  int Producer(std::string_view name) const {
-    const Declaration* found = Find(name, ValueSource::kNode);
-    return found ? found->index : -1;
+  explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
+  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
+  R operator()(Args... args) const {
+    R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
+    if (!function) [[unlikely]]
+      ThrowEmptyHook(what_, header_);
+    return function(std::forward<Args>(args)...);
   }
-  // Null when the graph has no constant, or no input, of that name.
-  const Tensor* FindConstant(std::string_view name) const {
-    const Declaration* found = Find(name, ValueSource::kConstant);
-    return found ? &constants_[detail::Index(found->index)].value : nullptr;
-  }
-  const GraphInput* FindInput(std::string_view name) const {
-    const Declaration* found = Find(name, ValueSource::kInput);
-    return found ? &inputs_[detail::Index(found->index)] : nullptr;
-  }
-  // A name that no value has: `hint` itself, or `hint` and a number.
-  std::string FreshName(const std::string& hint) const;
-
-  // Rewriting. The indices of nodes at and behind the place shift. Each call is O(nodes), except
-  // adding at the end; RemoveNodes removes many in one call.
-  int InsertNode(int before, OperatorDef def);
-  void ReplaceNode(int i, OperatorDef def);
-  void RemoveNode(int i);
-  // Removes node i where removed[i] is not 0.
-  void RemoveNodes(const std::vector<char>& removed);
-  // Every node that read `from` now reads `to`. Outputs of the graph keep their names.
-  void ReplaceUses(const std::string& from, const std::string& to);
-  // False when the graph has no constant, or no output, of that name.
-  bool RemoveConstant(std::string_view name);
-  bool RemoveOutput(std::string_view name);
-  // Drops the elements of a constant, which keeps its place, dtype and shape: to read them is an
-  // Error (kUninitialized). False when the graph has no constant of that name.
-  bool ReleaseConstant(std::string_view name);
 
  private:
-  struct Declaration {
-    ValueSource source = ValueSource::kInput;
-    int index = -1;  // among the inputs, constants or nodes; -1: the name is not made now
-    bool is_output = false;
-  };
-
-  size_t CheckIndex(int i) const {
-    if (i < 0 || i >= num_nodes())
-      Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
-    return detail::Index(i);
-  }
-  const Declaration* Find(std::string_view name) const {
-    const int number = names_.Find(name);
-    if (number < 0 || declared_[detail::Index(number)].index < 0) return nullptr;
-    return &declared_[detail::Index(number)];
-  }
-  const Declaration* Find(std::string_view name, ValueSource source) const {
-    const Declaration* found = Find(name);
-    return found && found->source == source ? found : nullptr;
-  }
-  void Declare(const std::string& name, ValueSource source, size_t index);
-  void Set(const std::string& name, ValueSource source, size_t index);
-  Declaration& DeclarationOf(const std::string& name);
-  // Checks the outputs of a node that is about to replace node `replaced` (-1: none).
-  void CheckOutputs(const OperatorDef& def, int replaced) const;
-  void DeclareOutputs(size_t node);
-  void DeclareAll();
-  [[noreturn]] void ThrowMadeTwice(const std::string& name, const Declaration& first,
-                                   const std::string& second) const;
-
-  std::vector<GraphInput> inputs_;
-  std::vector<GraphConstant> constants_;
-  std::vector<OperatorDef> nodes_;
-  std::vector<std::string> outputs_;
-  NameIndex names_;
-  std::vector<Declaration> declared_;  // by the number in `names_`
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRAPH_HPP_
-#endif
-
-// ---- opkit/graph/graph_view.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// GraphView: which node makes each value and which nodes read it, which node waits for which, and
-// in what order they can run: a snapshot of a graph as numbers, which inference, passes and plans
-// walk.
-#ifndef OPKIT_GRAPH_GRAPH_VIEW_HPP_
-#define OPKIT_GRAPH_GRAPH_VIEW_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Calls visit(name) for every value that the node rewrites: an input that is also an output by the
-// same name, or that the operator's schema says is mutated. A name may come twice.
-void ForEachRewritten(const OperatorDef& def, FunctionRef<void(const std::string&)> visit);
-
-}  // namespace detail
-
-// Values and nodes are numbers; nodes have the graph's indices. The graph must outlive the view and
-// not change meanwhile.
-class GraphView {
- public:
-  struct Edge {
-    int from;  // runs before
-    int to;
-    friend bool operator==(const Edge&, const Edge&) = default;
-  };
-  // The node writes to a value that an input of the graph or another node makes.
-  struct Rewrite {
-    int value;
-    int node;
-  };
-
-  // Checks the structure. Errors: kNotFound for a value that a node reads and nothing makes, or a
-  // control input that names no node; kInvalidArgument for a cycle, shown as a path.
-  explicit GraphView(const Graph& graph);
-
-  const Graph& graph() const { return *graph_; }
-  int num_nodes() const { return graph_->num_nodes(); }
-  // Inputs of the graph come first, then constants, then values that nodes make.
-  int num_values() const { return names_.size(); }
-  const std::string& name(int value) const { return names_[value]; }
-  const std::vector<std::string>& names() const { return names_.names(); }
-  // -1 when the graph has no value of that name.
-  int FindValue(std::string_view name) const { return names_.Find(name); }
-  bool IsInput(int value) const { return value < num_inputs(); }
-  bool IsConstant(int value) const {
-    return value >= num_inputs() && value < num_inputs() + num_constants();
-  }
-  const Tensor* constant(int value) const {
-    if (!IsConstant(value)) return nullptr;
-    return &graph_->constants()[detail::Index(value - num_inputs())].value;
-  }
-  bool IsOutput(int value) const { return is_output_[detail::Index(value)] != 0; }
-  const std::vector<int>& outputs() const { return outputs_; }
-
-  // Values of a node, -1 where it leaves one out.
-  std::span<const int> inputs(int node) const {
-    return {values_.data() + offsets_[detail::Index(node)], graph_->node(node).inputs().size()};
-  }
-  std::span<const int> outputs(int node) const {
-    const OperatorDef& def = graph_->node(node);
-    return {values_.data() + offsets_[detail::Index(node)] + def.inputs().size(),
-            def.outputs().size()};
-  }
-  // The node that makes a value; -1 for inputs and constants.
-  int producer(int value) const { return producers_[detail::Index(value)]; }
-  // Nodes that read the value, each once, by index.
-  std::span<const int> consumers(int value) const {
-    const int* first = first_consumer_.data() + detail::Index(value);
-    return {consumers_.data() + first[0], consumers_.data() + first[1]};
-  }
-  // Some node rewrites the value, so its data before and after that node differs.
-  bool IsRewritten(int value) const { return is_rewritten_[detail::Index(value)] != 0; }
-  // By the node that writes.
-  const std::vector<Rewrite>& rewrites() const { return rewrites_; }
-
-  // From every node to those that must wait for it: it makes what they read, or reads what they
-  // rewrite, or they name it as control input. Each once, sorted by `to`, then by `from`.
-  const std::vector<Edge>& edges() const { return edges_; }
-  // The edges that lead to a node begin at edges()[FirstEdgeTo(node)].
-  size_t FirstEdgeTo(int node) const;
-  // Nodes so that each comes after those it waits for; in the order in which they were added where
-  // that allows it.
-  const std::vector<int>& order() const { return order_; }
-
- private:
-  int num_inputs() const { return static_cast<int>(graph_->inputs().size()); }
-  int num_constants() const { return static_cast<int>(graph_->constants().size()); }
-  void AddNode(int node);
-  void IndexConsumers();
-
-  const Graph* graph_;
-  NameIndex names_;
-  std::vector<int> producers_;         // by value
-  std::vector<int> values_, offsets_;  // of nodes, inputs then outputs
-  std::vector<int> consumers_, first_consumer_;
-  std::vector<int> outputs_;
-  std::vector<char> is_output_, is_rewritten_;  // by value
-  std::vector<Rewrite> rewrites_;
-  std::vector<Edge> edges_;
-  std::vector<int> order_;
-};
-
-// What happens to nodes whose operators nobody registered: an Error (kNotFound) with the nearest
-// name, or nothing, so that a partitioner can take them.
-enum class UnknownOperators : uint8_t { kRefused, kAllowed };
-
-// Every error that can be found without types and shapes: those of GraphView, those that schemas
-// find in nodes (unknown operator, arity, in-place, attributes), with the node, and kUninitialized
-// for a constant whose elements were released.
-void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
-#endif
-
-// ---- opkit/graph/graph_inference.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// InferGraph: dtypes and shapes of every value of a graph, from what is known about its inputs and
-// constants and from the schemas of its nodes. Symbols that meet a number, or each other, become
-// one extent everywhere. Small nodes whose inputs are known data (the arithmetic on shapes that
-// exporters leave in models) are evaluated on the way, so that shapes made of their results are
-// known too.
-#ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
-#define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Dtype, shape, device and known data of the values of a graph, by the numbers of its view, which
-// must outlive this. Where data decides a shape, extents or even the rank stay unknown.
-class GraphTypes {
- public:
-  explicit GraphTypes(const GraphView& view)
-      : view_(&view),
-        infos_(detail::Index(view.num_values())),
-        lacks_data_(detail::Index(view.num_nodes()), 0) {}
-
-  const TensorInfo& operator[](int value) const { return infos_[detail::Index(value)]; }
-  TensorInfo& operator[](int value) { return infos_[detail::Index(value)]; }
-  // Data of a value that is no constant of the graph, but known before it runs.
-  void SetData(int value, const Tensor& data);
-  // Infos of a node's values, a plain TensorInfo where it leaves one out.
-  std::vector<TensorInfo> Of(std::span<const int> values) const;
-  // True where the inference of a node asked for data of an input that only a run has.
-  bool LacksData(int node) const { return lacks_data_[detail::Index(node)] != 0; }
-  void SetLacksData(int node, bool lacks) { lacks_data_[detail::Index(node)] = lacks; }
-  // Error (kNotFound) that names the nearest value.
-  const TensorInfo& at(std::string_view name) const;
-
- private:
-  const GraphView* view_;
-  std::vector<TensorInfo> infos_;
-  std::vector<char> lacks_data_;  // by node
-  detail::RefCountedList data_;   // of Shared<Tensor>: the data given to SetData
-};
-
-// `known` adds to what the graph declares of its inputs (the shapes of a run). Errors, showing both
-// sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
-// that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and the errors
-// of the operators' own functions. Nothing is learned from a node whose operator is not registered,
-// where those are allowed.
-GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
-                      UnknownOperators unknown = UnknownOperators::kRefused);
-
-namespace detail {
-
-// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
-// that are known before a run stands beside them: a Tensor without dtype where there is none.
-struct InferredBody {
-  const Graph* graph = nullptr;
-  std::vector<TensorInfo> given;            // of the inputs, before
-  std::vector<Tensor> given_data;           // of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
-  std::vector<Tensor> data;                 // of the outputs
-};
-
-// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
-// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
-// with `name` as context.
-InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
-                       std::string_view name,
-                       UnknownOperators unknown = UnknownOperators::kRefused);
-
-// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
-// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
-// differ.
-void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
-                 UnknownOperators unknown = UnknownOperators::kRefused);
-
-// From now on a node that carries a graph is inferred from it.
-void UseInferenceOfCarriedGraphs();
-
-}  // namespace detail
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
-#endif
-
-// ---- opkit/graph/carried_graph.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
-// nodes that carry graphs are compared.
-#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Whether two nodes compute the same, regardless of their names, inputs and outputs.
-bool SameOperation(const OperatorDef& a, const OperatorDef& b);
-
-// The inference and the gradient of a node that runs the one graph that it carries. InferGraph and
-// AddGradients fill this in, and the compiled runtime when it is loaded, so that a header-only
-// program that does neither does not compile them. Relaxed: they are functions, which refer to
-// nothing that a thread has written.
-struct CarriedGraphRules {
-  using Infer = void(const Graph& graph, InferenceContext& context);
-  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
-                            const std::vector<GradientValue>& g_output, GradientNames& names,
-                            GradientOpsMeta& meta);
-  std::atomic<Infer*> infer{nullptr};
-  std::atomic<MakeGradient*> make_gradient{nullptr};
-};
-OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
-
-// A subgraph that is a Graph. MakeSubgraph makes one.
-class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
- public:
-  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
-  // A subgraph of the same class with these contents.
-  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
-  const Graph graph;
+  R (*function_)(Args...) = nullptr;
+  const char* what_;
+  const char* header_;
 };
 
 }  // namespace detail
-
-// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
-// and tensors to the bit.
-bool SameGraph(const Graph& a, const Graph& b);
-
-// The graph inside a carried subgraph; null when it is something else than a Graph.
-const Graph* GraphOf(const SubgraphBase& subgraph);
-// Null when the node has no subgraph of that name.
-const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
-
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-#endif
-
-// ---- opkit/graph/subgraph.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// MakeSubgraph: puts a graph inside a node (the branches of If, the body of Subgraph).
-#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
-#define OPKIT_GRAPH_SUBGRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A subgraph sees nothing of the graph around it: its node reads every value that it needs and
-// hands it in as an input of the subgraph, in the way that the operator documents.
-//
-//   OperatorDef("If").Input("condition").Input("X").Output("Y")
-//       .Subgraph("then_branch", MakeSubgraph(then_branch))
-//       .Subgraph("else_branch", MakeSubgraph(else_branch))
-detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
+#endif  // OPKIT_BASE_HOOK_HPP_
 #endif
 
 // ---- opkit/plugin/load/abi_node.hpp
 #ifdef OPKIT_OPKIT_HPP_
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
-// the definitions of plugin/.
+// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 #define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct AbiGraph;
-inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// pointers, and copies one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
+                                             std::vector<const opkit_graph*>&)>
+    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
+    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+
 inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
 
 // An opkit_node, and the data that it points to.
@@ -8478,7 +8137,7 @@ class AbiNode : public RefCounted {
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
     Point(def_.inputs(), inputs_);
     Point(def_.outputs(), outputs_);
-    AddGraphs();
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
@@ -8501,7 +8160,6 @@ class AbiNode : public RefCounted {
   const opkit_node& node() const { return node_; }
 
  private:
-  inline void AddGraphs();
   static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
@@ -8585,82 +8243,6 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
-// do not cross.
-struct AbiGraph : RefCounted {
-  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
-                    const GraphTypes* types = nullptr)
-      : name(std::move(graph_name)), order(graph_view.order()) {
-    const Graph& graph = graph_view.graph();
-    for (const auto& input : graph.inputs()) names.push_back(input.name);
-    const size_t num_inputs = names.size();
-    for (const std::string& output : graph.outputs()) names.push_back(output);
-    const size_t num_outputs = names.size() - num_inputs;
-    std::vector<Tensor> values;
-    for (const auto& constant : graph.constants()) {
-      names.push_back(constant.name);
-      values.push_back(constant.value);
-    }
-    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
-    for (const std::string& text : names) pointers.push_back(text.c_str());
-    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
-    for (const auto& node : nodes) node_pointers.push_back(&node->node());
-    view.size = sizeof view;
-    view.name = name.c_str();
-    view.num_inputs = num_inputs;
-    view.inputs = pointers.data();
-    view.num_outputs = num_outputs;
-    view.outputs = pointers.data() + num_inputs;
-    view.num_constants = values.size();
-    view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = (*constants->data())->tensors;
-    view.num_nodes = node_pointers.size();
-    view.nodes = node_pointers.data();
-    if (types) AddTypes(graph_view, *types);
-  }
-
-  std::string name;
-  std::vector<int> order;  // the graph's number of each node here
-  std::vector<std::string> names;
-  std::vector<const char*> pointers;
-  IntrusivePtr<AbiAttributes> constants;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
-  std::vector<const opkit_node*> node_pointers;
-  opkit_graph view{};
-
- private:
-  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
-    std::vector<TensorInfo> infos;
-    for (int value = 0; value < graph_view.num_values(); ++value) {
-      value_names_.push_back(graph_view.name(value));
-      TensorInfo& info = infos.emplace_back(types[value]);
-      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
-    }
-    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
-    values_.emplace(infos, symbols_);
-    for (size_t i = 0; i < infos.size(); ++i)
-      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
-    view.num_values = value_pointers_.size();
-    view.value_names = value_pointers_.data();
-    view.values = values_->data();
-  }
-
-  std::vector<std::string> symbols_, value_names_;
-  std::vector<const char*> value_pointers_;
-  std::optional<AbiValues> values_;
-};
-
-inline void AbiNode::AddGraphs() {
-  for (const NamedSubgraph& item : def_.subgraphs())
-    if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
-      graph_pointers_.push_back(&added->view);
-      graphs_.push_back(std::move(added));
-    }
-}
-
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
-
 // Names that a library hands over.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
@@ -8697,7 +8279,7 @@ inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
     if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
             " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi(*node.graphs[i]));
+    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
   }
   return def;
 }
@@ -8716,59 +8298,6 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
   }
   info.shape = SymbolicShape(std::move(dims));
   return info;
-}
-
-// The value of a constant that an opkit_graph hands over.
-using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
-inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
-  Tensor copy;
-  copy.CopyFrom(TensorOfView(view));
-  return copy;
-}
-// The graph, with the types of its inputs: those of the graph that it came from, or those that are
-// told. Error (kInvalidArgument) for a struct that is no graph.
-inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
-                        const Graph* origin = nullptr) {
-  const char* const what = from.name ? from.name : "";
-  if (from.size < kGraphBytes)
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
-  Graph graph;
-  std::map<std::string_view, const opkit_value*> known;
-  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
-    for (uint64_t i = 0; i < from.num_values; ++i)
-      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
-  for (const std::string& input :
-       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
-    const auto value = known.find(input);
-    TensorInfo info;
-    if (value != known.end()) info = InfoOfAbi(*value->second);
-    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
-    graph.AddInput(input, info.dtype, info.shape, info.device);
-  }
-  const auto constants =
-      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
-  for (size_t i = 0; i < constants.size(); ++i) {
-    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
-        !problem.empty())
-      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
-            problem);
-    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
-  }
-  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
-          from.nodes ? "" : ", which are null");
-  for (uint64_t i = 0; i < from.num_nodes; ++i) {
-    if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
-    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
-  }
-  for (std::string& output :
-       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
-    graph.AddOutput(std::move(output));
-  return graph;
-}
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
 }
 
 }  // namespace detail
@@ -9422,6 +8951,164 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/plugin/load/abi_graph.hpp
+#ifdef OPKIT_GRAPH_HPP_
+// Graphs, as opkit_abi.h passes them to a library, by themselves and carried by nodes. For the
+// definitions of plugin/.
+#ifndef OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+#define OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+
+// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
+// do not cross.
+struct AbiGraph : RefCounted {
+  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
+                    const GraphTypes* types = nullptr)
+      : name(std::move(graph_name)), order(graph_view.order()) {
+    const Graph& graph = graph_view.graph();
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      values.push_back(constant.value);
+    }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = values.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = (*constants->data())->tensors;
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+    if (types) AddTypes(graph_view, *types);
+  }
+
+  std::string name;
+  std::vector<int> order;  // the graph's number of each node here
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  IntrusivePtr<AbiAttributes> constants;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+
+ private:
+  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
+    std::vector<TensorInfo> infos;
+    for (int value = 0; value < graph_view.num_values(); ++value) {
+      value_names_.push_back(graph_view.name(value));
+      TensorInfo& info = infos.emplace_back(types[value]);
+      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
+    }
+    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
+    values_.emplace(infos, symbols_);
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
+    view.num_values = value_pointers_.size();
+    view.value_names = value_pointers_.data();
+    view.values = values_->data();
+  }
+
+  std::vector<std::string> symbols_, value_names_;
+  std::vector<const char*> value_pointers_;
+  std::optional<AbiValues> values_;
+};
+
+inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
+                         std::vector<const opkit_graph*>& pointers) {
+  for (const NamedSubgraph& item : def.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
+      pointers.push_back(&added->view);
+      graphs.push_back(std::move(added));
+    }
+}
+
+// The value of a constant that an opkit_graph hands over.
+using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
+inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
+  Tensor copy;
+  copy.CopyFrom(TensorOfView(view));
+  return copy;
+}
+// The graph, with the types of its inputs: those of the graph that it came from, or those that are
+// told. Error (kInvalidArgument) for a struct that is no graph.
+inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+                        const Graph* origin = nullptr) {
+  const char* const what = from.name ? from.name : "";
+  if (from.size < kGraphBytes)
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
+  Graph graph;
+  std::map<std::string_view, const opkit_value*> known;
+  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
+    for (uint64_t i = 0; i < from.num_values; ++i)
+      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
+  for (const std::string& input :
+       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
+    const auto value = known.find(input);
+    TensorInfo info;
+    if (value != known.end()) info = InfoOfAbi(*value->second);
+    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    graph.AddInput(input, info.dtype, info.shape, info.device);
+  }
+  const auto constants =
+      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
+  for (size_t i = 0; i < constants.size(); ++i) {
+    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
+        !problem.empty())
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
+            problem);
+    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
+  }
+  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
+          from.nodes ? "" : ", which are null");
+  for (uint64_t i = 0; i < from.num_nodes; ++i) {
+    if (!from.nodes[i])
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
+    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
+  }
+  for (std::string& output :
+       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
+    graph.AddOutput(std::move(output));
+  return graph;
+}
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
+}
+
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
+    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_graphs.ipp
+#ifdef OPKIT_GRAPH_HPP_
+// Fills the hooks of plugin/load/abi_node.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #endif
 
 // ---- opkit/op/function/answered_fail.hpp
@@ -11054,1066 +10741,25 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 #endif
 
-// ---- opkit/graph/impl/graph.ipp
+// ---- opkit/base/impl/hook.ipp
 #ifdef OPKIT_OPKIT_HPP_
-// Graph's definitions: building and rewriting, and the index from names to the inputs, constants
-// and nodes that make them.
-#ifndef OPKIT_GRAPH_IMPL_GRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_GRAPH_IPP_
+// The definitions of opkit/base/hook.hpp.
+#ifndef OPKIT_BASE_IMPL_HOOK_IPP_
+#define OPKIT_BASE_IMPL_HOOK_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
-  return std::find(def.inputs().begin(), def.inputs().end(), name) != def.inputs().end();
-}
-
-}  // namespace detail
-
-OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape shape,
-                                    Device device) {
-  Declare(name, ValueSource::kInput, inputs_.size());
-  GraphInput input{std::move(name), TensorInfo(dtype, std::move(shape))};
-  input.info.device = device;
-  inputs_.push_back(std::move(input));
-  return *this;
-}
-
-OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
-  if (!value.initialized())
-    Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
-  Declare(name, ValueSource::kConstant, constants_.size());
-  constants_.push_back({std::move(name), std::move(value)});
-  return *this;
-}
-
-OPKIT_INLINE Graph& Graph::AddOutput(std::string name) {
-  if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
-  if (IsOutput(name))
-    Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
-  DeclarationOf(name).is_output = true;
-  outputs_.push_back(std::move(name));
-  return *this;
-}
-
-OPKIT_INLINE std::string Graph::FreshName(const std::string& hint) const {
-  std::string name = hint;
-  for (int n = 1; HasValue(name) || IsOutput(name); ++n) name = StrCat(hint, "_", n);
-  return name;
-}
-
-OPKIT_INLINE int Graph::InsertNode(int before, OperatorDef def) {
-  if (before < 0 || before > num_nodes())
-    Throw(ErrorCode::kOutOfRange, "cannot insert a node before ", before, " of ", num_nodes());
-  if (def.type().empty()) Throw(ErrorCode::kInvalidArgument, "a node needs an operator");
-  CheckOutputs(def, -1);
-  nodes_.insert(nodes_.begin() + before, std::move(def));
-  if (before + 1 == num_nodes())
-    DeclareOutputs(detail::Index(before));
-  else
-    DeclareAll();
-  return before;
-}
-
-OPKIT_INLINE void Graph::ReplaceNode(int i, OperatorDef def) {
-  const size_t at = CheckIndex(i);
-  CheckOutputs(def, i);
-  nodes_[at] = std::move(def);
-  DeclareAll();
-}
-
-OPKIT_INLINE void Graph::RemoveNode(int i) {
-  nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(CheckIndex(i)));
-  DeclareAll();
-}
-
-OPKIT_INLINE void Graph::RemoveNodes(const std::vector<char>& removed) {
-  if (removed.size() != nodes_.size())
-    Throw(ErrorCode::kInvalidArgument, "RemoveNodes needs a flag for each of ", num_nodes(),
-          " nodes, found ", removed.size());
-  size_t i = 0;
-  std::erase_if(nodes_, [&](const OperatorDef&) { return removed[i++] != 0; });
-  DeclareAll();
-}
-
-OPKIT_INLINE void Graph::ReplaceUses(const std::string& from, const std::string& to) {
-  for (OperatorDef& def : nodes_)
-    if (detail::Reads(def, from))
-      std::replace(def.mutable_inputs().begin(), def.mutable_inputs().end(), from, to);
-}
-
-OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
-  const Declaration* found = Find(name, ValueSource::kConstant);
-  if (!found) return false;
-  constants_.erase(constants_.begin() + found->index);
-  DeclareAll();
-  return true;
-}
-
-OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
-  if (!IsOutput(name)) return false;
-  declared_[detail::Index(names_.Find(name))].is_output = false;
-  return std::erase(outputs_, name) > 0;
-}
-
-OPKIT_INLINE bool Graph::ReleaseConstant(std::string_view name) {
-  const Declaration* found = Find(name, ValueSource::kConstant);
-  if (found) constants_[detail::Index(found->index)].value.ReleaseMemory();
-  return found;
-}
-
-OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, size_t index) {
-  if (name.empty())
-    Throw(ErrorCode::kInvalidArgument, source == ValueSource::kInput ? "an input" : "a constant",
-          " of a graph needs a name");
-  if (const Declaration* found = Find(name)) ThrowMadeTwice(name, *found, "");
-  Set(name, source, index);
-}
-
-OPKIT_INLINE void Graph::Set(const std::string& name, ValueSource source, size_t index) {
-  Declaration& declaration = DeclarationOf(name);
-  declaration.source = source;
-  declaration.index = static_cast<int>(index);
-}
-
-OPKIT_INLINE Graph::Declaration& Graph::DeclarationOf(const std::string& name) {
-  const size_t number = detail::Index(names_.Add(name));
-  if (number == declared_.size()) declared_.emplace_back();
-  return declared_[number];
-}
-
-OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) const {
-  const std::vector<std::string>& outputs = def.outputs();
-  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
-    if (output->empty()) continue;
-    if (std::find(outputs.begin(), output, *output) != output)
-      Throw(ErrorCode::kAlreadyExists, "node ", ToString(def), " makes '", *output, "' twice");
-    const Declaration* found = Find(*output);
-    if (!found || detail::Reads(def, *output)) continue;
-    if (found->source == ValueSource::kNode && found->index == replaced) continue;
-    ThrowMadeTwice(*output, *found, ToString(def));
-  }
-}
-
-OPKIT_INLINE void Graph::DeclareOutputs(size_t node) {
-  for (const std::string& name : nodes_[node].outputs())
-    if (!name.empty() && !detail::Reads(nodes_[node], name)) Set(name, ValueSource::kNode, node);
-}
-
-OPKIT_INLINE void Graph::DeclareAll() {
-  names_ = NameIndex();
-  declared_.clear();
-  for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
-  for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);
-  for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
-  for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
-}
-
-OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
-                                                   const Declaration& first,
-                                                   const std::string& second) const {
-  Throw(ErrorCode::kAlreadyExists, "value '", name, "' is made ",
-        first.source == ValueSource::kInput      ? "by an input of the graph"
-        : first.source == ValueSource::kConstant ? "by a constant"
-                                                 : "by node " + ToString(node(first.index)),
-        " already", second.empty() ? "" : " and again by node " + second,
-        "; give one of them another name");
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
-#endif
-
-// ---- opkit/graph/impl/graph_view.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// GraphView's definitions: numbering the values, the edges between nodes, and a topological order
-// of them.
-#ifndef OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
-#define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
-                                   FunctionRef<void(const std::string&)> visit) {
-  for (const std::string& output : def.outputs())
-    if (!output.empty() && Reads(def, output)) visit(output);
-  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-  if (!schema) return;
-  for (const int i : schema->MutatedInputs(def))
-    if (i >= 0 && Index(i) < def.inputs().size() && !def.inputs()[Index(i)].empty())
-      visit(def.inputs()[Index(i)]);
-}
-
-[[noreturn]] OPKIT_COLD inline void ThrowCycle(const Graph& graph, const std::vector<int>& cycle) {
-  std::string path;
-  for (int node : cycle) path += ToString(graph.node(node)) + "  ->  ";
-  Throw(ErrorCode::kInvalidArgument, "the graph has a cycle: ", path,
-        ToString(graph.node(cycle.front())));
-}
-
-// Collects the edges of a view whose values, consumers and rewrites are known.
-class EdgeCollector {
- public:
-  explicit EdgeCollector(const GraphView& view) : view_(view) {}
-
-  std::vector<GraphView::Edge> Collect() && {
-    for (int node = 0; node < view_.num_nodes(); ++node) {
-      for (int value : view_.inputs(node))
-        if (value >= 0) Add(view_.producer(value), node);
-      for (const std::string& name : Node(node).control_inputs()) AddControl(name, node);
-    }
-    for (const GraphView::Rewrite& rewrite : view_.rewrites()) AddRewrite(rewrite);
-    std::sort(edges_.begin(), edges_.end(), [](const auto& a, const auto& b) {
-      return a.to != b.to ? a.to < b.to : a.from < b.from;
-    });
-    edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
-    return std::move(edges_);
-  }
-
- private:
-  const OperatorDef& Node(int node) const { return view_.graph().node(node); }
-  void Add(int from, int to) {
-    if (from >= 0 && from != to) edges_.push_back({from, to});
-  }
-  void IndexNames() {
-    for (int node = 0; node < view_.num_nodes(); ++node) {
-      const size_t number = Index(names_.Add(Node(node).name()));
-      if (number == named_.size()) named_.emplace_back();
-      named_[number].push_back(node);
-    }
-  }
-  void AddControl(const std::string& name, int node) {
-    if (named_.empty()) IndexNames();
-    const int number = names_.Find(name);
-    if (number < 0)
-      Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
-            "', but no node has that name");
-    const std::vector<int>& named = named_[Index(number)];
-    if (named.size() > 1)
-      Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
-            "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
-            ToString(Node(named[1])), "; rename one");
-    if (named[0] == node) ThrowCycle(view_.graph(), {node});
-    Add(named[0], node);
-  }
-  // Every access to a rewritten value waits for the last writer before it, and every writer for the
-  // readers since then.
-  void AddRewrite(const GraphView::Rewrite& rewrite) {
-    const int value = rewrite.value, made = view_.producer(value);
-    if (view_.IsConstant(value))
-      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(rewrite.node)), " writes to '",
-            view_.name(value), "', which is a constant; make it an input of the graph");
-    if (made > rewrite.node)
-      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(rewrite.node)), " rewrites '",
-            view_.name(value), "' and was added before the node that makes it");
-    int writer = made;
-    for (const GraphView::Rewrite& other : view_.rewrites())
-      if (other.value == value && other.node < rewrite.node)
-        writer = (std::max)(writer, other.node);
-    Add(writer, rewrite.node);
-    for (int reader : view_.consumers(value)) {
-      if (reader > rewrite.node) Add(rewrite.node, reader);
-      const bool reads_this = reader > writer || writer == made;
-      if (reader < rewrite.node && reads_this) Add(reader, rewrite.node);
-    }
-  }
-
-  const GraphView& view_;
-  std::vector<GraphView::Edge> edges_;
-  NameIndex names_;                      // node names; filled for the first control input
-  std::vector<std::vector<int>> named_;  // the nodes of each name
-};
-
-// A cycle among the nodes that still wait, in the order they would have to run. Every such node has
-// a predecessor that still waits, so a walk backwards meets itself.
-inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
-  std::vector<int> before(waits.size(), -1), path;
-  std::vector<char> met(waits.size(), 0);
-  int node = -1;
-  for (const GraphView::Edge& edge : view.edges())
-    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-      before[Index(node = edge.to)] = edge.from;
-  for (; !met[Index(node)]; node = before[Index(node)]) {
-    met[Index(node)] = 1;
-    path.push_back(node);
-  }
-  return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
-}
-
-// Kahn's algorithm, always taking the ready node that was added first.
-inline std::vector<int> SortNodes(const GraphView& view) {
-  std::vector<int> order;
-  if (std::all_of(view.edges().begin(), view.edges().end(),
-                  [](const GraphView::Edge& edge) { return edge.from < edge.to; })) {
-    for (int node = 0; node < view.num_nodes(); ++node) order.push_back(node);
-    return order;
-  }
-  std::vector<std::vector<int>> after(Index(view.num_nodes()));
-  std::vector<int> waits(after.size(), 0);
-  for (const GraphView::Edge& edge : view.edges()) {
-    after[Index(edge.from)].push_back(edge.to);
-    ++waits[Index(edge.to)];
-  }
-  std::vector<int> ready;  // a heap with the least node on top
-  const auto later = [](int a, int b) { return a > b; };
-  const auto push_ready = [&](int node) {
-    if (waits[Index(node)] > 0) return;
-    ready.push_back(node);
-    std::push_heap(ready.begin(), ready.end(), later);
-  };
-  for (int node = 0; node < view.num_nodes(); ++node) push_ready(node);
-  while (!ready.empty()) {
-    std::pop_heap(ready.begin(), ready.end(), later);
-    order.push_back(ready.back());
-    ready.pop_back();
-    for (int next : after[Index(order.back())]) {
-      --waits[Index(next)];
-      push_ready(next);
-    }
-  }
-  if (order.size() < after.size()) ThrowCycle(view.graph(), FindCycle(view, waits));
-  return order;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
-  for (const GraphInput& input : graph.inputs()) names_.Add(input.name);
-  for (const GraphConstant& constant : graph.constants()) names_.Add(constant.name);
-  for (const OperatorDef& def : graph.nodes())
-    for (const std::string& name : def.outputs())
-      if (!name.empty()) names_.Add(name);
-  producers_.assign(detail::Index(num_values()), -1);
-  is_output_.assign(producers_.size(), 0);
-  is_rewritten_.assign(producers_.size(), 0);
-  for (int i = 0; i < graph.num_nodes(); ++i) AddNode(i);
-  offsets_.push_back(static_cast<int>(values_.size()));
-  for (const Rewrite& rewrite : rewrites_)
-    if (!IsInput(rewrite.value) && !IsConstant(rewrite.value) && producer(rewrite.value) < 0)
-      Throw(ErrorCode::kNotFound, "node ", ToString(graph.node(rewrite.node)), " rewrites '",
-            name(rewrite.value), "', which no input, constant or other node makes");
-  for (const std::string& name : graph.outputs()) {
-    if (FindValue(name) < 0)
-      Throw(ErrorCode::kNotFound, "output '", name,
-            "' of the graph is made by no input, constant or node",
-            SuggestName(name, names_.names()));
-    outputs_.push_back(FindValue(name));
-    is_output_[detail::Index(outputs_.back())] = 1;
-  }
-  IndexConsumers();
-  edges_ = detail::EdgeCollector(*this).Collect();
-  order_ = detail::SortNodes(*this);
-}
-
-OPKIT_INLINE size_t GraphView::FirstEdgeTo(int node) const {
-  const auto first = std::partition_point(edges_.begin(), edges_.end(),
-                                          [=](const Edge& edge) { return edge.to < node; });
-  return detail::Index(first - edges_.begin());
-}
-
-OPKIT_INLINE void GraphView::AddNode(int node) {
-  const OperatorDef& def = graph_->node(node);
-  offsets_.push_back(static_cast<int>(values_.size()));
-  for (const std::string& name : def.inputs()) {
-    const int value = name.empty() ? -1 : FindValue(name);
-    if (!name.empty() && value < 0)
-      Throw(ErrorCode::kNotFound, "node ", ToString(def), " reads '", name,
-            "', which no input, constant or node makes", SuggestName(name, names_.names()));
-    values_.push_back(value);
-  }
-  const auto add_rewrite = [&](const std::string& name) {
-    rewrites_.push_back({FindValue(name), node});
-    is_rewritten_[detail::Index(rewrites_.back().value)] = 1;
-  };
-  for (const std::string& name : def.outputs()) {
-    values_.push_back(name.empty() ? -1 : FindValue(name));
-    if (name.empty()) continue;
-    if (graph_->Producer(name) == node)
-      producers_[detail::Index(values_.back())] = node;
-    else if (!detail::Reads(def, name))  // ReplaceUses renamed the input of a rewriting node
-      add_rewrite(name);
-  }
-  detail::ForEachRewritten(def, add_rewrite);
-}
-
-// A counting sort of (value, node) pairs by value.
-OPKIT_INLINE void GraphView::IndexConsumers() {
-  const auto for_each_use = [&](auto&& f) {
-    for (int node = 0; node < num_nodes(); ++node) {
-      const std::span<const int> ins = inputs(node);
-      for (auto value = ins.begin(); value != ins.end(); ++value)
-        if (*value >= 0 && std::find(ins.begin(), value, *value) == value)
-          f(detail::Index(*value), node);
-    }
-  };
-  first_consumer_.assign(detail::Index(num_values()) + 1, 0);
-  for_each_use([&](size_t value, int) { ++first_consumer_[value + 1]; });
-  for (size_t v = 1; v < first_consumer_.size(); ++v) first_consumer_[v] += first_consumer_[v - 1];
-  consumers_.resize(detail::Index(first_consumer_.back()));
-  std::vector<int> next(first_consumer_);
-  for_each_use([&](size_t value, int node) { consumers_[detail::Index(next[value]++)] = node; });
-}
-
-OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
-  for (const GraphConstant& constant : graph.constants())
-    if (!constant.value.initialized())
-      Throw(
-          ErrorCode::kUninitialized, "constant '", constant.name,
-          "' has no data any more: ReleaseConstant, or a plan with release_constants, dropped it");
-  for (const OperatorDef& def : graph.nodes()) {
-    if (unknown == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
-      continue;
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-    if (std::string why = schema.Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in node ", ToString(def));
-  }
-  const GraphView view(graph);
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
-#endif
-
-// ---- opkit/graph/impl/body_inference.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
-// set of types.
-#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The results so far; set while a node that is in no body is inferred. Inference passes over a
-// graph several times, and so over the graphs in its nodes; without these results each level of
-// nesting would multiply the passes.
-inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
-
-class InferredBodiesScope {
- public:
-  InferredBodiesScope() {
-    if (!t_inferred_bodies) t_inferred_bodies = &own_;
-  }
-  InferredBodiesScope(const InferredBodiesScope&) = delete;
-  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
-  ~InferredBodiesScope() {
-    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
-  }
-
- private:
-  std::vector<InferredBody> own_;
-};
-
-inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
-  if (known.graph != asked.graph) return false;
-  for (size_t i = 0; i < asked.given.size(); ++i)
-    if (known.given[i].dtype != asked.given[i].dtype ||
-        known.given[i].shape != asked.given[i].shape ||
-        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
-      return false;
-  return true;
-}
-
-// Inside a body a symbol of the node around it has this before its name.
-inline constexpr char kOuterSymbol = '^';
-template <class F>
-SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
-  if (!shape.has_rank()) return shape;
-  std::vector<Dim> dims;
-  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
-  return SymbolicShape(std::move(dims));
-}
-inline SymbolicShape IntoBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
-}
-inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) {
-    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
-  });
-}
-inline TensorInfo OutOfBody(const TensorInfo& info) {
-  TensorInfo out = info;
-  out.shape = OutOfBody(info.shape);
-  out.constant = nullptr;
-  return out;
-}
-
-OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
-                                    std::span<const int> inputs, std::string_view name,
-                                    UnknownOperators unknown) {
-  const InferredBodiesScope scope;
-  InferredBody result;
-  result.graph = &body;
-  for (const int input : inputs) {
-    result.given.push_back(c.input(input));
-    result.given.back().shape = IntoBody(c.input(input).shape);
-    result.given.back().constant = nullptr;
-    const Tensor* constant = c.input_constant(input);
-    result.given_data.push_back(constant ? *constant : Tensor());
-  }
-  for (const InferredBody& known : *t_inferred_bodies)
-    if (IsOf(known, result)) return known;
-  const auto infer = [&] {
-    std::vector<GraphInput> given;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      given.push_back({body.inputs()[i].name, result.given[i]});
-      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
-    }
-    const GraphView view(body);
-    const GraphTypes types = InferGraph(view, given, unknown);
-    for (const GraphInput& input : body.inputs())
-      result.inputs.push_back(OutOfBody(types.at(input.name)));
-    for (const int value : view.outputs()) {
-      result.outputs.push_back(OutOfBody(types[value]));
-      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
-    }
-  };
-  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
-  t_inferred_bodies->push_back(result);
-  return result;
-}
-
-OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
-                              UnknownOperators unknown) {
-  if (Index(c.num_inputs()) != body.inputs().size() ||
-      Index(c.num_outputs()) != body.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
-          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
-          body.inputs().size(), " and ", body.outputs().size(),
-          "; both are bound by position, so that they must be as many");
-  std::vector<int> inputs;
-  for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
-  const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
-  for (const int i : inputs)
-    if (c.HasInput(i))
-      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
-  for (int o = 0; o < c.num_outputs(); ++o) {
-    const size_t at = Index(o);
-    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
-    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
-  }
-}
-
-inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
-  if (Index(context.num_inputs()) == body.inputs().size() &&
-      Index(context.num_outputs()) == body.outputs().size())
-    // Its operator runs the graph itself, and may have operators that nobody else has.
-    InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
-}
-OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
-  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
-}
-#ifdef OPKIT_COMPILED
-[[maybe_unused]] static const bool kInfersCarriedGraphs = (UseInferenceOfCarriedGraphs(), true);
-#endif
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-#endif
-
-// ---- opkit/graph/passes/pass_rules.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
-// constants and nodes that passes return. Only definitions include this header.
-#ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
-#define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline bool RewritesInputs(const OperatorDef& def) {
-  bool found = false;
-  ForEachRewritten(def, [&](const std::string&) { found = true; });
-  return found;
-}
-
-// Whether more than the node's outputs tells how often and when it ran: the operator is stateful or
-// not known, the node has no outputs, or such a node stands inside a subgraph.
-inline bool HasEffect(const OperatorDef& def) {
-  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-  if (!schema || schema->is_stateful()) return true;
-  bool any_output = false;
-  for (const std::string& output : def.outputs()) any_output |= !output.empty();
-  if (!any_output) return true;
-  for (const NamedSubgraph& item : def.subgraphs()) {
-    const Graph* graph = GraphOf(*item.graph);
-    if (!graph) return true;
-    for (const OperatorDef& inner : graph->nodes()) {
-      bool writes_outside = false;
-      ForEachRewritten(inner,
-                       [&](const std::string& name) { writes_outside |= graph->IsInput(name); });
-      if (writes_outside || HasEffect(inner)) return true;
-    }
-  }
-  return false;
-}
-
-// The node names that control inputs mention.
-inline NameIndex ControlNames(const Graph& graph) {
-  NameIndex names;
-  for (const OperatorDef& def : graph.nodes())
-    for (const std::string& name : def.control_inputs()) names.Add(name);
-  return names;
-}
-
-// Whether some node waits for this one by name.
-inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) {
-  return !def.name().empty() && control_names.Find(def.name()) >= 0;
-}
-
-// The graph's inputs and outputs around other constants and nodes.
-inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constants,
-                          std::vector<OperatorDef> nodes) {
-  Graph out;
-  for (const GraphInput& input : graph.inputs())
-    out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-  for (GraphConstant& constant : constants)
-    out.AddConstant(std::move(constant.name), std::move(constant.value));
-  for (OperatorDef& def : nodes) out.AddNode(std::move(def));
-  for (const std::string& output : graph.outputs()) out.AddOutput(output);
-  return out;
+OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
+  Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
+        ": include it (or opkit/all.hpp) in one file of the program, and call it from main on, not "
+        "from a static variable's initialiser");
 }
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
-#endif
-
-// ---- opkit/graph/passes/evaluate_node.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding puts the
-// results into the graph; inference reads shapes from them. Only definitions include this header.
-#ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
-#define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Running the node an extra time, on this thread, is unobservable.
-inline bool MayEvaluate(const OperatorDef& def) {
-  return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
-}
-
-// Runs the kernel that a plan would select. An element of `inputs` is null, and one of the result
-// uninitialized, where the node leaves it out. Errors: as CreateSelected and Run.
-inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
-                                        const std::vector<const Tensor*>& inputs) {
-  Workspace ws;
-  std::vector<TensorInfo> infos;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    infos.push_back(inputs[i] ? TensorInfo::Of(*inputs[i], true) : TensorInfo());
-    if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
-  }
-  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-  CreateSelected(def, &ws, infos, schema.InferOutputs(def, infos))->Run();
-  std::vector<Tensor> outputs;
-  for (const std::string& name : def.outputs())
-    outputs.push_back(name.empty() ? Tensor() : *ws.GetTensor(name));
-  return outputs;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
-#endif
-
-// ---- opkit/graph/impl/graph_inference.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// InferGraph's definition: rounds of the schemas' own inference over all nodes, until nothing more
-// is learned, and the union of symbols.
-#ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
-#define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE void GraphTypes::SetData(int value, const Tensor& data) {
-  auto* owned = new detail::Shared<Tensor>(data);
-  data_.push_back(detail::IntrusivePtr<detail::RefCounted>(owned));
-  (*this)[value].constant = &owned->value;
-}
-
-OPKIT_INLINE std::vector<TensorInfo> GraphTypes::Of(std::span<const int> values) const {
-  std::vector<TensorInfo> infos;
-  for (int value : values) infos.push_back(value < 0 ? TensorInfo() : (*this)[value]);
-  return infos;
-}
-
-OPKIT_INLINE const TensorInfo& GraphTypes::at(std::string_view name) const {
-  const int value = view_->FindValue(name);
-  if (value < 0)
-    Throw(ErrorCode::kNotFound, "the graph has no value '", name, "'",
-          SuggestName(name, view_->names()));
-  return (*this)[value];
-}
-
-namespace detail {
-
-// A union-find of symbols: which are equal, and to which number.
-class SymbolTable {
- public:
-  // The number, or else the symbol that represents all symbols equal to it, or unknown.
-  Dim Resolve(Dim dim) const {
-    while (dim.is_symbol()) {
-      const int number = names_.Find(dim.symbol());
-      if (number < 0 || bound_[Index(number)].is_unknown()) break;
-      dim = bound_[Index(number)];
-    }
-    return dim;
-  }
-  SymbolicShape Resolve(const SymbolicShape& shape) const {
-    if (!shape.has_rank()) return shape;
-    std::vector<Dim> dims;
-    for (const Dim& dim : shape.dims()) dims.push_back(Resolve(dim));
-    return SymbolicShape(std::move(dims));
-  }
-  // Makes both extents equal and returns the more precise one. Sets `why` where they contradict
-  // each other; `where` is named when a later extent contradicts this binding.
-  Dim Unify(Dim a, Dim b, const std::string& where, std::string& why) {
-    const Dim first = a, second = b;
-    a = Resolve(std::move(a));
-    b = Resolve(std::move(b));
-    if (a == b || b.is_unknown()) return a;
-    if (a.is_unknown()) return b;
-    if (a.is_known() && b.is_known()) {
-      why = StrCat("extent ", a, Origin(first), " against ", b, Origin(second));
-      return a;
-    }
-    if (a.is_known()) std::swap(a, b);
-    const size_t number = Index(names_.Add(a.symbol()));
-    if (number == bound_.size()) bound_.emplace_back(), where_.emplace_back();
-    where_[number] = where;
-    return bound_[number] = b;
-  }
-
- private:
-  // The symbol, and where it was bound to its number; "" for a plain number.
-  std::string Origin(const Dim& dim) const {
-    if (!dim.is_symbol()) return "";
-    return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
-  }
-
-  NameIndex names_;
-  std::vector<Dim> bound_;          // extent that each symbol equals
-  std::vector<std::string> where_;  // source of each binding, for messages
-};
-
-class GraphInference {
- public:
-  GraphInference(const GraphView& view, UnknownOperators unknown)
-      : view_(view), unknown_(unknown), types_(view), evaluated_(Index(view.num_nodes()), 0) {}
-
-  void Know(int value, const TensorInfo& info, const std::string& where) {
-    Merge(value, info, where);
-    if (info.constant) types_[value].constant = info.constant;
-    types_[value].device = info.device;
-  }
-  GraphTypes Run() && {
-    constexpr int kMaxRounds = 16;  // each carries knowledge of inputs one node further back
-    for (int round = 0; round < kMaxRounds; ++round) {
-      changed_ = false;
-      for (int node : view_.order()) Infer(node);
-      if (!changed_) break;
-    }
-    for (int value = 0; value < view_.num_values(); ++value)
-      types_[value].shape = symbols_.Resolve(types_[value].shape);
-    return std::move(types_);
-  }
-
- private:
-  static bool IsKnown(const TensorInfo& info) {
-    return info.dtype != DType::kUndefined && info.shape.is_known();
-  }
-
-  void Infer(int node) {
-    const OperatorDef& def = view_.graph().node(node);
-    if (unknown_ == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
-      return;
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-    const auto ins = view_.inputs(node), outs = view_.outputs(node);
-    const std::string where = "node " + ToString(def);
-    bool inputs_known = true;
-    for (int value : ins) inputs_known &= value < 0 || IsKnown(types_[value]);
-    // First from the inputs alone, so that Merge compares the outputs' symbols with those already
-    // known; then with the known outputs, for operators that learn their inputs from them.
-    Apply(schema, node, ins, outs, {}, where);
-    if (!inputs_known) Apply(schema, node, ins, outs, Resolved(outs), where);
-    CheckSizes(outs, where);
-    const auto devices = schema.InferDevices(def).second;
-    for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
-      if (outs[o] >= 0) types_[outs[o]].device = devices[o];
-    Evaluate(node, def, ins, outs, where);
-  }
-  // Throws where the bytes of an output overflow an int64; the nodes that read it, kernels and the
-  // planner then need no check.
-  void CheckSizes(std::span<const int> outs, const std::string& where) const {
-    for (const int value : outs) {
-      if (value < 0 || !types_[value].shape.is_known()) continue;
-      InContext(
-          [&] { return Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype); },
-          [&] {
-            return StrCat("in the type of '", view_.name(value), "', which ", where, " makes");
-          });
-    }
-  }
-  // Runs the node, once, if the data of all its inputs is known.
-  void Evaluate(int node, const OperatorDef& def, std::span<const int> ins,
-                std::span<const int> outs, const std::string& where) {
-    constexpr int64_t kMaxElements = 1024;  // shapes, axes and the like
-    char& evaluated = evaluated_[Index(node)];
-    if (evaluated || ins.empty()) return;
-    std::vector<const Tensor*> inputs;
-    for (const int value : ins) {
-      inputs.push_back(value < 0 ? nullptr : types_[value].constant);
-      if (value >= 0 && (!inputs.back() || inputs.back()->numel() > kMaxElements)) return;
-    }
-    for (const int value : outs) {
-      if (value < 0) continue;
-      const SymbolicShape& shape = types_[value].shape;
-      const bool is_small = !shape.is_known() || shape.ToShape().numel() <= kMaxElements;
-      if (!is_small || view_.IsRewritten(value) || types_[value].constant) return;
-    }
-    evaluated = 1;
-    if (!MayEvaluate(def)) return;
-    std::vector<Tensor> results(outs.size());
-    try {
-      results = EvaluateNode(def, inputs);
-    } catch (...) {  // the node fails again, and reports its error, where the graph runs
-    }
-    for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0 && results[o].initialized()) Learn(outs[o], results[o], where);
-  }
-  void Learn(int value, const Tensor& data, const std::string& where) {
-    if (types_[value].constant || view_.IsRewritten(value)) return;
-    Merge(value, TensorInfo::Of(data), where);
-    types_.SetData(value, data);
-    changed_ = true;
-  }
-  void Apply(const OpSchema& schema, int node, std::span<const int> ins, std::span<const int> outs,
-             std::vector<TensorInfo> known_outputs, const std::string& where) {
-    InferenceContext context(view_.graph().node(node), Resolved(ins), std::move(known_outputs));
-    schema.Infer(context);
-    types_.SetLacksData(node, context.lacks_data());
-    for (size_t i = 0; i < ins.size(); ++i)
-      if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
-    for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0) Merge(outs[o], context.outputs()[o], where);
-    for (size_t o = 0; o < outs.size(); ++o)
-      if (const Tensor* data = context.output_data(static_cast<int>(o)); data && outs[o] >= 0)
-        Learn(outs[o], *data, where);
-  }
-  std::vector<TensorInfo> Resolved(std::span<const int> values) const {
-    std::vector<TensorInfo> infos = types_.Of(values);
-    for (TensorInfo& info : infos) info.shape = symbols_.Resolve(info.shape);
-    return infos;
-  }
-  void Merge(int value, const TensorInfo& found, const std::string& where) {
-    TensorInfo& known = types_[value];
-    if (found.dtype != DType::kUndefined && known.dtype != found.dtype) {
-      if (known.dtype != DType::kUndefined) Contradiction(value, found, where, "");
-      known.dtype = found.dtype;
-      changed_ = true;
-    }
-    if (!found.shape.has_rank()) return;
-    if (!known.shape.has_rank()) {
-      known.shape = symbols_.Resolve(found.shape);
-      changed_ = true;
-      return;
-    }
-    if (known.shape.rank() != found.shape.rank())
-      Contradiction(value, found, where,
-                    StrCat("rank ", known.shape.rank(), " against ", found.shape.rank()));
-    for (int axis = 0; axis < known.shape.rank(); ++axis) {
-      std::string why;
-      Dim dim = symbols_.Unify(known.shape[axis], found.shape[axis], where, why);
-      if (!why.empty()) Contradiction(value, found, where, why);
-      if (dim == known.shape[axis]) continue;
-      known.shape[axis] = std::move(dim);
-      changed_ = true;
-    }
-  }
-  [[noreturn]] OPKIT_COLD void Contradiction(int value, const TensorInfo& found,
-                                             const std::string& where,
-                                             const std::string& why) const {
-    Throw(ErrorCode::kInvalidArgument, "value '", view_.name(value), "' is ",
-          ToString(types_[value]), ", but ", where, " finds ", ToString(found),
-          why.empty() ? "" : ": " + why);
-  }
-
-  const GraphView& view_;
-  const UnknownOperators unknown_;
-  GraphTypes types_;
-  SymbolTable symbols_;
-  std::vector<char> evaluated_;  // by node: Evaluate tried it
-  bool changed_ = false;
-};
-
-}  // namespace detail
-
-OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
-                                   UnknownOperators unknown) {
-  const detail::RegistryUse use;
-  detail::UseInferenceOfCarriedGraphs();
-  const Graph& graph = view.graph();
-  detail::GraphInference inference(view, unknown);
-  for (const GraphInput& input : graph.inputs())
-    inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
-  for (const GraphConstant& constant : graph.constants())
-    inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
-                   "constant '" + constant.name + "'");
-  for (const GraphInput& input : known) {
-    if (!graph.IsInput(input.name)) {
-      std::vector<std::string> names = view.names();
-      names.resize(graph.inputs().size());  // inputs are the first values
-      Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
-            SuggestName(input.name, names));
-    }
-    inference.Know(view.FindValue(input.name), input.info,
-                   "what is given for input '" + input.name + "'");
-  }
-  return std::move(inference).Run();
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
-#endif
-
-// ---- opkit/graph/impl/carried_graph.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
-#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
-inline bool SameBits(const Attribute& a, const Attribute& b) {
-  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
-  if (a.type() != b.type() || a.size() != b.size()) return false;
-  const auto bits = [](const Attribute& attribute) {
-    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
-    return std::vector<double>{attribute.Get<double>()};
-  };
-  const std::vector<double> x = bits(a), y = bits(b);
-  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
-}
-
-OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
-  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
-      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
-      a.args().size() != b.args().size())
-    return false;
-  for (const NamedAttribute& arg : a.args()) {  // in any order
-    const Attribute* other = b.args().Find(arg.name);
-    if (!other || !SameBits(arg.value, *other)) return false;
-  }
-  for (const NamedSubgraph& item : a.subgraphs()) {
-    const SubgraphBase* other = b.FindSubgraph(item.name);
-    if (!other || !item.graph->Equals(*other)) return false;
-  }
-  return true;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
-  const auto same = [](const auto& x, const auto& y, auto&& equal) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
-  };
-  return a.outputs() == b.outputs() &&
-         same(a.inputs(), b.inputs(),
-              [](const GraphInput& x, const GraphInput& y) {
-                return x.name == y.name && x.info.dtype == y.info.dtype &&
-                       x.info.shape == y.info.shape && x.info.device == y.info.device;
-              }) &&
-         same(a.constants(), b.constants(),
-              [](const GraphConstant& x, const GraphConstant& y) {
-                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
-              }) &&
-         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
-           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
-                  detail::SameOperation(x, y);
-         });
-}
-
-OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
-  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
-  return box ? &box->graph : nullptr;
-}
-
-OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
-  const SubgraphBase* found = def.FindSubgraph(name);
-  return found ? GraphOf(*found) : nullptr;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-#endif
-
-// ---- opkit/graph/impl/subgraph.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// The box in which a node carries a graph, and what a node is that runs it.
-#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
- public:
-  using CarriedGraph::CarriedGraph;
-  IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
-    return MakeIntrusive<GraphInNode>(std::move(contents));
-  }
-  bool Equals(const SubgraphBase& other) const override {
-    const Graph* inner = GraphOf(other);
-    return inner && SameGraph(graph, *inner);
-  }
-  std::string Describe() const override {
-    std::vector<std::string> inputs;
-    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
-    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
-  }
-  void Infer(InferenceContext& context) const override {
-    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
-      infer(graph, context);
-  }
-  bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                    GradientNames& names, GradientOpsMeta& meta) const override {
-    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
-    return make && make(graph, def, g_output, names, meta);
-  }
-  std::vector<int> MutatedInputs() const override {
-    std::vector<int> mutated;
-    for (const OperatorDef& def : graph.nodes())
-      ForEachRewritten(def, [&](const std::string& name) {
-        for (size_t i = 0; i < graph.inputs().size(); ++i)
-          if (graph.inputs()[i].name == name && !std::ranges::count(mutated, static_cast<int>(i)))
-            mutated.push_back(static_cast<int>(i));
-      });
-    return mutated;
-  }
-};
-
-}  // namespace detail
-
-OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
-  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+#endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

@@ -101,6 +101,9 @@ opkit_library_entry(const opkit_host* host) {
 #ifdef OPKIT_OPKIT_HPP_
 #include "opkit/plugin/export/export_operators.hpp"
 #endif
+#ifdef OPKIT_GRAPH_HPP_
+#include "opkit/plugin/export/export_graphs.hpp"
+#endif
 #ifdef OPKIT_PARTITION_HPP_
 #include "opkit/plugin/export/export_partitioners.hpp"
 #endif

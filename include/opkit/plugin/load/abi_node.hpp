@@ -1,22 +1,24 @@
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
-// the definitions of plugin/.
+// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 #define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
-#include <map>
-#include <optional>
-
-#include "opkit/base/function_ref.hpp"
+#include "opkit/base/hook.hpp"
 #include "opkit/core/layout_registry.hpp"
-#include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/subgraph.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct AbiGraph;
-inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// pointers, and copies one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
+                                             std::vector<const opkit_graph*>&)>
+    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
+    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+
 inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
 
 // An opkit_node, and the data that it points to.
@@ -25,7 +27,7 @@ class AbiNode : public RefCounted {
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
     Point(def_.inputs(), inputs_);
     Point(def_.outputs(), outputs_);
-    AddGraphs();
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
@@ -48,7 +50,6 @@ class AbiNode : public RefCounted {
   const opkit_node& node() const { return node_; }
 
  private:
-  inline void AddGraphs();
   static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
@@ -132,82 +133,6 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
-// do not cross.
-struct AbiGraph : RefCounted {
-  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
-                    const GraphTypes* types = nullptr)
-      : name(std::move(graph_name)), order(graph_view.order()) {
-    const Graph& graph = graph_view.graph();
-    for (const auto& input : graph.inputs()) names.push_back(input.name);
-    const size_t num_inputs = names.size();
-    for (const std::string& output : graph.outputs()) names.push_back(output);
-    const size_t num_outputs = names.size() - num_inputs;
-    std::vector<Tensor> values;
-    for (const auto& constant : graph.constants()) {
-      names.push_back(constant.name);
-      values.push_back(constant.value);
-    }
-    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
-    for (const std::string& text : names) pointers.push_back(text.c_str());
-    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
-    for (const auto& node : nodes) node_pointers.push_back(&node->node());
-    view.size = sizeof view;
-    view.name = name.c_str();
-    view.num_inputs = num_inputs;
-    view.inputs = pointers.data();
-    view.num_outputs = num_outputs;
-    view.outputs = pointers.data() + num_inputs;
-    view.num_constants = values.size();
-    view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = (*constants->data())->tensors;
-    view.num_nodes = node_pointers.size();
-    view.nodes = node_pointers.data();
-    if (types) AddTypes(graph_view, *types);
-  }
-
-  std::string name;
-  std::vector<int> order;  // the graph's number of each node here
-  std::vector<std::string> names;
-  std::vector<const char*> pointers;
-  IntrusivePtr<AbiAttributes> constants;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
-  std::vector<const opkit_node*> node_pointers;
-  opkit_graph view{};
-
- private:
-  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
-    std::vector<TensorInfo> infos;
-    for (int value = 0; value < graph_view.num_values(); ++value) {
-      value_names_.push_back(graph_view.name(value));
-      TensorInfo& info = infos.emplace_back(types[value]);
-      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
-    }
-    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
-    values_.emplace(infos, symbols_);
-    for (size_t i = 0; i < infos.size(); ++i)
-      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
-    view.num_values = value_pointers_.size();
-    view.value_names = value_pointers_.data();
-    view.values = values_->data();
-  }
-
-  std::vector<std::string> symbols_, value_names_;
-  std::vector<const char*> value_pointers_;
-  std::optional<AbiValues> values_;
-};
-
-inline void AbiNode::AddGraphs() {
-  for (const NamedSubgraph& item : def_.subgraphs())
-    if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
-      graph_pointers_.push_back(&added->view);
-      graphs_.push_back(std::move(added));
-    }
-}
-
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
-
 // Names that a library hands over.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
@@ -244,7 +169,7 @@ inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
     if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
             " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi(*node.graphs[i]));
+    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
   }
   return def;
 }
@@ -263,59 +188,6 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
   }
   info.shape = SymbolicShape(std::move(dims));
   return info;
-}
-
-// The value of a constant that an opkit_graph hands over.
-using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
-inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
-  Tensor copy;
-  copy.CopyFrom(TensorOfView(view));
-  return copy;
-}
-// The graph, with the types of its inputs: those of the graph that it came from, or those that are
-// told. Error (kInvalidArgument) for a struct that is no graph.
-inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
-                        const Graph* origin = nullptr) {
-  const char* const what = from.name ? from.name : "";
-  if (from.size < kGraphBytes)
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
-  Graph graph;
-  std::map<std::string_view, const opkit_value*> known;
-  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
-    for (uint64_t i = 0; i < from.num_values; ++i)
-      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
-  for (const std::string& input :
-       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
-    const auto value = known.find(input);
-    TensorInfo info;
-    if (value != known.end()) info = InfoOfAbi(*value->second);
-    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
-    graph.AddInput(input, info.dtype, info.shape, info.device);
-  }
-  const auto constants =
-      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
-  for (size_t i = 0; i < constants.size(); ++i) {
-    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
-        !problem.empty())
-      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
-            problem);
-    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
-  }
-  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
-          from.nodes ? "" : ", which are null");
-  for (uint64_t i = 0; i < from.num_nodes; ++i) {
-    if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
-    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
-  }
-  for (std::string& output :
-       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
-    graph.AddOutput(std::move(output));
-  return graph;
-}
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
 }
 
 }  // namespace detail

@@ -4,7 +4,7 @@
 
 #include "opkit/graph/executor.hpp"
 #include "opkit/op/abi/resource_state.hpp"
-#include "opkit/plugin/load/abi_node.hpp"
+#include "opkit/plugin/load/abi_graph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -11,7 +11,7 @@
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
-#include "opkit/plugin/load/abi_node.hpp"
+#include "opkit/plugin/load/abi_graph.hpp"
 #include "opkit/plugin/load/finalizers.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -10,6 +10,7 @@
 #include "opkit/graph/partition/partitioner.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
+#include "opkit/plugin/load/abi_graph.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_parts.hpp"
 

@@ -10,7 +10,7 @@
 #include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/op/function/answered_fail.hpp"
 #include "opkit/plugin/export/export_partitioners.hpp"
-#include "opkit/plugin/load/abi_node.hpp"
+#include "opkit/plugin/load/abi_graph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
