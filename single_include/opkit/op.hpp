@@ -184,8 +184,9 @@
 
 // ---- opkit/base/strings.hpp
 // StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
-// goes through it, so numbers look the same everywhere. Not a variadic template: a message is built
-// at a hundred places with a hundred combinations of types, and each would be an instantiation.
+// goes through it, so numbers look the same everywhere. A message is built at hundreds of places
+// with as many combinations of types, and each is an instantiation: so a call makes an array of
+// parts, two words each, and hands it to one function that is not a template.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -199,33 +200,33 @@ namespace detail {
 // reports nothing builds no strings, and one that does is a few stores.
 class Text {
  public:
-  Text() : kind_(Kind::kChars) {}
-  Text(const char* text) : kind_(Kind::kLiteral) { value_.object = text; }
-  Text(const std::string& text) : Text(std::string_view(text)) {}
-  Text(std::string_view text) : kind_(Kind::kChars), size_(text.size()) {
-    value_.object = text.data();
-  }
-  Text(char c) : kind_(Kind::kCharacter) { value_.integer = c; }
+  constexpr Text() : Text("") {}
+  constexpr Text(const char* text) : value_{text}, append_(AppendLiteral) {}
+  Text(const std::string& text) : value_{&text}, append_(AppendString) {}
+  Text(const std::string_view& text) : value_{&text}, append_(AppendView) {}
+  Text(char c) : Text(int64_t{c}, AppendCharacter) {}
   Text(bool b) : Text(b ? "true" : "false") {}
-  Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
+  Text(double number) : append_(AppendFloat) { value_.number = number; }
+  Text(int i) : Text(int64_t{i}, AppendInt) {}
+  Text(long i) : Text(int64_t{i}, AppendInt) {}
+  Text(long long i) : Text(int64_t{i}, AppendInt) {}
+  Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
+  Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
+  Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
+  // Asks for a class or enumeration by the compiler's own traits first: no literal instantiates
+  // anything.
   template <class T>
-    requires std::is_integral_v<T>
-  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
-    value_.integer = static_cast<int64_t>(integer);
-  }
-  template <class T>
-    requires requires(const T& value) { std::string_view(ToString(value)); }
-  Text(const T& value) : kind_(Kind::kObject) {
-    value_.object = &value;
-    append_ = [](std::string& out, const void* object) {
-      out += ToString(*static_cast<const T*>(object));
+    requires((__is_class(T) || __is_enum(T)) &&
+             requires(const T& value) { std::string_view(ToString(value)); })
+  Text(const T& value) : value_{&value} {
+    append_ = [](std::string& out, Value part) {
+      out += ToString(*static_cast<const T*>(part.object));
     };
   }
   template <class T>
-  Text(const std::vector<T>& values) : kind_(Kind::kObject) {
-    value_.object = &values;
-    append_ = [](std::string& out, const void* object) {
-      const auto& all = *static_cast<const std::vector<T>*>(object);
+  Text(const std::vector<T>& values) : value_{&values} {
+    append_ = [](std::string& out, Value part) {
+      const auto& all = *static_cast<const std::vector<T>*>(part.object);
       out += '[';
       for (size_t i = 0; i < all.size(); ++i) {
         if (i) out += ", ";
@@ -235,42 +236,38 @@ class Text {
     };
   }
 
-  OPKIT_COLD void AppendTo(std::string& out) const;
+  void AppendTo(std::string& out) const { append_(out, value_); }
 
  private:
-  enum class Kind : uint8_t { kLiteral, kChars, kCharacter, kInt, kUInt, kFloat, kObject };
   union Value {
     const void* object = nullptr;
     int64_t integer;
     double number;
   };
-  Kind kind_;
+  using Append = void(std::string& out, Value part);
+
+  Text(int64_t integer, Append* append) : append_(append) { value_.integer = integer; }
+  OPKIT_COLD static void AppendLiteral(std::string& out, Value part);
+  OPKIT_COLD static void AppendString(std::string& out, Value part);
+  OPKIT_COLD static void AppendView(std::string& out, Value part);
+  OPKIT_COLD static void AppendCharacter(std::string& out, Value part);
+  OPKIT_COLD static void AppendInt(std::string& out, Value part);
+  OPKIT_COLD static void AppendUInt(std::string& out, Value part);
+  OPKIT_COLD static void AppendFloat(std::string& out, Value part);
+
   Value value_;
-  union {
-    size_t size_ = 0;
-    void (*append_)(std::string& out, const void* object);
-  };
+  Append* append_;
 };
 
-OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
+OPKIT_COLD std::string Join(std::initializer_list<Text> parts);
 
 }  // namespace detail
 
-// Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
-// not build sixteen parts.
-OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b = {},
-                              const detail::Text& c = {}, const detail::Text& d = {});
-OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                              const detail::Text& d, const detail::Text& e,
-                              const detail::Text& f = {}, const detail::Text& g = {},
-                              const detail::Text& h = {});
-OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                              const detail::Text& d, const detail::Text& e, const detail::Text& f,
-                              const detail::Text& g, const detail::Text& h, const detail::Text& i,
-                              const detail::Text& j = {}, const detail::Text& k = {},
-                              const detail::Text& l = {}, const detail::Text& m = {},
-                              const detail::Text& n = {}, const detail::Text& o = {},
-                              const detail::Text& p = {});
+// Concatenates the parts: whatever a detail::Text is made from.
+template <class... Parts>
+OPKIT_COLD std::string StrCat(const Parts&... parts) {
+  return detail::Join({parts...});
+}
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>
@@ -358,22 +355,15 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   SharedFlag shared_;
 };
 
+namespace detail {
+[[noreturn]] OPKIT_COLD void ThrowJoined(ErrorCode code, std::initializer_list<Text> parts);
+}
+
 // Throws an Error whose message is StrCat of the parts.
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a,
-                                   const detail::Text& b = {}, const detail::Text& c = {},
-                                   const detail::Text& d = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                                   const detail::Text& c, const detail::Text& d,
-                                   const detail::Text& e, const detail::Text& f = {},
-                                   const detail::Text& g = {}, const detail::Text& h = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                                   const detail::Text& c, const detail::Text& d,
-                                   const detail::Text& e, const detail::Text& f,
-                                   const detail::Text& g, const detail::Text& h,
-                                   const detail::Text& i, const detail::Text& j = {},
-                                   const detail::Text& k = {}, const detail::Text& l = {},
-                                   const detail::Text& m = {}, const detail::Text& n = {},
-                                   const detail::Text& o = {}, const detail::Text& p = {});
+template <class Part, class... Parts>
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Part& part, const Parts&... parts) {
+  detail::ThrowJoined(code, {part, parts...});
+}
 
 // In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
 // of that its message.
@@ -2625,10 +2615,12 @@ class Tensor {
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
-  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const detail::Text& a,
-                                    const detail::Text& b = {}, const detail::Text& c = {},
-                                    const detail::Text& d = {}, const detail::Text& e = {},
-                                    const detail::Text& f = {}) const;
+  template <class... Parts>
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
+    FailJoined(code, {parts...});
+  }
+  [[noreturn]] OPKIT_COLD void FailJoined(ErrorCode code,
+                                          std::initializer_list<detail::Text> parts) const;
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
@@ -5392,64 +5384,38 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE void Text::AppendTo(std::string& out) const {
-  switch (kind_) {
-    case Kind::kLiteral:
-      out += value_.object ? static_cast<const char*>(value_.object) : "(null)";
-      break;
-    case Kind::kChars:
-      out.append(static_cast<const char*>(value_.object), size_);
-      break;
-    case Kind::kCharacter:
-      out += static_cast<char>(value_.integer);
-      break;
-    case Kind::kInt:
-      out += std::to_string(value_.integer);
-      break;
-    case Kind::kUInt:
-      out += std::to_string(static_cast<uint64_t>(value_.integer));
-      break;
-    case Kind::kFloat: {
-      char buffer[32];  // whatever the program's locale says
-      out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value_.number,
-                                       std::chars_format::general, 9)
-                             .ptr);
-      break;
-    }
-    case Kind::kObject:
-      append_(out, value_.object);
-      break;
-  }
+OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
+  out += part.object ? static_cast<const char*>(part.object) : "(null)";
+}
+OPKIT_INLINE void Text::AppendString(std::string& out, Value part) {
+  out += *static_cast<const std::string*>(part.object);
+}
+OPKIT_INLINE void Text::AppendView(std::string& out, Value part) {
+  out += *static_cast<const std::string_view*>(part.object);
+}
+OPKIT_INLINE void Text::AppendCharacter(std::string& out, Value part) {
+  out += static_cast<char>(part.integer);
+}
+OPKIT_INLINE void Text::AppendInt(std::string& out, Value part) {
+  out += std::to_string(part.integer);
+}
+OPKIT_INLINE void Text::AppendUInt(std::string& out, Value part) {
+  out += std::to_string(static_cast<uint64_t>(part.integer));
+}
+OPKIT_INLINE void Text::AppendFloat(std::string& out, Value part) {
+  char buffer[32];  // whatever the program's locale says
+  out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, part.number,
+                                   std::chars_format::general, 9)
+                         .ptr);
 }
 
-OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
+OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
   std::string out;
-  for (const Text* part : parts) part->AppendTo(out);
+  for (const Text& part : parts) part.AppendTo(out);
   return out;
 }
 
 }  // namespace detail
-
-OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                                const detail::Text& d) {
-  return detail::Join({&a, &b, &c, &d});
-}
-
-OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
-                                const detail::Text& g, const detail::Text& h) {
-  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
-}
-
-OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
-                                const detail::Text& g, const detail::Text& h, const detail::Text& i,
-                                const detail::Text& j, const detail::Text& k, const detail::Text& l,
-                                const detail::Text& m, const detail::Text& n, const detail::Text& o,
-                                const detail::Text& p) {
-  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
-}
-
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
@@ -5494,26 +5460,6 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
   return *this;
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                        const detail::Text& c, const detail::Text& d) {
-  throw Error(code, StrCat(a, b, c, d));
-}
-
-OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
-                        const detail::Text& f, const detail::Text& g, const detail::Text& h) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h));
-}
-
-OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
-                        const detail::Text& f, const detail::Text& g, const detail::Text& h,
-                        const detail::Text& i, const detail::Text& j, const detail::Text& k,
-                        const detail::Text& l, const detail::Text& m, const detail::Text& n,
-                        const detail::Text& o, const detail::Text& p) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
-}
-
 OPKIT_INLINE Error CurrentError() {
   try {
     throw;
@@ -5528,6 +5474,10 @@ OPKIT_INLINE Error CurrentError() {
 }
 
 namespace detail {
+
+OPKIT_INLINE void ThrowJoined(ErrorCode code, std::initializer_list<Text> parts) {
+  throw Error(code, Join(parts));
+}
 
 OPKIT_INLINE void RethrowInContext(std::string line) {
   try {
@@ -6238,10 +6188,9 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   return nbytes;
 }
 
-OPKIT_INLINE void Tensor::Fail(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                               const detail::Text& c, const detail::Text& d, const detail::Text& e,
-                               const detail::Text& f) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
+OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
+                                     std::initializer_list<detail::Text> parts) const {
+  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
@@ -8049,66 +7998,6 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
   OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
-#endif
-
-// ---- opkit/base/hook.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
-// owns the hook; the header that makes the case possible fills it, so that a program which does not
-// include that header does not compile what stands behind it.
-#ifndef OPKIT_BASE_HOOK_HPP_
-#define OPKIT_BASE_HOOK_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Throws the Error (kFailedPrecondition) of a call through an empty hook.
-[[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
-
-template <class Signature>
-class Hook;
-
-// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
-// that it is full before main; a call from another static initialiser may come too early, and is the
-// Error of an empty hook. Filling it twice with one function is allowed. In the compiled runtime a
-// source of src/ that calls through a hook links the source that fills it.
-//
-//   // In the header that calls.
-//   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
-//                                                                    "opkit/graph.hpp"};
-//   // In the .ipp of the header that makes the case possible.
-//   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
-template <class R, class... Args>
-class Hook<R(Args...)> {
- public:
-  // The Error of an empty hook says "`what` needs `header`".
-  constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
-  Hook(Hook&&) = delete;
-
-  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
-  bool Fill(R (*function)(Args...)) noexcept {
-    __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
-    return true;
-  }
-  explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
-  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
-  R operator()(Args... args) const {
-    R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
-    if (!function) [[unlikely]]
-      ThrowEmptyHook(what_, header_);
-    return function(std::forward<Args>(args)...);
-  }
-
- private:
-  R (*function_)(Args...) = nullptr;
-  const char* what_;
-  const char* header_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_HOOK_HPP_
 #endif
 
 // ---- opkit/plugin/load/abi_node.hpp
@@ -10739,27 +10628,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-#endif
-
-// ---- opkit/base/impl/hook.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// The definitions of opkit/base/hook.hpp.
-#ifndef OPKIT_BASE_IMPL_HOOK_IPP_
-#define OPKIT_BASE_IMPL_HOOK_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
-  Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
-        ": include it (or opkit/all.hpp) in one file of the program, and call it from main on, not "
-        "from a static variable's initialiser");
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -253,8 +252,9 @@ class Library;          // defined in opkit/plugin.hpp
 
 // ---- opkit/base/strings.hpp
 // StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
-// goes through it, so numbers look the same everywhere. Not a variadic template: a message is built
-// at a hundred places with a hundred combinations of types, and each would be an instantiation.
+// goes through it, so numbers look the same everywhere. A message is built at hundreds of places
+// with as many combinations of types, and each is an instantiation: so a call makes an array of
+// parts, two words each, and hands it to one function that is not a template.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -268,33 +268,33 @@ namespace detail {
 // reports nothing builds no strings, and one that does is a few stores.
 class Text {
  public:
-  Text() : kind_(Kind::kChars) {}
-  Text(const char* text) : kind_(Kind::kLiteral) { value_.object = text; }
-  Text(const std::string& text) : Text(std::string_view(text)) {}
-  Text(std::string_view text) : kind_(Kind::kChars), size_(text.size()) {
-    value_.object = text.data();
-  }
-  Text(char c) : kind_(Kind::kCharacter) { value_.integer = c; }
+  constexpr Text() : Text("") {}
+  constexpr Text(const char* text) : value_{text}, append_(AppendLiteral) {}
+  Text(const std::string& text) : value_{&text}, append_(AppendString) {}
+  Text(const std::string_view& text) : value_{&text}, append_(AppendView) {}
+  Text(char c) : Text(int64_t{c}, AppendCharacter) {}
   Text(bool b) : Text(b ? "true" : "false") {}
-  Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
+  Text(double number) : append_(AppendFloat) { value_.number = number; }
+  Text(int i) : Text(int64_t{i}, AppendInt) {}
+  Text(long i) : Text(int64_t{i}, AppendInt) {}
+  Text(long long i) : Text(int64_t{i}, AppendInt) {}
+  Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
+  Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
+  Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
+  // Asks for a class or enumeration by the compiler's own traits first: no literal instantiates
+  // anything.
   template <class T>
-    requires std::is_integral_v<T>
-  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
-    value_.integer = static_cast<int64_t>(integer);
-  }
-  template <class T>
-    requires requires(const T& value) { std::string_view(ToString(value)); }
-  Text(const T& value) : kind_(Kind::kObject) {
-    value_.object = &value;
-    append_ = [](std::string& out, const void* object) {
-      out += ToString(*static_cast<const T*>(object));
+    requires((__is_class(T) || __is_enum(T)) &&
+             requires(const T& value) { std::string_view(ToString(value)); })
+  Text(const T& value) : value_{&value} {
+    append_ = [](std::string& out, Value part) {
+      out += ToString(*static_cast<const T*>(part.object));
     };
   }
   template <class T>
-  Text(const std::vector<T>& values) : kind_(Kind::kObject) {
-    value_.object = &values;
-    append_ = [](std::string& out, const void* object) {
-      const auto& all = *static_cast<const std::vector<T>*>(object);
+  Text(const std::vector<T>& values) : value_{&values} {
+    append_ = [](std::string& out, Value part) {
+      const auto& all = *static_cast<const std::vector<T>*>(part.object);
       out += '[';
       for (size_t i = 0; i < all.size(); ++i) {
         if (i) out += ", ";
@@ -304,42 +304,38 @@ class Text {
     };
   }
 
-  OPKIT_COLD void AppendTo(std::string& out) const;
+  void AppendTo(std::string& out) const { append_(out, value_); }
 
  private:
-  enum class Kind : uint8_t { kLiteral, kChars, kCharacter, kInt, kUInt, kFloat, kObject };
   union Value {
     const void* object = nullptr;
     int64_t integer;
     double number;
   };
-  Kind kind_;
+  using Append = void(std::string& out, Value part);
+
+  Text(int64_t integer, Append* append) : append_(append) { value_.integer = integer; }
+  OPKIT_COLD static void AppendLiteral(std::string& out, Value part);
+  OPKIT_COLD static void AppendString(std::string& out, Value part);
+  OPKIT_COLD static void AppendView(std::string& out, Value part);
+  OPKIT_COLD static void AppendCharacter(std::string& out, Value part);
+  OPKIT_COLD static void AppendInt(std::string& out, Value part);
+  OPKIT_COLD static void AppendUInt(std::string& out, Value part);
+  OPKIT_COLD static void AppendFloat(std::string& out, Value part);
+
   Value value_;
-  union {
-    size_t size_ = 0;
-    void (*append_)(std::string& out, const void* object);
-  };
+  Append* append_;
 };
 
-OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
+OPKIT_COLD std::string Join(std::initializer_list<Text> parts);
 
 }  // namespace detail
 
-// Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
-// not build sixteen parts.
-OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b = {},
-                              const detail::Text& c = {}, const detail::Text& d = {});
-OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                              const detail::Text& d, const detail::Text& e,
-                              const detail::Text& f = {}, const detail::Text& g = {},
-                              const detail::Text& h = {});
-OPKIT_COLD std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                              const detail::Text& d, const detail::Text& e, const detail::Text& f,
-                              const detail::Text& g, const detail::Text& h, const detail::Text& i,
-                              const detail::Text& j = {}, const detail::Text& k = {},
-                              const detail::Text& l = {}, const detail::Text& m = {},
-                              const detail::Text& n = {}, const detail::Text& o = {},
-                              const detail::Text& p = {});
+// Concatenates the parts: whatever a detail::Text is made from.
+template <class... Parts>
+OPKIT_COLD std::string StrCat(const Parts&... parts) {
+  return detail::Join({parts...});
+}
 
 // std::cout << shape: whatever has a ToString is printed by it.
 template <class Char, class Traits, class T>
@@ -450,22 +446,15 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   SharedFlag shared_;
 };
 
+namespace detail {
+[[noreturn]] OPKIT_COLD void ThrowJoined(ErrorCode code, std::initializer_list<Text> parts);
+}
+
 // Throws an Error whose message is StrCat of the parts.
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a,
-                                   const detail::Text& b = {}, const detail::Text& c = {},
-                                   const detail::Text& d = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                                   const detail::Text& c, const detail::Text& d,
-                                   const detail::Text& e, const detail::Text& f = {},
-                                   const detail::Text& g = {}, const detail::Text& h = {});
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                                   const detail::Text& c, const detail::Text& d,
-                                   const detail::Text& e, const detail::Text& f,
-                                   const detail::Text& g, const detail::Text& h,
-                                   const detail::Text& i, const detail::Text& j = {},
-                                   const detail::Text& k = {}, const detail::Text& l = {},
-                                   const detail::Text& m = {}, const detail::Text& n = {},
-                                   const detail::Text& o = {}, const detail::Text& p = {});
+template <class Part, class... Parts>
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Part& part, const Parts&... parts) {
+  detail::ThrowJoined(code, {part, parts...});
+}
 
 // In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
 // of that its message.
@@ -1775,10 +1764,12 @@ class Tensor {
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
-  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const detail::Text& a,
-                                    const detail::Text& b = {}, const detail::Text& c = {},
-                                    const detail::Text& d = {}, const detail::Text& e = {},
-                                    const detail::Text& f = {}) const;
+  template <class... Parts>
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
+    FailJoined(code, {parts...});
+  }
+  [[noreturn]] OPKIT_COLD void FailJoined(ErrorCode code,
+                                          std::initializer_list<detail::Text> parts) const;
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
@@ -6260,19 +6251,20 @@ uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
 // What a profile shows of a run: WorkOfRun::tell.
 SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
                   const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
-// Error (kInvalidArgument) for a configuration that does not fit the node.
-void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
-// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the standard
-// layout, and nothing converts. Empty: it can, or that is not known yet.
-OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
-                                             const OperatorDef& def, const Workspace& ws);
-// The two, where kernels propose configurations (UseProposals).
-OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(const Kernel&, const OpSchema&,
-                                                    const OperatorDef&, const Workspace&)>
-    g_why_not_standard{"a kernel that proposes configurations", "opkit/op/registration.hpp"};
+// Functions of kernel_candidates.hpp, which programs need whose kernels propose configurations or
+// have ranked backends.
+inline constexpr const char* kProposes = "a kernel that proposes configurations, or has a rank,";
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Kernel&, const OperatorDef&,
                                              const KernelConfig&)>
-    g_check_config{"a configuration of a kernel", "opkit/op/registration.hpp"};
+    g_check_config{kProposes, "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(const Kernel&, const OpSchema&,
+                                                    const OperatorDef&, const Workspace&)>
+    g_why_not_standard{kProposes, "opkit/graph.hpp"};
+// CreateSelected; stores whether all layouts of the configuration are the standard one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<OperatorBase>(
+    const OperatorDef&, Workspace*, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs, bool converts, bool* is_standard)>
+    g_create_selected{kProposes, "opkit/graph.hpp"};
 // The operator made by `kernel`, with its registration and in-place pairs. Errors get the node and
 // the kernel as context; null where the creator returned it.
 std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
@@ -6512,8 +6504,9 @@ class PendingOutputs {
                                                       std::vector<Tensor> inputs, Arguments args,
                                                       InvokeOptions options);
   struct State;
-  explicit PendingOutputs(std::shared_ptr<State> state);
-  std::shared_ptr<State> state_;
+  explicit PendingOutputs(IntrusivePtr<RefCounted> state);
+  State& state() const;
+  IntrusivePtr<RefCounted> state_;  // a State
 };
 
 // Invoke on a thread of ThreadPool::Current(), under the invocation that is current here: a custom
@@ -6816,69 +6809,8 @@ class Operator : public OperatorBase {
 
 #endif  // OPKIT_OP_OPERATOR_HPP_
 
-// ---- opkit/op/kernel_candidates.hpp
-// KernelCandidates: the kernels of a node in the order of preference with the configurations that
-// they propose, and why others propose none. Selection picks one, memory is planned with it, and
-// CreateOperator makes it.
-#ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
-#define OPKIT_OP_KERNEL_CANDIDATES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A configuration that a kernel proposes for a node, or why it has none.
-struct KernelCandidate {
-  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
-  KernelConfig config;
-  std::string dropped;  // why it cannot be chosen; empty: it can be
-  std::string backend;  // whose it is
-  int number = 0;       // of the configuration among those that the kernel proposes
-};
-
-// The candidates for a node, best first: the kernels of the backends that the node, the operator's
-// or the program's preference ask for, then the others by the rank of their backends, each with
-// every configuration that it proposes. A kernel without any is listed once, with the reason, and
-// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
-// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
-// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
-// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
-//
-//   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
-//     if (candidate.dropped.empty())
-//       return CreateOperator(def, &ws, {.kernel = candidate.kernel, .config = &candidate.config});
-OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
-    const OperatorDef& def, std::span<const TensorInfo> inputs,
-    std::span<const TensorInfo> outputs);
-
-namespace detail {
-// Why a layout of the configuration cannot be converted to; empty where all can.
-OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
-}  // namespace detail
-
-struct SelectOptions {
-  int net_position = -1;
-  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
-  // the configuration that it proposed for them.
-  bool any_shapes = false;
-  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
-  // other layouts than the standard one are passed over.
-  bool converts = false;
-};
-
-// The operator of the first candidate that takes the node, which is stored in `chosen` where that
-// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
-// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
-// none takes it.
-OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
-    const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
-    std::span<const TensorInfo> outputs, const SelectOptions& options = {},
-    KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
-
 // ---- opkit/op/call/operator_call.hpp
-// OperatorCall: an operator bound to a workspace of its own, run on the caller's tensors. It selects
+// OperatorCall: a ResolvedOperator's operator, bound to a workspace of its own, run on the caller's tensors. It selects
 // the kernel for their types and converts layouts, where a kernel asks for that.
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
@@ -6894,8 +6826,6 @@ class OperatorCall {
   // As ResolvedCall::run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
-  // Takes the first candidate for the inputs as they are now.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
 
  private:
   struct Release;
@@ -6906,6 +6836,8 @@ class OperatorCall {
   };
   Place MakePlace() const;
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
+  // Takes the first candidate for the inputs as they are now.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
   // Puts the inputs into the layouts that the operator takes.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
   // Puts an output into the standard layout, in the caller's memory where that fits.
@@ -6927,11 +6859,6 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 // Lets Invoke and ResolvedOperator call kernels that are no typed operator's on the CPU. What
 // registers such a kernel calls it.
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
-// Lets calls select kernels by what they propose. What registers a kernel that proposes, or ranks a
-// backend, calls it.
-OPKIT_IMAGE_LOCAL void UseProposals() noexcept;
-OPKIT_IMAGE_LOCAL inline constinit Hook<void(OperatorCall& call)> g_select{
-    "a kernel that proposes configurations", "opkit/op/registration.hpp"};
 
 }  // namespace detail
 }  // namespace opkit
@@ -7020,11 +6947,9 @@ OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const ch
                                      RegistrationPriority priority, const char* file,
                                      int line) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
-    UseProposals();
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>, &Op::Propose,
                           &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
-    UseProposals();
     return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                           &Op::Propose);
   } else {
@@ -7070,6 +6995,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // A class that can run a node in several ways says so in a static function, and takes the one that
 // was chosen as a third argument of its constructor, or reads config():
 //   static std::vector<KernelConfig> Propose(const KernelQuery& query);
+// (Invoke of it needs opkit/graph.hpp in the program.)
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
 // One that can compute the node behind its own as well has a function beside Propose:
@@ -8300,6 +8226,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 #ifdef OPKIT_DEFINITIONS
 #include <algorithm>
+#include <charconv>
 #include <list>
 #include <map>
 #include <set>
@@ -8312,64 +8239,38 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE void Text::AppendTo(std::string& out) const {
-  switch (kind_) {
-    case Kind::kLiteral:
-      out += value_.object ? static_cast<const char*>(value_.object) : "(null)";
-      break;
-    case Kind::kChars:
-      out.append(static_cast<const char*>(value_.object), size_);
-      break;
-    case Kind::kCharacter:
-      out += static_cast<char>(value_.integer);
-      break;
-    case Kind::kInt:
-      out += std::to_string(value_.integer);
-      break;
-    case Kind::kUInt:
-      out += std::to_string(static_cast<uint64_t>(value_.integer));
-      break;
-    case Kind::kFloat: {
-      char buffer[32];  // whatever the program's locale says
-      out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value_.number,
-                                       std::chars_format::general, 9)
-                             .ptr);
-      break;
-    }
-    case Kind::kObject:
-      append_(out, value_.object);
-      break;
-  }
+OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
+  out += part.object ? static_cast<const char*>(part.object) : "(null)";
+}
+OPKIT_INLINE void Text::AppendString(std::string& out, Value part) {
+  out += *static_cast<const std::string*>(part.object);
+}
+OPKIT_INLINE void Text::AppendView(std::string& out, Value part) {
+  out += *static_cast<const std::string_view*>(part.object);
+}
+OPKIT_INLINE void Text::AppendCharacter(std::string& out, Value part) {
+  out += static_cast<char>(part.integer);
+}
+OPKIT_INLINE void Text::AppendInt(std::string& out, Value part) {
+  out += std::to_string(part.integer);
+}
+OPKIT_INLINE void Text::AppendUInt(std::string& out, Value part) {
+  out += std::to_string(static_cast<uint64_t>(part.integer));
+}
+OPKIT_INLINE void Text::AppendFloat(std::string& out, Value part) {
+  char buffer[32];  // whatever the program's locale says
+  out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, part.number,
+                                   std::chars_format::general, 9)
+                         .ptr);
 }
 
-OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
+OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
   std::string out;
-  for (const Text* part : parts) part->AppendTo(out);
+  for (const Text& part : parts) part.AppendTo(out);
   return out;
 }
 
 }  // namespace detail
-
-OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                                const detail::Text& d) {
-  return detail::Join({&a, &b, &c, &d});
-}
-
-OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
-                                const detail::Text& g, const detail::Text& h) {
-  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
-}
-
-OPKIT_INLINE std::string StrCat(const detail::Text& a, const detail::Text& b, const detail::Text& c,
-                                const detail::Text& d, const detail::Text& e, const detail::Text& f,
-                                const detail::Text& g, const detail::Text& h, const detail::Text& i,
-                                const detail::Text& j, const detail::Text& k, const detail::Text& l,
-                                const detail::Text& m, const detail::Text& n, const detail::Text& o,
-                                const detail::Text& p) {
-  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
-}
-
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
@@ -8477,26 +8378,6 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
   return *this;
 }
 
-OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                        const detail::Text& c, const detail::Text& d) {
-  throw Error(code, StrCat(a, b, c, d));
-}
-
-OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
-                        const detail::Text& f, const detail::Text& g, const detail::Text& h) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h));
-}
-
-OPKIT_INLINE void Throw(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                        const detail::Text& c, const detail::Text& d, const detail::Text& e,
-                        const detail::Text& f, const detail::Text& g, const detail::Text& h,
-                        const detail::Text& i, const detail::Text& j, const detail::Text& k,
-                        const detail::Text& l, const detail::Text& m, const detail::Text& n,
-                        const detail::Text& o, const detail::Text& p) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
-}
-
 OPKIT_INLINE Error CurrentError() {
   try {
     throw;
@@ -8511,6 +8392,10 @@ OPKIT_INLINE Error CurrentError() {
 }
 
 namespace detail {
+
+OPKIT_INLINE void ThrowJoined(ErrorCode code, std::initializer_list<Text> parts) {
+  throw Error(code, Join(parts));
+}
 
 OPKIT_INLINE void RethrowInContext(std::string line) {
   try {
@@ -9158,10 +9043,9 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   return nbytes;
 }
 
-OPKIT_INLINE void Tensor::Fail(ErrorCode code, const detail::Text& a, const detail::Text& b,
-                               const detail::Text& c, const detail::Text& d, const detail::Text& e,
-                               const detail::Text& f) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
+OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
+                                     std::initializer_list<detail::Text> parts) const {
+  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
@@ -10760,6 +10644,27 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
+// ---- opkit/base/contains.hpp
+// Contains: whether a container has a value. A loop, since the concepts of std::ranges cost a unit
+// some milliseconds for each type that it searches.
+#ifndef OPKIT_BASE_CONTAINS_HPP_
+#define OPKIT_BASE_CONTAINS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class Container, class T>
+bool Contains(const Container& values, const T& value) {
+  for (const auto& one : values)
+    if (one == value) return true;
+  return false;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_CONTAINS_HPP_
+
 // ---- opkit/op/impl/schema.ipp
 // OpSchema's definitions: the rules that nodes are verified against and their sentences, ready-made
 // inference, and the cost of a node.
@@ -10779,7 +10684,7 @@ OPKIT_INLINE void CountRule::SetPredicate(UniqueFunction<bool(int)> allowed) {
 }
 OPKIT_INLINE bool CountRule::Allows(int count) const {
   if (count < min_ || count > max_ || (predicate_ && !predicate_(count))) return false;
-  return list_.empty() || std::ranges::count(list_, count) > 0;
+  return list_.empty() || Contains(list_, count);
 }
 OPKIT_INLINE std::string CountRule::Describe() const {
   if (!list_.empty()) return StrCat("one of ", list_);
@@ -10826,7 +10731,7 @@ OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const Operato
 OPKIT_INLINE InplaceRules::Predicate InplaceRules::AnyOf(
     std::initializer_list<std::pair<int, int>> pairs) {
   return [list = std::vector<std::pair<int, int>>(pairs)](int input, int output) {
-    return std::ranges::count(list, std::pair(input, output)) > 0;
+    return Contains(list, std::pair(input, output));
   };
 }
 OPKIT_INLINE std::string InplaceRules::Verify(const std::string& op, const OperatorDef& def) const {
@@ -10847,8 +10752,9 @@ OPKIT_INLINE std::string InplaceRules::Verify(const std::string& op, const Opera
 }
 
 OPKIT_INLINE const AttributeSchema* AttributeRules::Find(std::string_view name) const {
-  const auto found = std::ranges::find(declared, name, &AttributeSchema::name);
-  return found == declared.end() ? nullptr : &*found;
+  for (const AttributeSchema& attribute : declared)
+    if (attribute.name == name) return &attribute;
+  return nullptr;
 }
 OPKIT_INLINE std::string AttributeRules::Suggest(std::string_view name) const {
   std::vector<std::string> known;
@@ -10897,8 +10803,9 @@ OPKIT_INLINE void CheckDTypes(const char* what, const std::vector<ValueSchema>& 
             ", expected one of ", declared[i].dtypes);
 }
 inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
-  return std::ranges::any_of(values,
-                             [](const ValueSchema& value) { return !value.dtypes.empty(); });
+  for (const ValueSchema& value : values)
+    if (!value.dtypes.empty()) return true;
+  return false;
 }
 inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
                       const std::vector<TensorInfo>& outputs) {
@@ -10939,8 +10846,8 @@ OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
               {values.begin(), values.end()}});
 }
 OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
-  const auto found = std::ranges::find(attributes_.declared, name, &AttributeSchema::name);
-  if (found != attributes_.declared.end()) return &*found;
+  for (AttributeSchema& attribute : attributes_.declared)
+    if (attribute.name == name) return &attribute;
   problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
@@ -11002,7 +10909,8 @@ OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceCo
         OpCost cost = detail::Traffic(inputs, outputs);
         auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
         const InferenceContext context(def, inputs, outputs);
-        bool all = std::ranges::all_of(outputs, known);
+        bool all = true;
+        for (const TensorInfo& output : outputs) all &= known(output);
         for (size_t i = 0; i < inputs.size(); ++i)
           all &= known(inputs[i]) || def.inputs()[i].empty();
         if (all) cost.flops = flops(context);
@@ -11729,13 +11637,23 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct PendingTensors::Items : RefCounted {
-  struct Item {
+  struct Item : RefCounted {
     int place;
     Blob* blob;           // null: a copy of an input
     uint64_t invocation;  // of a copy
     Tensor tensor;
   };
-  std::list<Item> list;  // items stay where they are
+  Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
+  Tensor& Add(int place, Blob* blob, uint64_t invocation, Tensor tensor) {
+    auto item = MakeIntrusive<Item>();
+    item->place = place;
+    item->blob = blob;
+    item->invocation = invocation;
+    item->tensor = std::move(tensor);
+    list.push_back(item);
+    return item->tensor;
+  }
+  RefCountedList list;  // of Item
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();
@@ -11744,31 +11662,36 @@ OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
 
 OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
   if (!items_) return nullptr;
-  for (Items::Item& item : items().list)
-    if (item.blob && item.place == output) return &item.tensor;
+  const Items& pending = items();
+  for (size_t i = 0; i < pending.list.size(); ++i)
+    if (Items::Item& item = pending.at(i); item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
-  return &items().list.emplace_back(Items::Item{output, blob, 0, std::move(tensor)}).tensor;
+  return &items().Add(output, blob, 0, std::move(tensor));
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
   // What was copied before the run, for the constructor or an observer, may have changed since.
   const uint64_t invocation = CurrentInvocation().id;
-  std::list<Items::Item>& list = items().list;
-  for (const Items::Item& item : list)
-    if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
-  return list.emplace_back(Items::Item{input, nullptr, invocation, make()}).tensor;
+  Items& pending = items();
+  for (size_t i = 0; i < pending.list.size(); ++i)
+    if (const Items::Item& item = pending.at(i);
+        !item.blob && item.place == input && item.invocation == invocation)
+      return item.tensor;
+  return pending.Add(input, nullptr, invocation, make());
 }
 OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  for (Items::Item& item : items().list)
-    if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  const Items& pending = items();
+  for (size_t i = 0; i < pending.list.size(); ++i)
+    if (Items::Item& item = pending.at(i); item.blob)
+      *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
 OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
-  for (const Items::Item& item : static_cast<const Items&>(*items_).list)
-    out.push_back(item.tensor.storage());
+  const Items& pending = static_cast<const Items&>(*items_);
+  for (size_t i = 0; i < pending.list.size(); ++i) out.push_back(pending.at(i).tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -11921,8 +11844,8 @@ OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
 
 OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
-  has_output_layouts_ = std::ranges::any_of(
-      config.output_layouts, [](const Layout& layout) { return !layout.is_standard(); });
+  has_output_layouts_ = false;
+  for (const Layout& layout : config.output_layouts) has_output_layouts_ |= !layout.is_standard();
 }
 OPKIT_INLINE Layout OperatorBase::InputLayout(int i) const {
   return config() ? config()->input_layout(detail::Index(i)) : Layout();
@@ -11942,9 +11865,10 @@ OPKIT_INLINE void OperatorBase::InternNames() const {
                  InternName(net_position_ >= 0 ? NodeName(def()) : def().name())};
 }
 OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
-  const auto named = [](const std::string& output) { return !output.empty(); };
-  const auto output = std::find_if(def.outputs().begin(), def.outputs().end(), named);
-  return def.name().empty() && output != def.outputs().end() ? *output : def.name();
+  if (def.name().empty())
+    for (const std::string& output : def.outputs())
+      if (!output.empty()) return output;
+  return def.name();
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
@@ -12206,7 +12130,8 @@ OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
       order.push_back(std::move(name));
     order.emplace_back("DEFAULT");
   }
-  std::replace(order.begin(), order.end(), std::string("DEFAULT"), std::string(kReferenceBackend));
+  for (std::string& name : order)
+    if (name == "DEFAULT") name = kReferenceBackend;
   return order;
 }
 
@@ -12228,22 +12153,27 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
   if (by_rank && !def.requires_engine()) asked.pop_back();  // the plain one's place is its rank
+  // By its place among those that were asked for, the others behind them, by rank if that counts.
   auto place = [&](const Kernel* kernel) {
-    const auto found = std::find(asked.begin(), asked.end(), kernel->backend);
-    const bool ranked = by_rank && found == asked.end();
-    return std::pair(found - asked.begin(), ranked ? -registry.BackendRank(kernel->backend) : 0);
+    int64_t at = 0;
+    for (const std::string& name : asked) {
+      if (name == kernel->backend) return at << 32;
+      ++at;
+    }
+    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
-    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
-    if (!allowed.empty() && std::ranges::count(allowed, kernel->backend) == 0) {
+    if (def.requires_engine() && !Contains(asked, kernel->backend)) continue;
+    if (!allowed.empty() && !Contains(allowed, kernel->backend)) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
     }
-    auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
-    order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
+    order.push_back(kernel);
+    for (size_t i = order.size() - 1; i > 0 && place(order[i]) < place(order[i - 1]); --i)
+      std::swap(order[i], order[i - 1]);
   }
   if (order.empty() && def.requires_engine()) {
     CheckBackends(def);
@@ -12309,27 +12239,6 @@ OPKIT_INLINE void CheckNode(const OpSchema& schema, const OperatorDef& def) {
 OPKIT_INLINE void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def) {
   RethrowInContext(
       StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
-}
-
-OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
-                              const KernelConfig& config) {
-  auto wrong = [&](const std::string& what) {
-    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
-          kernel.Place(), " proposes for ", def, " ", what);
-  };
-  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
-  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
-    if (found != 0 && found != expected)
-      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
-  };
-  check_layouts(config.input_layouts.size(), inputs, "inputs");
-  check_layouts(config.output_layouts.size(), outputs, "outputs");
-  for (const auto& [in, out] : config.inplace)
-    if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
-      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
-                   " inputs and ", outputs, " outputs"));
-  if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
-  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
 }
 
 // The check of ArgumentCheck.
@@ -12401,19 +12310,6 @@ OPKIT_INLINE std::vector<TensorInfo> TypesIn(const Workspace& ws,
     infos.push_back(tensor && tensor->initialized() ? TensorInfo::Of(*tensor) : TensorInfo());
   }
   return infos;
-}
-
-OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
-                                        const OperatorDef& def, const Workspace& ws) {
-  const std::vector<TensorInfo> infos = TypesIn(ws, def.inputs());
-  std::vector<KernelConfig> proposed;
-  try {
-    proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
-  } catch (const Error&) {  // too little is known, or the run says what is wrong
-    return {};
-  }
-  if (proposed.empty() || std::ranges::any_of(proposed, &KernelConfig::is_standard)) return {};
-  return kNothingConverts;
 }
 
 // The operator of the kernel that was chosen for the node, or of the first that takes it.
@@ -12644,7 +12540,7 @@ OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
-struct PendingOutputs::State {
+struct PendingOutputs::State : RefCounted {
   State(ResolvedOperator resolved, std::vector<Tensor> tensors)
       : op(std::move(resolved)), inputs(std::move(tensors)) {}
 
@@ -12674,240 +12570,35 @@ struct PendingOutputs::State {
   bool taken = false;
 };
 
-OPKIT_INLINE PendingOutputs::PendingOutputs(std::shared_ptr<State> state)
+OPKIT_INLINE PendingOutputs::PendingOutputs(IntrusivePtr<RefCounted> state)
     : state_(std::move(state)) {}
-OPKIT_INLINE const Event& PendingOutputs::event() const { return state_->event; }
+OPKIT_INLINE PendingOutputs::State& PendingOutputs::state() const {
+  return static_cast<State&>(*state_);
+}
+OPKIT_INLINE const Event& PendingOutputs::event() const { return state().event; }
 OPKIT_INLINE std::vector<Tensor> PendingOutputs::Get() {
-  if (std::exchange(state_->taken, true))
+  if (std::exchange(state().taken, true))
     Throw(ErrorCode::kFailedPrecondition, "PendingOutputs::Get: the outputs were taken already");
-  if (!state_->done.done()) state_->pool.Wait(state_->done);
-  state_->event.RethrowIfFailed();
-  return std::move(state_->outputs);
+  if (!state().done.done()) state().pool.Wait(state().done);
+  state().event.RethrowIfFailed();
+  return std::move(state().outputs);
 }
 
 OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
                                         Arguments args, InvokeOptions options) {
   ResolvedOperator resolved = detail::Resolve(op, inputs, std::move(args), std::move(options));
-  auto state = std::make_shared<PendingOutputs::State>(std::move(resolved), std::move(inputs));
+  auto state = MakeIntrusive<PendingOutputs::State>(std::move(resolved), std::move(inputs));
   state->event.SetScheduled();
   if (state->pool.threads() > 1)
     state->pool.Submit([state] { state->Run(); });
   else
     state->Run();
-  return PendingOutputs(std::move(state));
+  return PendingOutputs(state);
 }
 
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
-
-// ---- opkit/core/layout_registry.hpp
-// The layouts of the program besides the standard one: their names, what a tensor takes in them,
-// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
-#ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
-#define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
-// neither strided. Both are on the host. Called by several threads at once.
-using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
-
-struct LayoutDefinition {
-  std::string name;  // "NHWC"
-  // The conversions to and from the standard layout. Both are required.
-  LayoutConverter to_standard;
-  LayoutConverter from_standard;
-  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
-  // of a layout with descriptors, which tell. Called by several threads at once.
-  UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
-  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
-  bool has_descriptors = false;
-  // An estimate of the time of a conversion, for each byte read or written.
-  double ns_per_byte = 0.25;
-};
-
-// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
-// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
-//
-//   LayoutId Nhwc() {
-//     static const LayoutId id = RegisterLayout(
-//         {.name = "NHWC", .to_standard = &FromNhwc, .from_standard = &ToNhwc});
-//     return id;
-//   }
-OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
-// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
-// for a layout that is not registered; kAlreadyExists.
-OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
-                                               double ns_per_byte = 0.25);
-
-// The standard layout is registered, as "standard".
-OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
-// The id of a name. Error (kNotFound) that names the nearest.
-OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
-// The name of an id; "layout 7" where it is not registered.
-OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
-OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
-
-// The layouts that a conversion leads through, the last of them its target, and an estimate of its
-// time; no steps and 0 where there is nothing to convert.
-struct LayoutPath {
-  std::vector<Layout> steps;
-  double cost_ns = 0;
-};
-
-// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
-namespace detail {
-// All layouts but the standard one, and the direct converters between two of them.
-struct RegisteredLayout {
-  LayoutId id;
-  std::string name;
-  bool has_descriptors;
-  double ns_per_byte;
-};
-OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
-struct LayoutPair {
-  LayoutId from, to;
-  double ns_per_byte;
-};
-OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
-// The name, which lasts until the layout is removed; null for the standard layout and for none.
-OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
-// Converts by the one direct converter. Error (kNotFound) where there is none.
-OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
-// Forgets a layout with its converters, of which none may run: the number is never given again, the
-// name may be.
-OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
-// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
-OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
-}  // namespace detail
-
-// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
-// not registered.
-OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
-                                            const Shape& shape, DType dtype);
-
-// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
-OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
-                                    Device device = {});
-// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
-// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
-// the host cannot reach it.
-OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
-// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
-// also kInvalidArgument where the two differ in dtype or shape.
-OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
-
-}  // namespace opkit
-
-#endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
-
-// ---- opkit/op/impl/kernel_candidates.ipp
-// The definitions of opkit/op/kernel_candidates.hpp.
-#ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
-#define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
-  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
-    for (size_t i = 0; i < layouts->size(); ++i) {
-      const Layout& layout = (*layouts)[i];
-      if (layout.is_standard()) continue;
-      const char* why = nullptr;
-      if (!IsRegisteredLayout(layout.id))
-        why = "and nothing converts between it and the standard layout";
-      if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
-      if (why)
-        return StrCat("it proposes ", ToString(layout), " for ",
-                      layouts == &config.input_layouts ? "input " : "output ", i, ", ", why);
-    }
-  return {};
-}
-
-}  // namespace detail
-
-OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
-                                                           std::span<const TensorInfo> inputs,
-                                                           std::span<const TensorInfo> outputs) {
-  detail::g_check_config.Fill(&detail::CheckConfig);
-  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-  std::vector<KernelCandidate> out;
-  const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
-  for (auto& [backend, why] : detail::MissingBackends(def))
-    out.push_back({nullptr, {}, std::move(why), std::move(backend)});
-  for (const Kernel* kernel : kernels) {
-    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
-      out.push_back({kernel, {}, std::move(why), kernel->backend});
-      continue;
-    }
-    if (!kernel->propose) {
-      KernelCandidate& plain = out.emplace_back();
-      plain.kernel = kernel;
-      plain.backend = kernel->backend;
-      for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
-        for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
-          if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
-      continue;
-    }
-    std::string dropped = "it proposes no configuration for this node";
-    int number = 0;
-    try {
-      for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
-        detail::CheckConfig(*kernel, def, config);
-        out.push_back({kernel, std::move(config), {}, kernel->backend, number++});
-        out.back().dropped = detail::UnmetLayout(def, out.back().config);
-        dropped.clear();
-      }
-    } catch (const UnsupportedOperatorFeature& error) {
-      dropped = error.message();
-    } catch (...) {
-      detail::RethrowInContext(StrCat("in the proposal for operator ", def,
-                                      " of the kernel registered at ", kernel->Place()));
-    }
-    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped), kernel->backend});
-  }
-  if (kernels.empty()) detail::ThrowNoKernel(def, {});
-  return out;
-}
-
-OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
-                                                          std::span<const TensorInfo> inputs,
-                                                          std::span<const TensorInfo> outputs,
-                                                          const SelectOptions& options,
-                                                          KernelCandidate* chosen,
-                                                          std::string* passed_over) try {
-  const detail::RegistryUse use;
-  std::string refused;
-  for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
-    if (!options.converts && !candidate.config.is_standard() && candidate.dropped.empty())
-      candidate.dropped = detail::kNothingConverts;
-    if (candidate.dropped.empty()) {
-      try {
-        auto op = CreateOperator(def, ws,
-                                 {.kernel = candidate.kernel,
-                                  .config = options.any_shapes ? nullptr : &candidate.config,
-                                  .net_position = options.net_position});
-        if (chosen) *chosen = std::move(candidate);
-        if (passed_over) *passed_over = std::move(refused);
-        return op;
-      } catch (const UnsupportedOperatorFeature& error) {
-        candidate.dropped = error.message();
-      }
-    }
-    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
-  }
-  detail::ThrowNoKernel(def, refused);
-} catch (...) {
-  if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
-  throw;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
 // ---- opkit/op/call/impl/operator_call.ipp
 // The definitions of OperatorCall.
@@ -12950,7 +12641,7 @@ OPKIT_INLINE void OperatorCall::Run(std::span<const Tensor> inputs, std::span<Te
       standard &= inputs[i].layout().is_standard();
     }
   if (selects_ && !InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
-    g_select(*this);
+    Select();
   if (converts_ || !standard) [[unlikely]]
     ConvertInputs();
   if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
@@ -13031,11 +12722,11 @@ OPKIT_INLINE void OperatorCall::Select() {
   Place place = MakePlace();
   // Work that goes on in a stream has not made what would have to be converted.
   const bool converts = def_.device().type == DeviceType::kCPU;
-  KernelCandidate chosen;
+  bool is_standard = true;
   auto op =
-      CreateSelected(def_, place.workspace.get(), infos, outputs, {.converts = converts}, &chosen);
+      g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
   SetOperator(std::move(op), std::move(place));
-  converts_ = !chosen.config.is_standard();
+  converts_ = !is_standard;
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }
@@ -13048,11 +12739,6 @@ OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const Operato
           made};
 }
 OPKIT_INLINE void UseOperatorCalls() noexcept { g_operator_call.Fill(&MakeOperatorCall); }
-OPKIT_INLINE void UseProposals() noexcept {
-  g_why_not_standard.Fill(&WhyNotStandard);
-  g_check_config.Fill(&CheckConfig);
-  g_select.Fill([](OperatorCall& call) { call.Select(); });
-}
 
 }  // namespace detail
 }  // namespace opkit
@@ -13098,7 +12784,6 @@ OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
   return Registered([&] { OpRegistry::Global().SetBackendAvailability(backend, why_not); });
 }
 OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
-  UseProposals();
   return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
 }
 
@@ -13275,7 +12960,7 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
   schema
       .AllowInplace([typed](int in, int out) {
-        return std::ranges::count(typed->inplace_, std::pair(in, out)) > 0;
+        return Contains(typed->inplace_, std::pair(in, out));
       })
       .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
@@ -13327,9 +13012,11 @@ inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
 }
 OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
                                          std::initializer_list<int> outputs) {
-  std::vector<int> ins(inputs), outs(outputs);
-  for (std::vector<int>* places : {&ins, &outs})
-    std::erase_if(*places, [](int place) { return place < 0; });
+  std::vector<int> ins, outs;
+  for (const int place : inputs)
+    if (place >= 0) ins.push_back(place);
+  for (const int place : outputs)
+    if (place >= 0) outs.push_back(place);
   AddRule([this, ins = std::move(ins), outs = std::move(outs)](InferenceContext& context) {
     InferSameShape(schema, context, ins, outs);
   });
@@ -13344,7 +13031,7 @@ OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& t
                                          MakeTyped make) noexcept {
   try {
     for (const TypedVersion& version : typed.versions)
-      if (version.element != DType::kUndefined && !std::ranges::count(element_types_, version.element))
+      if (version.element != DType::kUndefined && !Contains(element_types_, version.element))
         element_types_.push_back(version.element);
     for (const TypedParameter& row : by_element_) {
       const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
@@ -13537,7 +13224,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   // The order of backends does not matter to an operator that has one, but OPKIT_BACKENDS may leave
   // that out.
   if (const BackendPreference& allowed = AllowedBackends();
-      !allowed.empty() && std::find(allowed.begin(), allowed.end(), kernel.backend) == allowed.end())
+      !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend,
                               ": the environment's OPKIT_BACKENDS leaves it out"));
   if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
@@ -13552,326 +13239,109 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-// ---- opkit/core/impl/layout_registry.ipp
-// The registry of layouts, and the search for the cheapest path between two.
-#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
-#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+// ---- opkit/core/layout_registry.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// The layouts of the program besides the standard one: their names, what a tensor takes in them,
+// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
+#ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+#define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
-class OPKIT_IMAGE_LOCAL LayoutRegistry {
- public:
-  struct Converter {
-    LayoutId from, to;
-    LayoutConverter convert;
-    double ns_per_byte;
-  };
+// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
+// neither strided. Both are on the host. Called by several threads at once.
+using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
 
-  LayoutRegistry() {
-    layouts_.push_back(std::make_unique<LayoutDefinition>());
-    layouts_.front()->name = "standard";
-    g_layout_name.Fill(
-        [](LayoutId id) { return Global().Has(id) ? LayoutName(id) : std::string(); });
-    g_convert_layout.Fill(&ConvertLayout);
-    g_convert_layout_to.Fill(&ConvertLayoutTo);
-    g_make_tensor.Fill(&MakeTensor);
-  }
-  static LayoutRegistry& Global() {
-    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
-    return *registry;
-  }
-
-  LayoutId Add(LayoutDefinition definition) {
-    if (definition.name.empty())
-      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
-    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
-      if (!there)
-        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
-              "' needs both to_standard and from_standard, or no other backend could read what is "
-              "in it");
-    CheckRate(StrCat("RegisterLayout: layout '", definition.name, "'"), definition.ns_per_byte);
-    MutexLock lock(mutex_);
-    for (const auto& known : layouts_)
-      if (known && known->name == definition.name)
-        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
-              "' already");
-    if (layouts_.size() > LayoutId{0xffff})
-      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
-    const auto id = static_cast<LayoutId>(layouts_.size());
-    const double cost = definition.ns_per_byte;
-    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
-    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
-    layouts_.push_back(std::make_unique<LayoutDefinition>(std::move(definition)));
-    return id;
-  }
-  void Add(Converter converter) {
-    MutexLock lock(mutex_);
-    Get(converter.from);
-    Get(converter.to);
-    const std::string what = StrCat("RegisterLayoutConverter: the converter from ",
-                                    Name(converter.from), " to ", Name(converter.to));
-    if (!converter.convert) Throw(ErrorCode::kInvalidArgument, what, " needs a function");
-    if (converter.from == converter.to && !Get(converter.to).has_descriptors)
-      Throw(ErrorCode::kInvalidArgument, what,
-            " leads from a layout without descriptors to itself");
-    CheckRate(what, converter.ns_per_byte);
-    if (Find(converter.from, converter.to))
-      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
-            Name(converter.to), " already");
-    AddConverter(std::move(converter));
-  }
-
-  bool Has(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return IsHere(id);
-  }
-  LayoutId Find(std::string_view name) const {
-    MutexLock lock(mutex_);
-    std::vector<std::string> names;
-    for (size_t id = 0; id < layouts_.size(); ++id) {
-      if (!layouts_[id]) continue;
-      if (layouts_[id]->name == name) return static_cast<LayoutId>(id);
-      names.push_back(layouts_[id]->name);
-    }
-    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
-  }
-  std::string NameOf(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return Name(id);
-  }
-  // Lasts until the layout is removed.
-  LayoutDefinition& DefinitionOf(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return Get(id);
-  }
-  std::vector<RegisteredLayout> All() const {
-    MutexLock lock(mutex_);
-    std::vector<RegisteredLayout> all;
-    for (size_t id = 1; id < layouts_.size(); ++id)
-      if (const LayoutDefinition* one = layouts_[id].get())
-        all.push_back(
-            {static_cast<LayoutId>(id), one->name, one->has_descriptors, one->ns_per_byte});
-    return all;
-  }
-  std::vector<LayoutPair> Pairs() const {
-    MutexLock lock(mutex_);
-    std::vector<LayoutPair> pairs;
-    for (const auto& one : converters_)
-      if (one->from != kStandardLayout && one->to != kStandardLayout)
-        pairs.push_back({one->from, one->to, one->ns_per_byte});
-    return pairs;
-  }
-  void Remove(LayoutId id) {
-    MutexLock lock(mutex_);
-    Get(id);
-    std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
-    layouts_[id] = nullptr;
-  }
-  // Throws where there is no direct converter.
-  Converter& ConverterOf(const Layout& from, const Layout& to) const {
-    MutexLock lock(mutex_);
-    if (Converter* found = Find(from.id, to.id)) return *found;
-    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
-          ToString(to));
-  }
-
-  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
-    if (from == to) return {};
-    constexpr double kStepNs = 200;
-    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
-    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
-    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
-    MutexLock lock(mutex_);
-    for (const LayoutId id : {from.id, to.id}) Get(id);
-    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
-    // does. The source and the target may be two descriptions of one layout, so the target has a
-    // place of its own.
-    const size_t target = layouts_.size();
-    struct Place {
-      double cost = -1;  // not reached yet
-      size_t before = 0;
-    };
-    std::vector<Place> places(layouts_.size() + 1);
-    // Layouts between the two count as dense: no author's function is called under the lock.
-    const auto bytes_at = [&](size_t at) {
-      return at == target ? to_bytes : at == from.id ? from_bytes : dense;
-    };
-    places[from.id].cost = 0;
-    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
-      if (places[before].cost < 0) return false;
-      const double moved =
-          static_cast<double>(bytes_at(before)) + static_cast<double>(bytes_at(at));
-      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
-      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
-      places[at] = {cost, before};
-      return true;
-    };
-    for (bool changes = true; changes;) {
-      changes = false;
-      for (const auto& one : converters_) {
-        if (one->from != from.id && layouts_[one->from]->has_descriptors) continue;
-        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
-        if (one->to != from.id && !layouts_[one->to]->has_descriptors)
-          changes |= relax(one->from, one->to, one->ns_per_byte);
-      }
-    }
-    LayoutPath path{{to}, places[target].cost};
-    for (size_t at = places[target].before; at != from.id; at = places[at].before)
-      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
-    return path;
-  }
-
- private:
-  static void CheckRate(const std::string& what, double ns_per_byte) {
-    if (!(ns_per_byte >= 0) || !__builtin_isfinite(ns_per_byte))
-      Throw(ErrorCode::kInvalidArgument, what, " says ", ns_per_byte,
-            " ns for each byte, expected 0 or more");
-  }
-  bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
-  std::string Name(LayoutId id) const {
-    return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
-  }
-  LayoutDefinition& Get(LayoutId id) const {
-    if (IsHere(id)) return *layouts_[id];
-    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
-  }
-  Converter* Find(LayoutId from, LayoutId to) const {
-    for (const auto& one : converters_)
-      if (one->from == from && one->to == to) return one.get();
-    return nullptr;
-  }
-  void AddConverter(Converter converter) {
-    converters_.push_back(std::make_unique<Converter>(std::move(converter)));
-  }
-
-  mutable Mutex mutex_;
-  std::vector<std::unique_ptr<LayoutDefinition>> layouts_;  // by id; null: removed
-  std::vector<std::unique_ptr<Converter>> converters_;
+struct LayoutDefinition {
+  std::string name;  // "NHWC"
+  // The conversions to and from the standard layout. Both are required.
+  LayoutConverter to_standard;
+  LayoutConverter from_standard;
+  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
+  // of a layout with descriptors, which tell. Called by several threads at once.
+  UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
+  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
+  bool has_descriptors = false;
+  // An estimate of the time of a conversion, for each byte read or written.
+  double ns_per_byte = 0.25;
 };
 
-}  // namespace detail
+// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
+// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
+//
+//   LayoutId Nhwc() {
+//     static const LayoutId id = RegisterLayout(
+//         {.name = "NHWC", .to_standard = &FromNhwc, .from_standard = &ToNhwc});
+//     return id;
+//   }
+OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
+// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
+// for a layout that is not registered; kAlreadyExists.
+OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                               double ns_per_byte = 0.25);
 
-OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
-  return detail::LayoutRegistry::Global().Add(std::move(definition));
-}
-OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
-                                          double ns_per_byte) {
-  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
-}
-OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
-  return detail::LayoutRegistry::Global().Has(id);
-}
-OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
-  return detail::LayoutRegistry::Global().Find(name);
-}
-OPKIT_INLINE std::string LayoutName(LayoutId id) {
-  return detail::LayoutRegistry::Global().NameOf(id);
-}
-OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
-  if (layout.descriptor) {
-    const int64_t described = layout.descriptor->Bytes(shape, dtype);
-    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
-  }
-  auto& definition = detail::LayoutRegistry::Global().DefinitionOf(layout.id);
-  if (!definition.bytes) return Tensor::CheckedBytes(shape, dtype);
-  const int64_t bytes = detail::InContext(
-      [&] { return definition.bytes(shape, dtype); },
-      [&] { return StrCat("in the size of ", dtype, shape, " in layout ", definition.name); });
-  if (bytes < 0 || (bytes == 0 && shape.numel() > 0)) [[unlikely]]
-    Throw(ErrorCode::kOutOfRange, "layout ", definition.name, " says ", bytes, " bytes for ", dtype,
-          shape);
-  return bytes;
-}
-OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
-                                       DType dtype) {
-  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
-}
+// The standard layout is registered, as "standard".
+OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
+// The id of a name. Error (kNotFound) that names the nearest.
+OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
+// The name of an id; "layout 7" where it is not registered.
+OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
+// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
+OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
 
-OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
-                               Device device) {
-  return Tensor::FromLayout(
-      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
-      layout);
-}
+// The layouts that a conversion leads through, the last of them its target, and an estimate of its
+// time; no steps and 0 where there is nothing to convert.
+struct LayoutPath {
+  std::vector<Layout> steps;
+  double cost_ns = 0;
+};
+
+// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
 namespace detail {
-OPKIT_IMAGE_LOCAL inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
-  if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
-  if (!IsHostAccessible(tensor.device().type))
-    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
-          ", which the host cannot reach");
-}
-OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
-  return LayoutRegistry::Global().All();
-}
-OPKIT_INLINE std::vector<LayoutPair> DirectConverters() { return LayoutRegistry::Global().Pairs(); }
-OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
-  if (id == kStandardLayout || !LayoutRegistry::Global().Has(id)) return nullptr;
-  return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
-}
-OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
-OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
-// The function takes one step of a path.
-OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
-  auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
-  const Layout layout = to.layout();
-  const void* const memory = to.raw_data();
-  const auto what = [&] {
-    return StrCat("the conversion from ", ToString(from.layout()), " to ", ToString(layout), " of ",
-                  from.dtype(), from.shape());
-  };
-  InContext([&] { converter.convert(from.is_dense() ? from : from.Contiguous(), to); },
-            [&] { return "in " + what(); });
-  if (to.layout() != layout || to.shape() != from.shape() || to.dtype() != from.dtype() ||
-      to.raw_data() != memory) [[unlikely]]
-    Throw(ErrorCode::kOperatorFailed, what(),
-          " gave another tensor back; it is to write to the memory of the one that it is given");
-}
-// The tensor after all steps of a path but the last.
-OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
-  Tensor last = tensor;
-  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
-    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
-    ConvertDirectly(last, next);
-    last = std::move(next);
-  }
-  return last;
-}
+// All layouts but the standard one, and the direct converters between two of them.
+struct RegisteredLayout {
+  LayoutId id;
+  std::string name;
+  bool has_descriptors;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
+struct LayoutPair {
+  LayoutId from, to;
+  double ns_per_byte;
+};
+OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
+// The name, which lasts until the layout is removed; null for the standard layout and for none.
+OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
+// Converts by the one direct converter. Error (kNotFound) where there is none.
+OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
+// Forgets a layout with its converters, of which none may run: the number is never given again, the
+// name may be.
+OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
+// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
+OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
 }  // namespace detail
 
-OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
-  if (tensor.layout() == layout) {
-    if (tensor.layout().descriptor == layout.descriptor) return tensor;
-    Tensor same = Tensor::FromLayout(tensor.storage(), tensor.shape(), tensor.dtype(), layout,
-                                     tensor.byte_offset(),
-                                     LayoutBytes(layout, tensor.shape(), tensor.dtype()));
-    same.SetDevice(tensor.device());
-    return same;
-  }
-  detail::CheckConvertible(tensor, layout);
-  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
-  ConvertLayoutTo(tensor, made);
-  return made;
-}
-OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
-  detail::CheckConvertible(from, to.layout());
-  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
-    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
-          ": the target needs memory, the same dtype and the same shape");
-  if (from.layout() == to.layout()) {
-    const Tensor dense = from.is_dense() ? from : from.Contiguous();
-    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
-                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
-    return;
-  }
-  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
-  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
-}
+// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
+// not registered.
+OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
+                                            const Shape& shape, DType dtype);
+
+// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
+OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                                    Device device = {});
+// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
+// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
+// the host cannot reach it.
+OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
+// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
+// also kInvalidArgument where the two differ in dtype or shape.
+OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 }  // namespace opkit
 
-#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+#endif
 
 // ---- opkit/op/abi/abi_config.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
@@ -14439,66 +13909,6 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
   OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
-#endif
-
-// ---- opkit/base/hook.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
-// owns the hook; the header that makes the case possible fills it, so that a program which does not
-// include that header does not compile what stands behind it.
-#ifndef OPKIT_BASE_HOOK_HPP_
-#define OPKIT_BASE_HOOK_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Throws the Error (kFailedPrecondition) of a call through an empty hook.
-[[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
-
-template <class Signature>
-class Hook;
-
-// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
-// that it is full before main; a call from another static initialiser may come too early, and is the
-// Error of an empty hook. Filling it twice with one function is allowed. In the compiled runtime a
-// source of src/ that calls through a hook links the source that fills it.
-//
-//   // In the header that calls.
-//   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
-//                                                                    "opkit/graph.hpp"};
-//   // In the .ipp of the header that makes the case possible.
-//   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
-template <class R, class... Args>
-class Hook<R(Args...)> {
- public:
-  // The Error of an empty hook says "`what` needs `header`".
-  constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
-  Hook(Hook&&) = delete;
-
-  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
-  bool Fill(R (*function)(Args...)) noexcept {
-    __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
-    return true;
-  }
-  explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
-  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
-  R operator()(Args... args) const {
-    R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
-    if (!function) [[unlikely]]
-      ThrowEmptyHook(what_, header_);
-    return function(std::forward<Args>(args)...);
-  }
-
- private:
-  R (*function_)(Args...) = nullptr;
-  const char* what_;
-  const char* header_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_HOOK_HPP_
 #endif
 
 // ---- opkit/plugin/load/abi_node.hpp
@@ -15341,6 +14751,329 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/core/impl/layout_registry.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// The registry of layouts, and the search for the cheapest path between two.
+#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OPKIT_IMAGE_LOCAL LayoutRegistry {
+ public:
+  struct Converter {
+    LayoutId from, to;
+    LayoutConverter convert;
+    double ns_per_byte;
+  };
+
+  LayoutRegistry() {
+    layouts_.push_back(std::make_unique<LayoutDefinition>());
+    layouts_.front()->name = "standard";
+    g_layout_name.Fill(
+        [](LayoutId id) { return Global().Has(id) ? LayoutName(id) : std::string(); });
+    g_convert_layout.Fill(&ConvertLayout);
+    g_convert_layout_to.Fill(&ConvertLayoutTo);
+    g_make_tensor.Fill(&MakeTensor);
+  }
+  static LayoutRegistry& Global() {
+    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
+    return *registry;
+  }
+
+  LayoutId Add(LayoutDefinition definition) {
+    if (definition.name.empty())
+      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
+    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
+      if (!there)
+        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
+              "' needs both to_standard and from_standard, or no other backend could read what is "
+              "in it");
+    CheckRate(StrCat("RegisterLayout: layout '", definition.name, "'"), definition.ns_per_byte);
+    MutexLock lock(mutex_);
+    for (const auto& known : layouts_)
+      if (known && known->name == definition.name)
+        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
+              "' already");
+    if (layouts_.size() > LayoutId{0xffff})
+      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
+    const auto id = static_cast<LayoutId>(layouts_.size());
+    const double cost = definition.ns_per_byte;
+    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
+    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
+    layouts_.push_back(std::make_unique<LayoutDefinition>(std::move(definition)));
+    return id;
+  }
+  void Add(Converter converter) {
+    MutexLock lock(mutex_);
+    Get(converter.from);
+    Get(converter.to);
+    const std::string what = StrCat("RegisterLayoutConverter: the converter from ",
+                                    Name(converter.from), " to ", Name(converter.to));
+    if (!converter.convert) Throw(ErrorCode::kInvalidArgument, what, " needs a function");
+    if (converter.from == converter.to && !Get(converter.to).has_descriptors)
+      Throw(ErrorCode::kInvalidArgument, what,
+            " leads from a layout without descriptors to itself");
+    CheckRate(what, converter.ns_per_byte);
+    if (Find(converter.from, converter.to))
+      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
+            Name(converter.to), " already");
+    AddConverter(std::move(converter));
+  }
+
+  bool Has(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return IsHere(id);
+  }
+  LayoutId Find(std::string_view name) const {
+    MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (size_t id = 0; id < layouts_.size(); ++id) {
+      if (!layouts_[id]) continue;
+      if (layouts_[id]->name == name) return static_cast<LayoutId>(id);
+      names.push_back(layouts_[id]->name);
+    }
+    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
+  }
+  std::string NameOf(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return Name(id);
+  }
+  // Lasts until the layout is removed.
+  LayoutDefinition& DefinitionOf(LayoutId id) const {
+    MutexLock lock(mutex_);
+    return Get(id);
+  }
+  std::vector<RegisteredLayout> All() const {
+    MutexLock lock(mutex_);
+    std::vector<RegisteredLayout> all;
+    for (size_t id = 1; id < layouts_.size(); ++id)
+      if (const LayoutDefinition* one = layouts_[id].get())
+        all.push_back(
+            {static_cast<LayoutId>(id), one->name, one->has_descriptors, one->ns_per_byte});
+    return all;
+  }
+  std::vector<LayoutPair> Pairs() const {
+    MutexLock lock(mutex_);
+    std::vector<LayoutPair> pairs;
+    for (const auto& one : converters_)
+      if (one->from != kStandardLayout && one->to != kStandardLayout)
+        pairs.push_back({one->from, one->to, one->ns_per_byte});
+    return pairs;
+  }
+  void Remove(LayoutId id) {
+    MutexLock lock(mutex_);
+    Get(id);
+    std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
+    layouts_[id] = nullptr;
+  }
+  // Throws where there is no direct converter.
+  Converter& ConverterOf(const Layout& from, const Layout& to) const {
+    MutexLock lock(mutex_);
+    if (Converter* found = Find(from.id, to.id)) return *found;
+    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
+          ToString(to));
+  }
+
+  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
+    if (from == to) return {};
+    constexpr double kStepNs = 200;
+    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
+    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
+    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
+    MutexLock lock(mutex_);
+    for (const LayoutId id : {from.id, to.id}) Get(id);
+    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
+    // does. The source and the target may be two descriptions of one layout, so the target has a
+    // place of its own.
+    const size_t target = layouts_.size();
+    struct Place {
+      double cost = -1;  // not reached yet
+      size_t before = 0;
+    };
+    std::vector<Place> places(layouts_.size() + 1);
+    // Layouts between the two count as dense: no author's function is called under the lock.
+    const auto bytes_at = [&](size_t at) {
+      return at == target ? to_bytes : at == from.id ? from_bytes : dense;
+    };
+    places[from.id].cost = 0;
+    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
+      if (places[before].cost < 0) return false;
+      const double moved =
+          static_cast<double>(bytes_at(before)) + static_cast<double>(bytes_at(at));
+      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
+      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
+      places[at] = {cost, before};
+      return true;
+    };
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const auto& one : converters_) {
+        if (one->from != from.id && layouts_[one->from]->has_descriptors) continue;
+        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
+        if (one->to != from.id && !layouts_[one->to]->has_descriptors)
+          changes |= relax(one->from, one->to, one->ns_per_byte);
+      }
+    }
+    LayoutPath path{{to}, places[target].cost};
+    for (size_t at = places[target].before; at != from.id; at = places[at].before)
+      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
+    return path;
+  }
+
+ private:
+  static void CheckRate(const std::string& what, double ns_per_byte) {
+    if (!(ns_per_byte >= 0) || !__builtin_isfinite(ns_per_byte))
+      Throw(ErrorCode::kInvalidArgument, what, " says ", ns_per_byte,
+            " ns for each byte, expected 0 or more");
+  }
+  bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
+  std::string Name(LayoutId id) const {
+    return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
+  }
+  LayoutDefinition& Get(LayoutId id) const {
+    if (IsHere(id)) return *layouts_[id];
+    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
+  }
+  Converter* Find(LayoutId from, LayoutId to) const {
+    for (const auto& one : converters_)
+      if (one->from == from && one->to == to) return one.get();
+    return nullptr;
+  }
+  void AddConverter(Converter converter) {
+    converters_.push_back(std::make_unique<Converter>(std::move(converter)));
+  }
+
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<LayoutDefinition>> layouts_;  // by id; null: removed
+  std::vector<std::unique_ptr<Converter>> converters_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
+  return detail::LayoutRegistry::Global().Add(std::move(definition));
+}
+OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
+                                          double ns_per_byte) {
+  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
+}
+OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
+  return detail::LayoutRegistry::Global().Has(id);
+}
+OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
+  return detail::LayoutRegistry::Global().Find(name);
+}
+OPKIT_INLINE std::string LayoutName(LayoutId id) {
+  return detail::LayoutRegistry::Global().NameOf(id);
+}
+OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
+  if (layout.descriptor) {
+    const int64_t described = layout.descriptor->Bytes(shape, dtype);
+    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
+  }
+  auto& definition = detail::LayoutRegistry::Global().DefinitionOf(layout.id);
+  if (!definition.bytes) return Tensor::CheckedBytes(shape, dtype);
+  const int64_t bytes = detail::InContext(
+      [&] { return definition.bytes(shape, dtype); },
+      [&] { return StrCat("in the size of ", dtype, shape, " in layout ", definition.name); });
+  if (bytes < 0 || (bytes == 0 && shape.numel() > 0)) [[unlikely]]
+    Throw(ErrorCode::kOutOfRange, "layout ", definition.name, " says ", bytes, " bytes for ", dtype,
+          shape);
+  return bytes;
+}
+OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
+                                       DType dtype) {
+  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
+}
+
+OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
+                               Device device) {
+  return Tensor::FromLayout(
+      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
+      layout);
+}
+namespace detail {
+OPKIT_IMAGE_LOCAL inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
+  if (!IsHostAccessible(tensor.device().type))
+    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
+          ", which the host cannot reach");
+}
+OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
+  return LayoutRegistry::Global().All();
+}
+OPKIT_INLINE std::vector<LayoutPair> DirectConverters() { return LayoutRegistry::Global().Pairs(); }
+OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
+  if (id == kStandardLayout || !LayoutRegistry::Global().Has(id)) return nullptr;
+  return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
+}
+OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
+OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
+// The function takes one step of a path.
+OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
+  auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
+  const Layout layout = to.layout();
+  const void* const memory = to.raw_data();
+  const auto what = [&] {
+    return StrCat("the conversion from ", ToString(from.layout()), " to ", ToString(layout), " of ",
+                  from.dtype(), from.shape());
+  };
+  InContext([&] { converter.convert(from.is_dense() ? from : from.Contiguous(), to); },
+            [&] { return "in " + what(); });
+  if (to.layout() != layout || to.shape() != from.shape() || to.dtype() != from.dtype() ||
+      to.raw_data() != memory) [[unlikely]]
+    Throw(ErrorCode::kOperatorFailed, what(),
+          " gave another tensor back; it is to write to the memory of the one that it is given");
+}
+// The tensor after all steps of a path but the last.
+OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
+  Tensor last = tensor;
+  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
+    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
+    ConvertDirectly(last, next);
+    last = std::move(next);
+  }
+  return last;
+}
+}  // namespace detail
+
+OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
+  if (tensor.layout() == layout) {
+    if (tensor.layout().descriptor == layout.descriptor) return tensor;
+    Tensor same = Tensor::FromLayout(tensor.storage(), tensor.shape(), tensor.dtype(), layout,
+                                     tensor.byte_offset(),
+                                     LayoutBytes(layout, tensor.shape(), tensor.dtype()));
+    same.SetDevice(tensor.device());
+    return same;
+  }
+  detail::CheckConvertible(tensor, layout);
+  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
+  ConvertLayoutTo(tensor, made);
+  return made;
+}
+OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
+  detail::CheckConvertible(from, to.layout());
+  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
+    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
+          ": the target needs memory, the same dtype and the same shape");
+  if (from.layout() == to.layout()) {
+    const Tensor dense = from.is_dense() ? from : from.Contiguous();
+    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
+                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
+    return;
+  }
+  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
+  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 #endif
 
 // ---- opkit/op/abi/impl/abi_config.ipp
@@ -16692,27 +16425,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-#endif
-
-// ---- opkit/base/impl/hook.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// The definitions of opkit/base/hook.hpp.
-#ifndef OPKIT_BASE_IMPL_HOOK_IPP_
-#define OPKIT_BASE_IMPL_HOOK_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
-  Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
-        ": include it (or opkit/all.hpp) in one file of the program, and call it from main on, not "
-        "from a static variable's initialiser");
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS
