@@ -4,6 +4,7 @@
 #include "opkit/base/impl/hook.ipp"
 #include "opkit/base/impl/interned_names.ipp"
 #include "opkit/base/impl/name_index.ipp"
+#include "opkit/base/impl/name_map.ipp"
 #include "opkit/base/impl/output_file.ipp"
 #include "opkit/base/impl/platform.ipp"
 #include "opkit/base/impl/strings.ipp"

@@ -3,9 +3,8 @@
 #ifndef OPKIT_BASE_NAMED_PARTS_HPP_
 #define OPKIT_BASE_NAMED_PARTS_HPP_
 
-#include <map>
-
 #include "opkit/base/error.hpp"
+#include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/base/suggest.hpp"
@@ -25,9 +24,11 @@ class NamedParts {
   bool Register(IntrusivePtr<const Part> part, const char* file, int line) noexcept try {
     MutexLock lock(mutex_);
     const std::string& name = part->name();
-    const auto [row, is_new] = rows_.try_emplace(name, Row{part, file, line, {}});
-    Row& first = row->second;
-    if (!is_new && (first.line != line || std::string_view(first.file) != file))
+    Row& first = rows_[name];
+    const bool is_new = !first.part;
+    if (is_new)
+      first = {part, file, line, {}};
+    else if (first.line != line || std::string_view(first.file) != file)
       first.problem = StrCat(what_, " '", name, "' is registered at ", first.file, ":", first.line,
                              " and at ", file, ":", line, "; rename one of them");
     return is_new;
@@ -37,16 +38,15 @@ class NamedParts {
   // False where it is not registered.
   bool Unregister(const Part& part) noexcept {
     MutexLock lock(mutex_);
-    return std::erase_if(rows_, [&](const auto& row) { return row.second.part.get() == &part; });
+    return rows_.EraseIf([&](const auto& row) { return row.value.part.get() == &part; });
   }
   // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered at two places.
   IntrusivePtr<const Part> Get(std::string_view name) const {
     {
       MutexLock lock(mutex_);
-      const auto row = rows_.find(name);
-      if (row != rows_.end()) {
-        if (!row->second.problem.empty()) Throw(ErrorCode::kAlreadyExists, row->second.problem);
-        return row->second.part;
+      if (const Row* row = rows_.Find(name)) {
+        if (!row->problem.empty()) Throw(ErrorCode::kAlreadyExists, row->problem);
+        return row->part;
       }
     }
     const std::vector<std::string> names = Names();
@@ -55,28 +55,26 @@ class NamedParts {
   }
   bool Has(std::string_view name) const {
     MutexLock lock(mutex_);
-    return rows_.find(name) != rows_.end();
+    return rows_.Has(name);
   }
   // In alphabetical order.
   std::vector<std::string> Names() const {
     MutexLock lock(mutex_);
-    std::vector<std::string> names;
-    for (const auto& row : rows_) names.push_back(row.first);
-    return names;
+    return rows_.Names();
   }
 
  private:
   struct Row {
     IntrusivePtr<const Part> part;
-    const char* file;
-    int line;
+    const char* file = nullptr;
+    int line = 0;
     std::string problem;
   };
 
   const char* const what_;
   const char* const how_;
   mutable Mutex mutex_;
-  std::map<std::string, Row, std::less<>> rows_;
+  NameMap<Row> rows_;
 };
 
 }  // namespace detail

@@ -4,10 +4,10 @@
 #ifndef OPKIT_BASE_REGISTRY_HPP_
 #define OPKIT_BASE_REGISTRY_HPP_
 
-#include <map>
 #include <memory>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/suggest.hpp"
 
@@ -38,14 +38,12 @@ class Registry {
   }
   bool Has(std::string_view name) const {
     detail::MutexLock lock(mutex_);
-    return rows_.find(name) != rows_.end();
+    return rows_.Has(name);
   }
   // In alphabetical order.
   std::vector<std::string> Names() const {
     detail::MutexLock lock(mutex_);
-    std::vector<std::string> names;
-    for (const auto& row : rows_) names.push_back(row.first);
-    return names;
+    return rows_.Names();
   }
 
   // A creator of objects of one class.
@@ -57,9 +55,10 @@ class Registry {
   // True, for static initialisers; false where there is no memory.
   bool Register(const char* name, Creator creator, const char* file, int line) noexcept try {
     detail::MutexLock lock(mutex_);
-    const auto [row, is_new] = rows_.try_emplace(name, Row{creator, file, line, {}});
-    Row& first = row->second;
-    if (!is_new && (first.line != line || std::string_view(first.file) != file))
+    Row& first = rows_[name];
+    if (!first.creator)
+      first = {creator, file, line, {}};
+    else if (first.line != line || std::string_view(first.file) != file)
       first.problem = StrCat("'", name, "' is registered in ", name_, " at ", first.file, ":",
                              first.line, " and at ", file, ":", line, "; remove one of them");
     return true;
@@ -69,19 +68,18 @@ class Registry {
 
  private:
   struct Row {
-    Creator creator;
-    const char* file;
-    int line;
+    Creator creator = nullptr;
+    const char* file = nullptr;
+    int line = 0;
     std::string problem;
   };
 
   Creator Find(std::string_view name) const {
     {
       detail::MutexLock lock(mutex_);
-      const auto row = rows_.find(name);
-      if (row != rows_.end()) {
-        if (!row->second.problem.empty()) Throw(ErrorCode::kAlreadyExists, row->second.problem);
-        return row->second.creator;
+      if (const Row* row = rows_.Find(name)) {
+        if (!row->problem.empty()) Throw(ErrorCode::kAlreadyExists, row->problem);
+        return row->creator;
       }
     }
     Throw(ErrorCode::kNotFound, name_, " has no '", name, "'", SuggestName(name, Names()));
@@ -89,7 +87,7 @@ class Registry {
 
   const char* const name_;
   mutable detail::Mutex mutex_;
-  std::map<std::string, Row, std::less<>> rows_;
+  NameMap<Row> rows_;
 };
 
 }  // namespace opkit

@@ -2,11 +2,7 @@
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
-#include <algorithm>
-#include <list>
-#include <map>
-#include <set>
-
+#include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/op_registry.hpp"
@@ -78,35 +74,37 @@ struct OpRegistry::State {
   struct Override {
     std::string backend, origin;
   };
+  using KernelRow = detail::Shared<Kernel>;  // stays where it is while the list around it grows
+  static Kernel& KernelOf(const detail::IntrusivePtr<detail::RefCounted>& row) {
+    return static_cast<KernelRow&>(*row).value;
+  }
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
-    std::list<Kernel> kernels;
+    detail::RefCountedList kernels;     // KernelRows
     std::vector<std::string> problems;  // thrown at lookup, and listed
     std::vector<std::string> listed;
-    std::list<Override> overrides;
+    std::vector<Override> overrides;  // the last one counts first
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
-      return std::any_of(kernels.begin(), kernels.end(),
-                         [=](const Kernel& kernel) { return kernel.device == device; });
+      for (const auto& row : kernels)
+        if (KernelOf(row).device == device) return true;
+      return false;
     }
     void Add(std::string problem) {  // once, however many translation units see it
-      if (std::find(problems.begin(), problems.end(), problem) == problems.end())
-        problems.push_back(std::move(problem));
+      for (const std::string& known : problems)
+        if (known == problem) return;
+      problems.push_back(std::move(problem));
     }
   };
 
-  const Entry* Find(std::string_view op) const {
-    const auto it = ops.find(op);
-    return it == ops.end() ? nullptr : &it->second;
-  }
   const Entry& Get(std::string_view op) const {
-    const Entry* entry = Find(op);
+    const Entry* entry = ops.Find(op);
     if (entry && entry->Exists()) return *entry;
-    if (const auto known = removed.find(op); known != removed.end())
-      Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered: it was library ",
-            known->second, "'s, which is loaded no more");
+    if (const std::string* library = removed.Find(op))
+      Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered: it was library ", *library,
+            "'s, which is loaded no more");
     const std::vector<std::string> names = Names();
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
           ops.empty() ? "; nothing is, so no file with operators is linked" : "",
@@ -121,32 +119,39 @@ struct OpRegistry::State {
   }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& [name, entry] : ops)
-      if (entry.Exists()) names.push_back(name);
+    for (const auto& row : ops)
+      if (row.value.Exists()) names.push_back(row.name);
     return names;
   }
   static std::string WithoutSchema(std::string_view op, const Entry& entry) {
-    return StrCat("operator ", op, " has a kernel",
-                  entry.kernels.empty() ? "" : " (at " + entry.kernels.front().Place() + ")",
-                  " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
+    return StrCat(
+        "operator ", op, " has a kernel",
+        entry.kernels.empty() ? "" : " (at " + KernelOf(entry.kernels.front()).Place() + ")",
+        " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
 
   mutable detail::Mutex mutex;
-  std::map<std::string, Entry, std::less<>> ops;
-  std::map<std::string, std::string, std::less<>> removed;   // operators by name: their last origin
-  std::map<std::string, std::string, std::less<>> expected;  // by name: what is there for it
+  NameMap<Entry> ops;
+  NameMap<std::string> removed;   // operators by name: their last origin
+  NameMap<std::string> expected;  // by name: what is there for it
   // Second schemas and replaced kernels, to which pointers may have been given out.
-  detail::RefCountedList kept_schemas;
-  std::list<Kernel> kept_kernels;
-  // By operator, empty for all, and device.
-  std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;
+  detail::RefCountedList kept;
+  // The key of an operator, empty for all, and a device.
+  static std::string PreferenceKey(std::string_view op, DeviceType device) {
+    return StrCat(op, '\n', static_cast<int>(device));
+  }
+  NameMap<BackendPreference> preferences;
   bool has_overrides = false;
-  std::map<std::string, int, std::less<>> ranks;
-  struct Availability {
-    std::string (*why_not)();
-    std::optional<std::string> found;
+  struct Rank {
+    int value = kUnranked;
   };
-  std::map<std::string, Availability, std::less<>> availability;
+  NameMap<Rank> ranks;
+  struct Availability {
+    std::string (*why_not)() = nullptr;
+    bool is_known = false;
+    std::string found;
+  };
+  NameMap<Availability> availability;
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -177,25 +182,25 @@ OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted>
   if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
     entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
                      " and at ", detail::SchemaPlace(schema), "; remove one of them"));
-  state_->kept_schemas.push_back(std::move(owner));
+  state_->kept.push_back(std::move(owner));
 }
 OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[kernel.op];
-  auto known = entry.kernels.begin();
-  for (; known != entry.kernels.end(); ++known) {
-    if (known->device != kernel.device || known->backend != kernel.backend) continue;
-    if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
-    if (known->priority == kernel.priority)
+  for (auto& row : entry.kernels) {
+    const Kernel& known = State::KernelOf(row);
+    if (known.device != kernel.device || known.backend != kernel.backend) continue;
+    if (SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
+    if (known.priority == kernel.priority)
       entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
-                       kernel.backend, ": at ", known->Place(), " and at ", kernel.Place(),
+                       kernel.backend, ": at ", known.Place(), " and at ", kernel.Place(),
                        "; remove one, or register it with another priority or backend"));
-    if (known->priority >= kernel.priority) return;
-    break;
+    if (known.priority >= kernel.priority) return;
+    state_->kept.push_back(row);
+    row = detail::MakeIntrusive<State::KernelRow>(std::move(kernel));
+    return;
   }
-  entry.kernels.insert(known, std::move(kernel));
-  if (known != entry.kernels.end())
-    state_->kept_kernels.splice(state_->kept_kernels.end(), entry.kernels, known);
+  entry.kernels.push_back(detail::MakeIntrusive<State::KernelRow>(std::move(kernel)));
 }
 OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
                                         std::string_view file_b, int line_b) {
@@ -216,13 +221,13 @@ OPKIT_INLINE void OpRegistry::ExpectOperator(const std::string& op, std::string 
 }
 OPKIT_INLINE void OpRegistry::ForgetExpected(const std::string& op) {
   detail::MutexLock lock(state_->mutex);
-  state_->expected.erase(op);
+  state_->expected.Erase(op);
 }
 
 OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
   detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
-  const State::Entry* entry = state_->Find(op);
+  const State::Entry* entry = state_->ops.Find(op);
   return entry ? entry->schema : nullptr;
 }
 OPKIT_INLINE const OpSchema& OpRegistry::GetSchema(std::string_view op) const {
@@ -237,14 +242,15 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view o
   detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
   std::vector<const Kernel*> out;
-  if (const State::Entry* entry = state_->Find(op))
-    for (const Kernel& kernel : entry->kernels) out.push_back(&kernel);
+  if (const State::Entry* entry = state_->ops.Find(op))
+    for (const auto& row : entry->kernels) out.push_back(&State::KernelOf(row));
   return out;
 }
 OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
                                                                 DeviceType device) const {
-  std::vector<const Kernel*> out = KernelsOf(op);
-  std::erase_if(out, [=](const Kernel* kernel) { return kernel->device != device; });
+  std::vector<const Kernel*> out;
+  for (const Kernel* kernel : KernelsOf(op))
+    if (kernel->device == device) out.push_back(kernel);
   return out;
 }
 OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
@@ -255,7 +261,9 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   detail::MutexLock lock(state_->mutex);
   std::vector<std::string> out;
   if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
-  for (const auto& [op, entry] : state_->ops) {
+  for (const auto& row : state_->ops) {
+    const std::string& op = row.name;
+    const State::Entry& entry = row.value;
     for (const std::string& problem : entry.problems) out.push_back(problem);
     for (const std::string& problem : entry.listed) out.push_back(problem);
     if (std::string why = entry.schema ? entry.schema->problem() : std::string(); !why.empty())
@@ -267,116 +275,117 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
                            ") but no kernel; add REGISTER_CPU_OPERATOR(", op,
                            ", …), or link the file that registers it"));
   }
-  for (const auto& [op, what] : state_->expected) {
-    const State::Entry* entry = state_->Find(op);
+  for (const auto& row : state_->expected) {
+    const State::Entry* entry = state_->ops.Find(row.name);
     if (!entry || !entry->Exists())
-      out.push_back(StrCat(what, ", and no operator '", op, "' is registered",
-                           SuggestName(op, state_->Names())));
+      out.push_back(StrCat(row.value, ", and no operator '", row.name, "' is registered",
+                           SuggestName(row.name, state_->Names())));
   }
   return out;
 }
 OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::string& backend,
                                           const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ops[op].overrides.push_front({backend, origin});
+  state_->ops[op].overrides.push_back({backend, origin});
   state_->has_overrides = true;
 }
 OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  for (auto row = state_->ops.begin(); row != state_->ops.end();) {
-    State::Entry& entry = row->second;
-    entry.kernels.remove_if([&](const Kernel& kernel) { return kernel.origin == origin; });
-    entry.overrides.remove_if([&](const auto& known) { return known.origin == origin; });
+  state_->ops.EraseIf([&](auto& row) {
+    State::Entry& entry = row.value;
+    std::erase_if(entry.kernels,
+                  [&](const auto& kernel) { return State::KernelOf(kernel).origin == origin; });
+    std::erase_if(entry.overrides, [&](const auto& known) { return known.origin == origin; });
     if (entry.schema && entry.schema->origin() == origin) {
       entry.schema = nullptr;
       entry.schema_owner = {};
     }
-    if (entry.Exists()) {
-      ++row;
-    } else {
-      state_->removed[row->first] = origin;
-      row = state_->ops.erase(row);
-    }
-  }
+    if (entry.Exists()) return false;
+    state_->removed[row.name] = origin;
+    return true;
+  });
 }
 OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   detail::MutexLock lock(state_->mutex);
-  state_->ops.erase(std::string(op));
+  state_->ops.Erase(op);
 }
 
 OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
-  std::set<std::string> known;
+  NameMap<char> known;
   for (const auto& row : state_->ops)
-    for (const Kernel& kernel : row.second.kernels) {
-      if (kernel.backend == backend) return {};
-      known.insert(kernel.backend);
+    for (const auto& kernel : row.value.kernels) {
+      const std::string& name = State::KernelOf(kernel).backend;
+      if (name == backend) return {};
+      known.RowOf(name);
     }
   return StrCat("no backend '", backend, "' has a kernel in this program",
-                SuggestName(backend, {known.begin(), known.end()}));
+                SuggestName(backend, known.Names()));
 }
 OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
   if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
 }
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
   detail::MutexLock lock(state_->mutex);
-  int& known = state_->ranks.try_emplace(std::string(backend), rank).first->second;
-  known = (std::max)(known, rank);
+  int& known = state_->ranks[backend].value;
+  if (rank > known) known = rank;
 }
 OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  const auto known = state_->ranks.find(backend);
-  return known == state_->ranks.end() ? kUnranked : known->second;
+  const State::Rank* known = state_->ranks.Find(backend);
+  return known ? known->value : kUnranked;
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
                                                      std::string (*why_not)()) {
   detail::MutexLock lock(state_->mutex);
-  state_->availability.insert_or_assign(std::string(backend), State::Availability{why_not, {}});
+  state_->availability[backend] = {why_not, false, {}};
 }
 OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
   std::string (*why_not)() = nullptr;
   {
     detail::MutexLock lock(state_->mutex);
-    const auto known = state_->availability.find(backend);
-    if (known == state_->availability.end()) return {};
-    if (known->second.found) return *known->second.found;
-    why_not = known->second.why_not;
+    const State::Availability* known = state_->availability.Find(backend);
+    if (!known) return {};
+    if (known->is_known) return known->found;
+    why_not = known->why_not;
   }
   std::string why = why_not();  // may take its time, and look into the registry
   detail::MutexLock lock(state_->mutex);
-  return *(state_->availability.find(backend)->second.found = std::move(why));
+  State::Availability& known = state_->availability[backend];
+  known.is_known = true;
+  return known.found = std::move(why);
 }
 OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
-  std::map<std::string, int> kernels;
+  NameMap<int> kernels;
   {
     detail::MutexLock lock(state_->mutex);
     for (const auto& row : state_->ops)
-      for (const Kernel& kernel : row.second.kernels) ++kernels[kernel.backend];
+      for (const auto& kernel : row.value.kernels) ++kernels[State::KernelOf(kernel).backend];
   }
   std::vector<BackendInfo> found;
-  for (const auto& [name, count] : kernels)
-    found.push_back({name, BackendRank(name), count, WhyUnavailable(name)});
+  for (const auto& row : kernels)
+    found.push_back({row.name, BackendRank(row.name), row.value, WhyUnavailable(row.name)});
   return found;
 }
 
 OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
   CheckPreference(device, backends);
   detail::MutexLock lock(state_->mutex);
-  state_->preferences[{"", device}] = std::move(backends);
+  state_->preferences[State::PreferenceKey("", device)] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
                                             BackendPreference backends) {
   CheckPreference(op, device);
   detail::MutexLock lock(state_->mutex);
-  state_->preferences[{op, device}] = std::move(backends);
+  state_->preferences[State::PreferenceKey(op, device)] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
                                               const BackendPreference& backends) const {
   detail::MutexLock lock(state_->mutex);
   bool known = backends.empty();
-  for (const auto& row : state_->ops) known |= row.second.HasKernel(device);
+  for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
     Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
@@ -394,11 +403,12 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
   // Nearly always empty, and asked for every operator that is created.
   if (state_->preferences.empty() && !state_->has_overrides) return out;
   for (const std::string_view key : {op, std::string_view()})
-    if (const auto known = state_->preferences.find({std::string(key), device});
-        known != state_->preferences.end())
-      out.insert(out.end(), known->second.begin(), known->second.end());
-  if (const State::Entry* entry = state_->Find(op))
-    for (const State::Override& known : entry->overrides) out.push_back(known.backend);
+    if (const BackendPreference* known =
+            state_->preferences.Find(State::PreferenceKey(key, device)))
+      for (const std::string& backend : *known) out.push_back(backend);
+  if (const State::Entry* entry = state_->ops.Find(op))
+    for (size_t i = entry->overrides.size(); i > 0; --i)
+      out.push_back(entry->overrides[i - 1].backend);
   return out;
 }
 

@@ -2,8 +2,7 @@
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
-#include <map>
-
+#include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/gradient/gradient.hpp"
@@ -12,7 +11,7 @@ namespace opkit::inline OPKIT_ABI {
 
 struct GradientRegistry::State {
   detail::Mutex mutex;
-  std::map<std::string, GradientRegistration> gradients;
+  NameMap<GradientRegistration> gradients;
 };
 OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
 OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
@@ -22,9 +21,10 @@ OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
 }
 OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
   detail::MutexLock lock(state_->mutex);
-  const auto [it, added] = state_->gradients.try_emplace(op, std::move(registration));
-  GradientRegistration& known = it->second;
+  const bool added = !state_->gradients.Has(op);
+  GradientRegistration& known = state_->gradients[op];
   if (added) {
+    known = std::move(registration);
     constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
                                        "GRADIENT_NOT_IMPLEMENTED_YET"};
     OpRegistry::Global().ExpectOperator(
@@ -38,22 +38,21 @@ OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistrat
 }
 OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
   detail::MutexLock lock(state_->mutex);
-  const auto it = state_->gradients.find(op);
-  return it == state_->gradients.end() ? nullptr : &it->second;
+  return state_->gradients.Find(op);
 }
 OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
   detail::MutexLock lock(state_->mutex);
-  state_->gradients.erase(op);
+  state_->gradients.Erase(op);
   OpRegistry::Global().ForgetExpected(op);
 }
 OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
   detail::MutexLock lock(state_->mutex);
   std::vector<std::string> without_operator;
-  for (const auto& [name, registration] : state_->gradients)
-    if (!OpRegistry::Global().FindSchema(name)) without_operator.push_back(name);
+  for (const auto& row : state_->gradients)
+    if (!OpRegistry::Global().FindSchema(row.name)) without_operator.push_back(row.name);
   const std::string nearest = NearestName(op, without_operator);
   if (nearest.empty()) return {};
-  return StrCat("; the gradient at ", state_->gradients.at(nearest).Place(), " is that of '",
+  return StrCat("; the gradient at ", state_->gradients.Find(nearest)->Place(), " is that of '",
                 nearest, "', which no operator is called: is it meant for ", op, "?");
 }
 
