@@ -1,6 +1,7 @@
 #include "model.hpp"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <set>
 
 #include "library.hpp"

@@ -5746,15 +5746,11 @@ class OperatorIdentity final : public FailureContext {
   WorkOfRun work;
 };
 
-// A value of a node that failed: its name, and its tensor where it has one.
-struct ValueInError {
-  const std::string* name;
-  const Tensor* tensor;
-};
-// Adds to an error which value it is about, which operator failed, and what its inputs were.
+// Adds to an error which value it is about, which operator failed, and what its inputs were; null
+// for a value that is no tensor, or that the node leaves out.
 OPKIT_COLD void AddOperatorContext(Error& error, const OperatorIdentity& identity,
-                                   const std::vector<ValueInError>& inputs,
-                                   const std::vector<ValueInError>& outputs);
+                                   const std::vector<const Tensor*>& inputs,
+                                   const std::vector<const Tensor*>& outputs);
 // Called in a catch block: throws the exception in flight as an Error to which `add` has added. An
 // Error keeps its type and identity; any other exception becomes the Error's cause.
 [[noreturn]] OPKIT_COLD void RethrowDescribed(FunctionRef<void(Error&)> add);
@@ -6425,8 +6421,8 @@ class ResolvedOperator {
   // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
   ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
                    const InvokeOptions& options = {});
-  // `present[i]` false leaves optional input i out.
-  OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<bool>& present,
+  // `present[i]` 0 leaves optional input i out.
+  OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<int>& present,
                                      Arguments args, const InvokeOptions& options);
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
@@ -6478,8 +6474,8 @@ class ResolvedOperator {
 
 namespace detail {
 
-// False where an optional input is left out.
-std::vector<bool> PresentInputs(std::span<const Tensor> inputs);
+// 1 for each input, 0 where an optional one is left out.
+std::vector<int> PresentInputs(std::span<const Tensor> inputs);
 
 }  // namespace detail
 
@@ -7726,9 +7722,10 @@ class TypedCall {
     ThrowNoVersion(def, inputs);
   }
   // The dtype of an output in that version.
-  DType OutputDType(size_t version, int output) const {
-    const DType declared = output_dtypes_[Index(output)];
-    return declared == DType::kUndefined ? kernel_.versions[version].element : declared;
+  DType OutputDType(size_t version, size_t output) const {
+    const TypedParameter* row = kernel_.rows.data();
+    while (!IsOutput(row->kind) || Index(row->place) != output) ++row;
+    return row->by_element ? kernel_.versions[version].element : row->dtype;
   }
   // Calls the function on `context`, of the type that it was compiled for. There are num_inputs()
   // inputs, dense, in the standard layout and on the context's device, null where the node leaves
@@ -7736,7 +7733,7 @@ class TypedCall {
   // the inferred shapes and the dtypes of OutputDType. `shapes` is the number of the inference
   // (InferenceCache::version). False where the function returns false. Errors: kTypeMismatch,
   // kUninitialized; kUnsupported for a rank past 8; what the function throws.
-  bool Run(void* context, size_t version, InputPointers inputs, Tensor* const* outputs,
+  bool Run(void* context, size_t version, InputPointers inputs, const Tensor* const* outputs,
            uint64_t shapes);
 
   // Error (kUnsupported): the input has another layout than the standard one.
@@ -7756,7 +7753,6 @@ class TypedCall {
   const OpSchema& schema_;
   std::unique_ptr<State[]> states_;
   size_t num_inputs_ = 0;
-  std::vector<DType> output_dtypes_;  // kUndefined: the element type
 };
 
 }  // namespace detail
@@ -7801,13 +7797,13 @@ class TypedOperator final : public Operator<Context> {
     const size_t version = call_.VersionFor(this->def(), inputs_);
     for (int o = 0; o < static_cast<int>(outputs_.size()); ++o)
       outputs_[Index(o)] = this->Output(o, inference.outputs()[Index(o)].shape,
-                                        call_.OutputDType(version, o));
+                                        call_.OutputDType(version, Index(o)));
     return call_.Run(&this->context_, version, inputs_, outputs_.data(), inference.version());
   }
 
   TypedCall call_;
   std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
-  std::vector<Tensor*> outputs_;       // of the run in progress
+  std::vector<const Tensor*> outputs_;
 };
 
 template <class Context>
@@ -7854,8 +7850,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 
   std::vector<std::pair<int, int>> inplace_;
   std::vector<UniqueFunction<void(InferenceContext&)>> rules_;
-  std::vector<DType> input_dtypes_, output_dtypes_;  // kUndefined where the element type decides
-  std::vector<TypedParameter> by_element_;
+  const std::span<const TypedParameter> rows_;
   std::vector<DType> element_types_;
   int element_input_ = -1;
 };
@@ -12959,6 +12954,132 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
 
+// ---- opkit/base/name_map.hpp
+// NameMap: values by name, in the order of the names. The registries of row 5 and up keep their
+// rows in it: std::map's functions are compiled again for every type of value, its search is
+// compiled once.
+#ifndef OPKIT_BASE_NAME_MAP_HPP_
+#define OPKIT_BASE_NAME_MAP_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct NamedRow {
+  explicit NamedRow(std::string_view row_name) : name(row_name) {}
+  const std::string name;
+};
+// Sorted by name; each row is an object of its own. The functions of all NameMaps.
+using NamedRows = std::vector<NamedRow*>;
+// The place of the first row whose name is not less.
+size_t LowerRow(const NamedRows& rows, std::string_view name);
+// Whether the row at this place, which may be the end, has the name.
+inline bool IsRow(const NamedRows& rows, size_t at, std::string_view name) {
+  return at < rows.size() && rows[at]->name == name;
+}
+// Null where there is none.
+NamedRow* FindRow(const NamedRows& rows, std::string_view name);
+// Makes room for a row: the insertion that follows does not throw.
+void GrowRows(NamedRows& rows);
+void InsertRow(NamedRows& rows, size_t at, NamedRow* row);
+void EraseRow(NamedRows& rows, size_t at);
+OPKIT_COLD std::vector<std::string> NamesOf(const NamedRows& rows);
+
+}  // namespace detail
+
+// A vector of pointers, sorted by name: a search takes log2(size) comparisons, an insertion moves
+// the pointers behind it. References to values and names stay valid until their row is erased. Not
+// synchronised.
+//
+//   NameMap<int> ranks;
+//   ranks["eigen"] = 1;
+//   if (const int* rank = ranks.Find("onednn")) …
+//   for (const auto& row : ranks) Use(row.name, row.value);
+template <class T>
+class NameMap {
+ public:
+  struct Row : detail::NamedRow {
+    using NamedRow::NamedRow;
+    T value{};
+  };
+  // Of Row or const Row.
+  template <class R>
+  struct Iterator {
+    R& operator*() const { return static_cast<R&>(**at); }
+    R* operator->() const { return &**this; }
+    Iterator& operator++() {
+      ++at;
+      return *this;
+    }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+    detail::NamedRow* const* at;
+  };
+
+  NameMap() = default;
+  NameMap(NameMap&&) = delete;
+  ~NameMap() {
+    for (detail::NamedRow* row : rows_) delete static_cast<Row*>(row);
+  }
+
+  size_t size() const { return rows_.size(); }
+  bool empty() const { return rows_.empty(); }
+  Iterator<Row> begin() { return {rows_.data()}; }
+  Iterator<Row> end() { return {rows_.data() + rows_.size()}; }
+  Iterator<const Row> begin() const { return {rows_.data()}; }
+  Iterator<const Row> end() const { return {rows_.data() + rows_.size()}; }
+
+  // Null where the name has no value.
+  T* Find(std::string_view name) { return ValueOf(detail::FindRow(rows_, name)); }
+  const T* Find(std::string_view name) const { return ValueOf(detail::FindRow(rows_, name)); }
+  bool Has(std::string_view name) const { return detail::FindRow(rows_, name); }
+  // The name's row; a new one, with a value that is value-initialised, where it has none.
+  Row& RowOf(std::string_view name) {
+    const size_t at = detail::LowerRow(rows_, name);
+    if (detail::IsRow(rows_, at, name)) return static_cast<Row&>(*rows_[at]);
+    detail::GrowRows(rows_);
+    Row* const row = new Row(name);
+    detail::InsertRow(rows_, at, row);
+    return *row;
+  }
+  T& operator[](std::string_view name) { return RowOf(name).value; }
+  // False where the name has no value.
+  bool Erase(std::string_view name) {
+    const size_t at = detail::LowerRow(rows_, name);
+    if (!detail::IsRow(rows_, at, name)) return false;
+    Drop(at);
+    return true;
+  }
+  // Erases the rows of which `is_dead(row)` is true, asked once for each row, and returns whether
+  // there were some.
+  template <class Predicate>
+  bool EraseIf(Predicate is_dead) {
+    const size_t before = rows_.size();
+    for (size_t at = 0; at < rows_.size();)
+      if (is_dead(static_cast<Row&>(*rows_[at])))
+        Drop(at);
+      else
+        ++at;
+    return rows_.size() != before;
+  }
+  // In alphabetical order.
+  std::vector<std::string> Names() const { return detail::NamesOf(rows_); }
+
+ private:
+  void Drop(size_t at) {
+    Row* const row = static_cast<Row*>(rows_[at]);
+    detail::EraseRow(rows_, at);
+    delete row;
+  }
+  static T* ValueOf(detail::NamedRow* row) {
+    return row ? &static_cast<Row*>(row)->value : nullptr;
+  }
+
+  detail::NamedRows rows_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAME_MAP_HPP_
+
 // ---- opkit/op/impl/op_registry.ipp
 // OpRegistry's definitions: the table of operators, its lookups, and the sentences for mistakes.
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
@@ -13031,35 +13152,37 @@ struct OpRegistry::State {
   struct Override {
     std::string backend, origin;
   };
+  using KernelRow = detail::Shared<Kernel>;  // stays where it is while the list around it grows
+  static Kernel& KernelOf(const detail::IntrusivePtr<detail::RefCounted>& row) {
+    return static_cast<KernelRow&>(*row).value;
+  }
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
-    std::list<Kernel> kernels;
+    detail::RefCountedList kernels;     // KernelRows
     std::vector<std::string> problems;  // thrown at lookup, and listed
     std::vector<std::string> listed;
-    std::list<Override> overrides;
+    std::vector<Override> overrides;  // the last one counts first
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
-      return std::any_of(kernels.begin(), kernels.end(),
-                         [=](const Kernel& kernel) { return kernel.device == device; });
+      for (const auto& row : kernels)
+        if (KernelOf(row).device == device) return true;
+      return false;
     }
     void Add(std::string problem) {  // once, however many translation units see it
-      if (std::find(problems.begin(), problems.end(), problem) == problems.end())
-        problems.push_back(std::move(problem));
+      for (const std::string& known : problems)
+        if (known == problem) return;
+      problems.push_back(std::move(problem));
     }
   };
 
-  const Entry* Find(std::string_view op) const {
-    const auto it = ops.find(op);
-    return it == ops.end() ? nullptr : &it->second;
-  }
   const Entry& Get(std::string_view op) const {
-    const Entry* entry = Find(op);
+    const Entry* entry = ops.Find(op);
     if (entry && entry->Exists()) return *entry;
-    if (const auto known = removed.find(op); known != removed.end())
-      Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered: it was library ",
-            known->second, "'s, which is loaded no more");
+    if (const std::string* library = removed.Find(op))
+      Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered: it was library ", *library,
+            "'s, which is loaded no more");
     const std::vector<std::string> names = Names();
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
           ops.empty() ? "; nothing is, so no file with operators is linked" : "",
@@ -13074,32 +13197,39 @@ struct OpRegistry::State {
   }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& [name, entry] : ops)
-      if (entry.Exists()) names.push_back(name);
+    for (const auto& row : ops)
+      if (row.value.Exists()) names.push_back(row.name);
     return names;
   }
   static std::string WithoutSchema(std::string_view op, const Entry& entry) {
-    return StrCat("operator ", op, " has a kernel",
-                  entry.kernels.empty() ? "" : " (at " + entry.kernels.front().Place() + ")",
-                  " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
+    return StrCat(
+        "operator ", op, " has a kernel",
+        entry.kernels.empty() ? "" : " (at " + KernelOf(entry.kernels.front()).Place() + ")",
+        " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
 
   mutable detail::Mutex mutex;
-  std::map<std::string, Entry, std::less<>> ops;
-  std::map<std::string, std::string, std::less<>> removed;   // operators by name: their last origin
-  std::map<std::string, std::string, std::less<>> expected;  // by name: what is there for it
+  NameMap<Entry> ops;
+  NameMap<std::string> removed;   // operators by name: their last origin
+  NameMap<std::string> expected;  // by name: what is there for it
   // Second schemas and replaced kernels, to which pointers may have been given out.
-  detail::RefCountedList kept_schemas;
-  std::list<Kernel> kept_kernels;
-  // By operator, empty for all, and device.
-  std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;
+  detail::RefCountedList kept;
+  // The key of an operator, empty for all, and a device.
+  static std::string PreferenceKey(std::string_view op, DeviceType device) {
+    return StrCat(op, '\n', static_cast<int>(device));
+  }
+  NameMap<BackendPreference> preferences;
   bool has_overrides = false;
-  std::map<std::string, int, std::less<>> ranks;
-  struct Availability {
-    std::string (*why_not)();
-    std::optional<std::string> found;
+  struct Rank {
+    int value = kUnranked;
   };
-  std::map<std::string, Availability, std::less<>> availability;
+  NameMap<Rank> ranks;
+  struct Availability {
+    std::string (*why_not)() = nullptr;
+    bool is_known = false;
+    std::string found;
+  };
+  NameMap<Availability> availability;
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -13130,25 +13260,25 @@ OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted>
   if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
     entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
                      " and at ", detail::SchemaPlace(schema), "; remove one of them"));
-  state_->kept_schemas.push_back(std::move(owner));
+  state_->kept.push_back(std::move(owner));
 }
 OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[kernel.op];
-  auto known = entry.kernels.begin();
-  for (; known != entry.kernels.end(); ++known) {
-    if (known->device != kernel.device || known->backend != kernel.backend) continue;
-    if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
-    if (known->priority == kernel.priority)
+  for (auto& row : entry.kernels) {
+    const Kernel& known = State::KernelOf(row);
+    if (known.device != kernel.device || known.backend != kernel.backend) continue;
+    if (SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
+    if (known.priority == kernel.priority)
       entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
-                       kernel.backend, ": at ", known->Place(), " and at ", kernel.Place(),
+                       kernel.backend, ": at ", known.Place(), " and at ", kernel.Place(),
                        "; remove one, or register it with another priority or backend"));
-    if (known->priority >= kernel.priority) return;
-    break;
+    if (known.priority >= kernel.priority) return;
+    state_->kept.push_back(row);
+    row = detail::MakeIntrusive<State::KernelRow>(std::move(kernel));
+    return;
   }
-  entry.kernels.insert(known, std::move(kernel));
-  if (known != entry.kernels.end())
-    state_->kept_kernels.splice(state_->kept_kernels.end(), entry.kernels, known);
+  entry.kernels.push_back(detail::MakeIntrusive<State::KernelRow>(std::move(kernel)));
 }
 OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
                                         std::string_view file_b, int line_b) {
@@ -13169,13 +13299,13 @@ OPKIT_INLINE void OpRegistry::ExpectOperator(const std::string& op, std::string 
 }
 OPKIT_INLINE void OpRegistry::ForgetExpected(const std::string& op) {
   detail::MutexLock lock(state_->mutex);
-  state_->expected.erase(op);
+  state_->expected.Erase(op);
 }
 
 OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
   detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
-  const State::Entry* entry = state_->Find(op);
+  const State::Entry* entry = state_->ops.Find(op);
   return entry ? entry->schema : nullptr;
 }
 OPKIT_INLINE const OpSchema& OpRegistry::GetSchema(std::string_view op) const {
@@ -13190,14 +13320,15 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view o
   detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
   std::vector<const Kernel*> out;
-  if (const State::Entry* entry = state_->Find(op))
-    for (const Kernel& kernel : entry->kernels) out.push_back(&kernel);
+  if (const State::Entry* entry = state_->ops.Find(op))
+    for (const auto& row : entry->kernels) out.push_back(&State::KernelOf(row));
   return out;
 }
 OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
                                                                 DeviceType device) const {
-  std::vector<const Kernel*> out = KernelsOf(op);
-  std::erase_if(out, [=](const Kernel* kernel) { return kernel->device != device; });
+  std::vector<const Kernel*> out;
+  for (const Kernel* kernel : KernelsOf(op))
+    if (kernel->device == device) out.push_back(kernel);
   return out;
 }
 OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
@@ -13208,7 +13339,9 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   detail::MutexLock lock(state_->mutex);
   std::vector<std::string> out;
   if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
-  for (const auto& [op, entry] : state_->ops) {
+  for (const auto& row : state_->ops) {
+    const std::string& op = row.name;
+    const State::Entry& entry = row.value;
     for (const std::string& problem : entry.problems) out.push_back(problem);
     for (const std::string& problem : entry.listed) out.push_back(problem);
     if (std::string why = entry.schema ? entry.schema->problem() : std::string(); !why.empty())
@@ -13220,116 +13353,117 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
                            ") but no kernel; add REGISTER_CPU_OPERATOR(", op,
                            ", …), or link the file that registers it"));
   }
-  for (const auto& [op, what] : state_->expected) {
-    const State::Entry* entry = state_->Find(op);
+  for (const auto& row : state_->expected) {
+    const State::Entry* entry = state_->ops.Find(row.name);
     if (!entry || !entry->Exists())
-      out.push_back(StrCat(what, ", and no operator '", op, "' is registered",
-                           SuggestName(op, state_->Names())));
+      out.push_back(StrCat(row.value, ", and no operator '", row.name, "' is registered",
+                           SuggestName(row.name, state_->Names())));
   }
   return out;
 }
 OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::string& backend,
                                           const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ops[op].overrides.push_front({backend, origin});
+  state_->ops[op].overrides.push_back({backend, origin});
   state_->has_overrides = true;
 }
 OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  for (auto row = state_->ops.begin(); row != state_->ops.end();) {
-    State::Entry& entry = row->second;
-    entry.kernels.remove_if([&](const Kernel& kernel) { return kernel.origin == origin; });
-    entry.overrides.remove_if([&](const auto& known) { return known.origin == origin; });
+  state_->ops.EraseIf([&](auto& row) {
+    State::Entry& entry = row.value;
+    std::erase_if(entry.kernels,
+                  [&](const auto& kernel) { return State::KernelOf(kernel).origin == origin; });
+    std::erase_if(entry.overrides, [&](const auto& known) { return known.origin == origin; });
     if (entry.schema && entry.schema->origin() == origin) {
       entry.schema = nullptr;
       entry.schema_owner = {};
     }
-    if (entry.Exists()) {
-      ++row;
-    } else {
-      state_->removed[row->first] = origin;
-      row = state_->ops.erase(row);
-    }
-  }
+    if (entry.Exists()) return false;
+    state_->removed[row.name] = origin;
+    return true;
+  });
 }
 OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   detail::MutexLock lock(state_->mutex);
-  state_->ops.erase(std::string(op));
+  state_->ops.Erase(op);
 }
 
 OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
-  std::set<std::string> known;
+  NameMap<char> known;
   for (const auto& row : state_->ops)
-    for (const Kernel& kernel : row.second.kernels) {
-      if (kernel.backend == backend) return {};
-      known.insert(kernel.backend);
+    for (const auto& kernel : row.value.kernels) {
+      const std::string& name = State::KernelOf(kernel).backend;
+      if (name == backend) return {};
+      known.RowOf(name);
     }
   return StrCat("no backend '", backend, "' has a kernel in this program",
-                SuggestName(backend, {known.begin(), known.end()}));
+                SuggestName(backend, known.Names()));
 }
 OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
   if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
 }
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
   detail::MutexLock lock(state_->mutex);
-  int& known = state_->ranks.try_emplace(std::string(backend), rank).first->second;
-  known = (std::max)(known, rank);
+  int& known = state_->ranks[backend].value;
+  if (rank > known) known = rank;
 }
 OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  const auto known = state_->ranks.find(backend);
-  return known == state_->ranks.end() ? kUnranked : known->second;
+  const State::Rank* known = state_->ranks.Find(backend);
+  return known ? known->value : kUnranked;
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
                                                      std::string (*why_not)()) {
   detail::MutexLock lock(state_->mutex);
-  state_->availability.insert_or_assign(std::string(backend), State::Availability{why_not, {}});
+  state_->availability[backend] = {why_not, false, {}};
 }
 OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
   std::string (*why_not)() = nullptr;
   {
     detail::MutexLock lock(state_->mutex);
-    const auto known = state_->availability.find(backend);
-    if (known == state_->availability.end()) return {};
-    if (known->second.found) return *known->second.found;
-    why_not = known->second.why_not;
+    const State::Availability* known = state_->availability.Find(backend);
+    if (!known) return {};
+    if (known->is_known) return known->found;
+    why_not = known->why_not;
   }
   std::string why = why_not();  // may take its time, and look into the registry
   detail::MutexLock lock(state_->mutex);
-  return *(state_->availability.find(backend)->second.found = std::move(why));
+  State::Availability& known = state_->availability[backend];
+  known.is_known = true;
+  return known.found = std::move(why);
 }
 OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
-  std::map<std::string, int> kernels;
+  NameMap<int> kernels;
   {
     detail::MutexLock lock(state_->mutex);
     for (const auto& row : state_->ops)
-      for (const Kernel& kernel : row.second.kernels) ++kernels[kernel.backend];
+      for (const auto& kernel : row.value.kernels) ++kernels[State::KernelOf(kernel).backend];
   }
   std::vector<BackendInfo> found;
-  for (const auto& [name, count] : kernels)
-    found.push_back({name, BackendRank(name), count, WhyUnavailable(name)});
+  for (const auto& row : kernels)
+    found.push_back({row.name, BackendRank(row.name), row.value, WhyUnavailable(row.name)});
   return found;
 }
 
 OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
   CheckPreference(device, backends);
   detail::MutexLock lock(state_->mutex);
-  state_->preferences[{"", device}] = std::move(backends);
+  state_->preferences[State::PreferenceKey("", device)] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
                                             BackendPreference backends) {
   CheckPreference(op, device);
   detail::MutexLock lock(state_->mutex);
-  state_->preferences[{op, device}] = std::move(backends);
+  state_->preferences[State::PreferenceKey(op, device)] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
                                               const BackendPreference& backends) const {
   detail::MutexLock lock(state_->mutex);
   bool known = backends.empty();
-  for (const auto& row : state_->ops) known |= row.second.HasKernel(device);
+  for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
     Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
@@ -13347,11 +13481,12 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
   // Nearly always empty, and asked for every operator that is created.
   if (state_->preferences.empty() && !state_->has_overrides) return out;
   for (const std::string_view key : {op, std::string_view()})
-    if (const auto known = state_->preferences.find({std::string(key), device});
-        known != state_->preferences.end())
-      out.insert(out.end(), known->second.begin(), known->second.end());
-  if (const State::Entry* entry = state_->Find(op))
-    for (const State::Override& known : entry->overrides) out.push_back(known.backend);
+    if (const BackendPreference* known =
+            state_->preferences.Find(State::PreferenceKey(key, device)))
+      for (const std::string& backend : *known) out.push_back(backend);
+  if (const State::Entry* entry = state_->ops.Find(op))
+    for (size_t i = entry->overrides.size(); i > 0; --i)
+      out.push_back(entry->overrides[i - 1].backend);
   return out;
 }
 
@@ -13674,25 +13809,27 @@ OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
 namespace detail {
 
 OPKIT_INLINE void AddOperatorContext(Error& error, const OperatorIdentity& identity,
-                                     const std::vector<ValueInError>& inputs,
-                                     const std::vector<ValueInError>& outputs) {
-  auto name = [&](const std::vector<ValueInError>& values, const char* what) {
+                                     const std::vector<const Tensor*>& inputs,
+                                     const std::vector<const Tensor*>& outputs) {
+  const OperatorDef& def = identity.def;
+  auto name = [&](const std::vector<const Tensor*>& values, const std::vector<std::string>& names,
+                  const char* what) {
     for (size_t i = 0; i < values.size(); ++i)
-      if (error.subject() && values[i].tensor == error.subject())
-        error.AddContext(StrCat("while accessing ", what, " ", i, " '", *values[i].name, "'"));
+      if (error.subject() && values[i] == error.subject())
+        error.AddContext(StrCat("while accessing ", what, " ", i, " '", names[i], "'"));
   };
-  name(inputs, "input");
-  if (error.context().empty()) name(outputs, "output");
+  name(inputs, def.inputs(), "input");
+  if (error.context().empty()) name(outputs, def.outputs(), "output");
   // An Error that came through an event has been described there.
   const std::string described = identity.Describe();
   bool told = false;
   for (const std::string& line : error.context()) told |= line == described;
   if (!told) error.AddContext(described);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].tensor) continue;
-    const std::string place = StrCat("input ", i), &named = *inputs[i].name;
-    error.AddContext(StrCat("  ", place, named == place ? "" : StrCat(" '", named, "'"), ": ",
-                            *inputs[i].tensor));
+    if (!inputs[i]) continue;
+    const std::string place = StrCat("input ", i), &named = def.inputs()[i];
+    error.AddContext(
+        StrCat("  ", place, named == place ? "" : StrCat(" '", named, "'"), ": ", *inputs[i]));
   }
 }
 
@@ -13892,14 +14029,13 @@ OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   RecordLastFailedOpNetPosition();
   pending_.Clear();
   detail::RethrowDescribed([this](Error& error) {
-    const auto values = [](const std::vector<Blob*>& blobs) {
-      std::vector<detail::ValueInError> named;
+    const auto tensors = [](const std::vector<Blob*>& blobs) {
+      std::vector<const Tensor*> found;
       for (const Blob* blob : blobs)
-        named.push_back({blob ? &blob->name() : nullptr,
-                         blob && blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr});
-      return named;
+        found.push_back(blob && blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr);
+      return found;
     };
-    detail::AddOperatorContext(error, *identity_, values(inputs_), values(outputs_));
+    detail::AddOperatorContext(error, *identity_, tensors(inputs_), tensors(outputs_));
   });
 }
 OPKIT_INLINE bool OperatorBase::RunOnDevice() {
@@ -14361,7 +14497,7 @@ class DirectCall {
   std::vector<const Tensor*> inputs_;  // null where the node leaves one out
   std::vector<Tensor> copies_;         // of inputs that are not dense
   std::vector<Tensor> made_;
-  std::vector<Tensor*> outputs_;  // into made_
+  std::vector<const Tensor*> outputs_;  // into made_
 };
 
 // The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it
@@ -14388,25 +14524,28 @@ struct ResolvedOperator::Release {
 
 namespace detail {
 
-inline std::vector<bool> AllPresent(const std::string& op, int num_inputs) {
+inline std::vector<int> AllPresent(const std::string& op, int num_inputs) {
   if (num_inputs < 0)
     Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
-  return std::vector<bool>(Index(num_inputs), true);
+  return std::vector<int>(Index(num_inputs), 1);
 }
-OPKIT_INLINE std::vector<bool> PresentInputs(std::span<const Tensor> inputs) {
-  std::vector<bool> present;
+OPKIT_INLINE std::vector<int> PresentInputs(std::span<const Tensor> inputs) {
+  std::vector<int> present;
   for (const Tensor& input : inputs) present.push_back(input.dtype() != DType::kUndefined);
   return present;
 }
 
-// The schema's name of a value, where that is not in `taken` yet, which it goes to, and cannot be
-// one of those that the others get.
-template <class Values>
-std::string NameOfValue(NameIndex& taken, const Values& declared, const char* kind, size_t i) {
-  const std::string& name = i < declared.size() ? declared[i].name : std::string();
-  const int next = taken.size();
-  const bool usable = !name.empty() && name.find(' ') == std::string::npos;
-  return usable && taken.Add(name) == next ? name : StrCat(kind, i);
+// The schema's name of value i, where the node has none of that name yet and it cannot be one of
+// those that the others get.
+inline std::string NameOfValue(const OperatorDef& def, const std::vector<ValueSchema>& declared,
+                               const char* kind, size_t i) {
+  if (i < declared.size()) {
+    const std::string& name = declared[i].name;
+    if (!name.empty() && name.find(' ') == std::string::npos && !Contains(def.inputs(), name) &&
+        !Contains(def.outputs(), name))
+      return name;
+  }
+  return StrCat(kind, i);
 }
 
 }  // namespace detail
@@ -14415,16 +14554,15 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_i
                                                 Arguments args, const InvokeOptions& options)
     : ResolvedOperator(op, detail::AllPresent(op, num_inputs), std::move(args), options) {}
 OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
-                                                const std::vector<bool>& present, Arguments args,
+                                                const std::vector<int>& present, Arguments args,
                                                 const InvokeOptions& options)
     : schema_(nullptr) {
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
-  NameIndex taken;
   for (size_t i = 0; i < present.size(); ++i)
-    def_.Input(present[i] ? detail::NameOfValue(taken, schema_->inputs(), "input ", i)
+    def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
   int num_outputs = options.num_outputs;
   if (num_outputs < 0)
@@ -14436,7 +14574,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
               ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
               : "");
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
-    def_.Output(detail::NameOfValue(taken, schema_->outputs(), "output ", i));
+    def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
   call_ = detail::MakeDirectCall(*schema_, def_);
   if (!call_.run) call_ = detail::g_operator_call(*schema_, def_);
@@ -14474,7 +14612,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
                                                   const std::vector<Tensor>& inputs, Arguments args,
                                                   InvokeOptions options) {
-  const std::vector<bool> present = PresentInputs(inputs);
+  const std::vector<int> present = PresentInputs(inputs);
   for (size_t i = 0; i < inputs.size() && !options.device; ++i)
     if (present[i]) options.device = inputs[i].device();
   return ResolvedOperator(op, present, std::move(args), options);
@@ -14781,7 +14919,6 @@ OPKIT_INLINE TypedCall::TypedCall(const TypedKernel& kernel, const OpSchema& sch
   };
   for (const TypedParameter& row : kernel.rows) {
     num_inputs_ += IsInput(row.kind);
-    if (IsOutput(row.kind)) output_dtypes_.push_back(row.by_element ? DType::kUndefined : row.dtype);
     if ((row.kind == ParameterKind::kIn && leaves_out(def.inputs(), row.place)) ||
         (row.kind == ParameterKind::kOut && leaves_out(def.outputs(), row.place)))
       Throw(ErrorCode::kInvalidArgument, def, " leaves out ",
@@ -14829,7 +14966,7 @@ OPKIT_INLINE void TypedCall::Infer(const OperatorDef& def, InputPointers inputs,
 }
 
 OPKIT_INLINE bool TypedCall::Run(void* context, size_t version, InputPointers inputs,
-                                 Tensor* const* outputs, uint64_t shapes) {
+                                 const Tensor* const* outputs, uint64_t shapes) {
   const TypedVersion& to_call = kernel_.versions[version];
   State& state = states_[version];
   const bool reshaped = state.shapes != shapes;
@@ -14912,23 +15049,21 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
   return typed;
 }
 OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows)
-    : schema(filled) {
-  int required_inputs = 0;
+    : schema(filled), rows_(rows) {
+  int inputs = 0, required_inputs = 0, outputs = 0;
   for (const TypedParameter& row : rows) {
     if (IsAttribute(row.kind)) {
       schema.Arg({row.name.str(), "", true, row.attribute, {}});
       continue;
     }
     Describe(row, {}, row.by_element ? std::vector<DType>() : std::vector{row.dtype});
-    if (row.by_element) by_element_.push_back(row);
     if (row.kind == ParameterKind::kIn) {
       required_inputs = row.place + 1;
       if (row.by_element && element_input_ < 0) element_input_ = row.place;
     }
-    (IsInput(row.kind) ? input_dtypes_ : output_dtypes_).push_back(row.dtype);
+    ++(IsInput(row.kind) ? inputs : outputs);
   }
-  schema.NumInputs(required_inputs, static_cast<int>(input_dtypes_.size()))
-      .NumOutputs(static_cast<int>(output_dtypes_.size()));
+  schema.NumInputs(required_inputs, inputs).NumOutputs(outputs);
 }
 
 // One shape for all of these inputs and outputs, from what is known of any of them.
@@ -14979,7 +15114,8 @@ OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& t
     for (const TypedVersion& version : typed.versions)
       if (version.element != DType::kUndefined && !Contains(element_types_, version.element))
         element_types_.push_back(version.element);
-    for (const TypedParameter& row : by_element_) {
+    for (const TypedParameter& row : rows_) {
+      if (!row.by_element || IsAttribute(row.kind)) continue;
       const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
       Describe(row, values[Index(row.place)].doc, element_types_);
     }
@@ -15006,16 +15142,14 @@ OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string d
   (schema.*describe)(row.place, row.name.str(), std::move(doc), std::move(dtypes));
 }
 OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
-  const auto dtype_of = [&](DType declared) {
-    return declared == DType::kUndefined && element_input_ >= 0
-               ? context.input_dtype(element_input_)
-               : declared;
-  };
-  for (int i = 0; DType declared : input_dtypes_) {
-    if (context.HasInput(i)) context.SetInput(i, dtype_of(declared), {});
-    ++i;
+  for (const TypedParameter& row : rows_) {
+    if (IsAttribute(row.kind)) continue;
+    const DType dtype = row.by_element ? context.input_dtype(element_input_) : row.dtype;
+    if (IsOutput(row.kind))
+      context.SetOutput(row.place, dtype, {});
+    else if (context.HasInput(row.place))
+      context.SetInput(row.place, dtype, {});
   }
-  for (int o = 0; DType declared : output_dtypes_) context.SetOutput(o++, dtype_of(declared), {});
   for (auto& rule : rules_) rule(context);
 }
 }  // namespace detail
@@ -15168,7 +15302,7 @@ namespace opkit::inline OPKIT_ABI {
 
 struct GradientRegistry::State {
   detail::Mutex mutex;
-  std::map<std::string, GradientRegistration> gradients;
+  NameMap<GradientRegistration> gradients;
 };
 OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
 OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
@@ -15178,9 +15312,10 @@ OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
 }
 OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
   detail::MutexLock lock(state_->mutex);
-  const auto [it, added] = state_->gradients.try_emplace(op, std::move(registration));
-  GradientRegistration& known = it->second;
+  const bool added = !state_->gradients.Has(op);
+  GradientRegistration& known = state_->gradients[op];
   if (added) {
+    known = std::move(registration);
     constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
                                        "GRADIENT_NOT_IMPLEMENTED_YET"};
     OpRegistry::Global().ExpectOperator(
@@ -15194,22 +15329,21 @@ OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistrat
 }
 OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
   detail::MutexLock lock(state_->mutex);
-  const auto it = state_->gradients.find(op);
-  return it == state_->gradients.end() ? nullptr : &it->second;
+  return state_->gradients.Find(op);
 }
 OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
   detail::MutexLock lock(state_->mutex);
-  state_->gradients.erase(op);
+  state_->gradients.Erase(op);
   OpRegistry::Global().ForgetExpected(op);
 }
 OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
   detail::MutexLock lock(state_->mutex);
   std::vector<std::string> without_operator;
-  for (const auto& [name, registration] : state_->gradients)
-    if (!OpRegistry::Global().FindSchema(name)) without_operator.push_back(name);
+  for (const auto& row : state_->gradients)
+    if (!OpRegistry::Global().FindSchema(row.name)) without_operator.push_back(row.name);
   const std::string nearest = NearestName(op, without_operator);
   if (nearest.empty()) return {};
-  return StrCat("; the gradient at ", state_->gradients.at(nearest).Place(), " is that of '",
+  return StrCat("; the gradient at ", state_->gradients.Find(nearest)->Place(), " is that of '",
                 nearest, "', which no operator is called: is it meant for ", op, "?");
 }
 
@@ -24535,6 +24669,49 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
 
 #endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
+// ---- opkit/base/impl/name_map.ipp
+// The definitions of opkit/base/name_map.hpp.
+#ifndef OPKIT_BASE_IMPL_NAME_MAP_IPP_
+#define OPKIT_BASE_IMPL_NAME_MAP_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE size_t LowerRow(const NamedRows& rows, std::string_view name) {
+  size_t low = 0, high = rows.size();
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (std::string_view(rows[middle]->name).compare(name) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+OPKIT_INLINE NamedRow* FindRow(const NamedRows& rows, std::string_view name) {
+  const size_t at = LowerRow(rows, name);
+  return IsRow(rows, at, name) ? rows[at] : nullptr;
+}
+OPKIT_INLINE void GrowRows(NamedRows& rows) {
+  if (rows.size() == rows.capacity()) rows.reserve(rows.empty() ? 8 : 2 * rows.size());
+}
+OPKIT_INLINE void InsertRow(NamedRows& rows, size_t at, NamedRow* row) {
+  rows.insert(rows.begin() + static_cast<std::ptrdiff_t>(at), row);
+}
+OPKIT_INLINE void EraseRow(NamedRows& rows, size_t at) {
+  rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(at));
+}
+OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
+  std::vector<std::string> names;
+  for (const NamedRow* row : rows) names.push_back(row->name);
+  return names;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
+
 // ---- opkit/op/call/impl/direct_call.ipp
 // The definitions of DirectCall.
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
@@ -24603,7 +24780,7 @@ OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Ten
   const size_t version = call_.VersionFor(def, inputs_);
   for (size_t o = 0; o < outputs.size(); ++o)
     made_[o] = Output(o, outputs[o], inference_.outputs()[o].shape,
-                      call_.OutputDType(version, static_cast<int>(o)));
+                      call_.OutputDType(version, o));
   CPUContext context(def.device());
   if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
     ThrowReturnedFalse();
@@ -24647,14 +24824,10 @@ OPKIT_INLINE Tensor DirectCall::Output(size_t o, const Tensor& callers, const Sh
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
   RethrowDescribed([&](Error& error) {
-    std::vector<ValueInError> ins, outs;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const std::string& name = identity_.def.inputs()[i];
-      ins.push_back({&name, name.empty() ? nullptr : &inputs[i]});
-    }
-    for (size_t o = 0; o < made_.size(); ++o)
-      outs.push_back({&identity_.def.outputs()[o], &made_[o]});
-    AddOperatorContext(error, identity_, ins, outs);
+    std::vector<const Tensor*> given;  // not their dense copies
+    for (size_t i = 0; i < inputs.size(); ++i)
+      given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
+    AddOperatorContext(error, identity_, given, outputs_);
   });
 }
 OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
@@ -28907,7 +29080,7 @@ struct TensorSlot : RefCounted {
 // An operator that this operator calls, kept from call to call. Each stream has its own, since the
 // work of two may run at once.
 struct InvokedOperator : RefCounted {
-  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
+  InvokedOperator(const std::string& name, const std::vector<int>& inputs,
                   const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
       : op(name),
         args(arguments),
@@ -28916,7 +29089,7 @@ struct InvokedOperator : RefCounted {
         resolved(name, inputs, arguments, options) {}
   std::string op;
   Arguments args;
-  std::vector<bool> present;
+  std::vector<int> present;
   const void* stream;
   ResolvedOperator resolved;
   // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
@@ -29313,7 +29486,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                                const std::vector<Tensor>& inputs,
                                                size_t num_outputs, const Arguments& args,
                                                Device device, const void* stream) {
-    std::vector<bool> present = PresentInputs(inputs);
+    std::vector<int> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
       if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
           known->op == op && known->args == args && known->present == present &&

@@ -9662,7 +9662,7 @@ struct TensorSlot : RefCounted {
 // An operator that this operator calls, kept from call to call. Each stream has its own, since the
 // work of two may run at once.
 struct InvokedOperator : RefCounted {
-  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
+  InvokedOperator(const std::string& name, const std::vector<int>& inputs,
                   const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
       : op(name),
         args(arguments),
@@ -9671,7 +9671,7 @@ struct InvokedOperator : RefCounted {
         resolved(name, inputs, arguments, options) {}
   std::string op;
   Arguments args;
-  std::vector<bool> present;
+  std::vector<int> present;
   const void* stream;
   ResolvedOperator resolved;
   // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
@@ -10068,7 +10068,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                                const std::vector<Tensor>& inputs,
                                                size_t num_outputs, const Arguments& args,
                                                Device device, const void* stream) {
-    std::vector<bool> present = PresentInputs(inputs);
+    std::vector<int> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
       if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
           known->op == op && known->args == args && known->present == present &&
@@ -10476,7 +10476,7 @@ namespace opkit::inline OPKIT_ABI {
 
 struct GradientRegistry::State {
   detail::Mutex mutex;
-  std::map<std::string, GradientRegistration> gradients;
+  NameMap<GradientRegistration> gradients;
 };
 OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
 OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
@@ -10486,9 +10486,10 @@ OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
 }
 OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
   detail::MutexLock lock(state_->mutex);
-  const auto [it, added] = state_->gradients.try_emplace(op, std::move(registration));
-  GradientRegistration& known = it->second;
+  const bool added = !state_->gradients.Has(op);
+  GradientRegistration& known = state_->gradients[op];
   if (added) {
+    known = std::move(registration);
     constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
                                        "GRADIENT_NOT_IMPLEMENTED_YET"};
     OpRegistry::Global().ExpectOperator(
@@ -10502,22 +10503,21 @@ OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistrat
 }
 OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
   detail::MutexLock lock(state_->mutex);
-  const auto it = state_->gradients.find(op);
-  return it == state_->gradients.end() ? nullptr : &it->second;
+  return state_->gradients.Find(op);
 }
 OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
   detail::MutexLock lock(state_->mutex);
-  state_->gradients.erase(op);
+  state_->gradients.Erase(op);
   OpRegistry::Global().ForgetExpected(op);
 }
 OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
   detail::MutexLock lock(state_->mutex);
   std::vector<std::string> without_operator;
-  for (const auto& [name, registration] : state_->gradients)
-    if (!OpRegistry::Global().FindSchema(name)) without_operator.push_back(name);
+  for (const auto& row : state_->gradients)
+    if (!OpRegistry::Global().FindSchema(row.name)) without_operator.push_back(row.name);
   const std::string nearest = NearestName(op, without_operator);
   if (nearest.empty()) return {};
-  return StrCat("; the gradient at ", state_->gradients.at(nearest).Place(), " is that of '",
+  return StrCat("; the gradient at ", state_->gradients.Find(nearest)->Place(), " is that of '",
                 nearest, "', which no operator is called: is it meant for ", op, "?");
 }
 

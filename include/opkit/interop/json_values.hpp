@@ -4,6 +4,7 @@
 #define OPKIT_INTEROP_JSON_VALUES_HPP_
 
 #include <bit>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "opkit/base/index.hpp"

@@ -32,8 +32,8 @@ class ResolvedOperator {
   // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
   ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
                    const InvokeOptions& options = {});
-  // `present[i]` false leaves optional input i out.
-  OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<bool>& present,
+  // `present[i]` 0 leaves optional input i out.
+  OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<int>& present,
                                      Arguments args, const InvokeOptions& options);
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
@@ -85,8 +85,8 @@ class ResolvedOperator {
 
 namespace detail {
 
-// False where an optional input is left out.
-std::vector<bool> PresentInputs(std::span<const Tensor> inputs);
+// 1 for each input, 0 where an optional one is left out.
+std::vector<int> PresentInputs(std::span<const Tensor> inputs);
 
 }  // namespace detail
 

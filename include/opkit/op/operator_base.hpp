@@ -80,15 +80,11 @@ class OperatorIdentity final : public FailureContext {
   WorkOfRun work;
 };
 
-// A value of a node that failed: its name, and its tensor where it has one.
-struct ValueInError {
-  const std::string* name;
-  const Tensor* tensor;
-};
-// Adds to an error which value it is about, which operator failed, and what its inputs were.
+// Adds to an error which value it is about, which operator failed, and what its inputs were; null
+// for a value that is no tensor, or that the node leaves out.
 OPKIT_COLD void AddOperatorContext(Error& error, const OperatorIdentity& identity,
-                                   const std::vector<ValueInError>& inputs,
-                                   const std::vector<ValueInError>& outputs);
+                                   const std::vector<const Tensor*>& inputs,
+                                   const std::vector<const Tensor*>& outputs);
 // Called in a catch block: throws the exception in flight as an Error to which `add` has added. An
 // Error keeps its type and identity; any other exception becomes the Error's cause.
 [[noreturn]] OPKIT_COLD void RethrowDescribed(FunctionRef<void(Error&)> add);

@@ -3,6 +3,8 @@
 #ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 
+#include <map>
+
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/partition/selector.hpp"
 #include "opkit/macros.hpp"

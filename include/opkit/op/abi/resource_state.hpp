@@ -34,7 +34,7 @@ struct TensorSlot : RefCounted {
 // An operator that this operator calls, kept from call to call. Each stream has its own, since the
 // work of two may run at once.
 struct InvokedOperator : RefCounted {
-  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
+  InvokedOperator(const std::string& name, const std::vector<int>& inputs,
                   const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
       : op(name),
         args(arguments),
@@ -43,7 +43,7 @@ struct InvokedOperator : RefCounted {
         resolved(name, inputs, arguments, options) {}
   std::string op;
   Arguments args;
-  std::vector<bool> present;
+  std::vector<int> present;
   const void* stream;
   ResolvedOperator resolved;
   // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.

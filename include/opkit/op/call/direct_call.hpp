@@ -40,7 +40,7 @@ class DirectCall {
   std::vector<const Tensor*> inputs_;  // null where the node leaves one out
   std::vector<Tensor> copies_;         // of inputs that are not dense
   std::vector<Tensor> made_;
-  std::vector<Tensor*> outputs_;  // into made_
+  std::vector<const Tensor*> outputs_;  // into made_
 };
 
 // The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it

@@ -2,7 +2,7 @@
 #ifndef OPKIT_OP_IMPL_INVOKE_IPP_
 #define OPKIT_OP_IMPL_INVOKE_IPP_
 
-#include "opkit/base/name_index.hpp"
+#include "opkit/base/contains.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/call/direct_call.hpp"
 #include "opkit/op/call/operator_call.hpp"
@@ -17,25 +17,28 @@ struct ResolvedOperator::Release {
 
 namespace detail {
 
-inline std::vector<bool> AllPresent(const std::string& op, int num_inputs) {
+inline std::vector<int> AllPresent(const std::string& op, int num_inputs) {
   if (num_inputs < 0)
     Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
-  return std::vector<bool>(Index(num_inputs), true);
+  return std::vector<int>(Index(num_inputs), 1);
 }
-OPKIT_INLINE std::vector<bool> PresentInputs(std::span<const Tensor> inputs) {
-  std::vector<bool> present;
+OPKIT_INLINE std::vector<int> PresentInputs(std::span<const Tensor> inputs) {
+  std::vector<int> present;
   for (const Tensor& input : inputs) present.push_back(input.dtype() != DType::kUndefined);
   return present;
 }
 
-// The schema's name of a value, where that is not in `taken` yet, which it goes to, and cannot be
-// one of those that the others get.
-template <class Values>
-std::string NameOfValue(NameIndex& taken, const Values& declared, const char* kind, size_t i) {
-  const std::string& name = i < declared.size() ? declared[i].name : std::string();
-  const int next = taken.size();
-  const bool usable = !name.empty() && name.find(' ') == std::string::npos;
-  return usable && taken.Add(name) == next ? name : StrCat(kind, i);
+// The schema's name of value i, where the node has none of that name yet and it cannot be one of
+// those that the others get.
+inline std::string NameOfValue(const OperatorDef& def, const std::vector<ValueSchema>& declared,
+                               const char* kind, size_t i) {
+  if (i < declared.size()) {
+    const std::string& name = declared[i].name;
+    if (!name.empty() && name.find(' ') == std::string::npos && !Contains(def.inputs(), name) &&
+        !Contains(def.outputs(), name))
+      return name;
+  }
+  return StrCat(kind, i);
 }
 
 }  // namespace detail
@@ -44,16 +47,15 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_i
                                                 Arguments args, const InvokeOptions& options)
     : ResolvedOperator(op, detail::AllPresent(op, num_inputs), std::move(args), options) {}
 OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
-                                                const std::vector<bool>& present, Arguments args,
+                                                const std::vector<int>& present, Arguments args,
                                                 const InvokeOptions& options)
     : schema_(nullptr) {
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
   def_.Device(options.device.value_or(Device{})).Engine(options.engine);
-  NameIndex taken;
   for (size_t i = 0; i < present.size(); ++i)
-    def_.Input(present[i] ? detail::NameOfValue(taken, schema_->inputs(), "input ", i)
+    def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
   int num_outputs = options.num_outputs;
   if (num_outputs < 0)
@@ -65,7 +67,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
               ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
               : "");
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
-    def_.Output(detail::NameOfValue(taken, schema_->outputs(), "output ", i));
+    def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
   call_ = detail::MakeDirectCall(*schema_, def_);
   if (!call_.run) call_ = detail::g_operator_call(*schema_, def_);
@@ -103,7 +105,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
                                                   const std::vector<Tensor>& inputs, Arguments args,
                                                   InvokeOptions options) {
-  const std::vector<bool> present = PresentInputs(inputs);
+  const std::vector<int> present = PresentInputs(inputs);
   for (size_t i = 0; i < inputs.size() && !options.device; ++i)
     if (present[i]) options.device = inputs[i].device();
   return ResolvedOperator(op, present, std::move(args), options);

@@ -104,25 +104,27 @@ OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
 namespace detail {
 
 OPKIT_INLINE void AddOperatorContext(Error& error, const OperatorIdentity& identity,
-                                     const std::vector<ValueInError>& inputs,
-                                     const std::vector<ValueInError>& outputs) {
-  auto name = [&](const std::vector<ValueInError>& values, const char* what) {
+                                     const std::vector<const Tensor*>& inputs,
+                                     const std::vector<const Tensor*>& outputs) {
+  const OperatorDef& def = identity.def;
+  auto name = [&](const std::vector<const Tensor*>& values, const std::vector<std::string>& names,
+                  const char* what) {
     for (size_t i = 0; i < values.size(); ++i)
-      if (error.subject() && values[i].tensor == error.subject())
-        error.AddContext(StrCat("while accessing ", what, " ", i, " '", *values[i].name, "'"));
+      if (error.subject() && values[i] == error.subject())
+        error.AddContext(StrCat("while accessing ", what, " ", i, " '", names[i], "'"));
   };
-  name(inputs, "input");
-  if (error.context().empty()) name(outputs, "output");
+  name(inputs, def.inputs(), "input");
+  if (error.context().empty()) name(outputs, def.outputs(), "output");
   // An Error that came through an event has been described there.
   const std::string described = identity.Describe();
   bool told = false;
   for (const std::string& line : error.context()) told |= line == described;
   if (!told) error.AddContext(described);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].tensor) continue;
-    const std::string place = StrCat("input ", i), &named = *inputs[i].name;
-    error.AddContext(StrCat("  ", place, named == place ? "" : StrCat(" '", named, "'"), ": ",
-                            *inputs[i].tensor));
+    if (!inputs[i]) continue;
+    const std::string place = StrCat("input ", i), &named = def.inputs()[i];
+    error.AddContext(
+        StrCat("  ", place, named == place ? "" : StrCat(" '", named, "'"), ": ", *inputs[i]));
   }
 }
 
@@ -322,14 +324,13 @@ OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   RecordLastFailedOpNetPosition();
   pending_.Clear();
   detail::RethrowDescribed([this](Error& error) {
-    const auto values = [](const std::vector<Blob*>& blobs) {
-      std::vector<detail::ValueInError> named;
+    const auto tensors = [](const std::vector<Blob*>& blobs) {
+      std::vector<const Tensor*> found;
       for (const Blob* blob : blobs)
-        named.push_back({blob ? &blob->name() : nullptr,
-                         blob && blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr});
-      return named;
+        found.push_back(blob && blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr);
+      return found;
     };
-    detail::AddOperatorContext(error, *identity_, values(inputs_), values(outputs_));
+    detail::AddOperatorContext(error, *identity_, tensors(inputs_), tensors(outputs_));
   });
 }
 OPKIT_INLINE bool OperatorBase::RunOnDevice() {

@@ -40,9 +40,10 @@ class TypedCall {
     ThrowNoVersion(def, inputs);
   }
   // The dtype of an output in that version.
-  DType OutputDType(size_t version, int output) const {
-    const DType declared = output_dtypes_[Index(output)];
-    return declared == DType::kUndefined ? kernel_.versions[version].element : declared;
+  DType OutputDType(size_t version, size_t output) const {
+    const TypedParameter* row = kernel_.rows.data();
+    while (!IsOutput(row->kind) || Index(row->place) != output) ++row;
+    return row->by_element ? kernel_.versions[version].element : row->dtype;
   }
   // Calls the function on `context`, of the type that it was compiled for. There are num_inputs()
   // inputs, dense, in the standard layout and on the context's device, null where the node leaves
@@ -50,7 +51,7 @@ class TypedCall {
   // the inferred shapes and the dtypes of OutputDType. `shapes` is the number of the inference
   // (InferenceCache::version). False where the function returns false. Errors: kTypeMismatch,
   // kUninitialized; kUnsupported for a rank past 8; what the function throws.
-  bool Run(void* context, size_t version, InputPointers inputs, Tensor* const* outputs,
+  bool Run(void* context, size_t version, InputPointers inputs, const Tensor* const* outputs,
            uint64_t shapes);
 
   // Error (kUnsupported): the input has another layout than the standard one.
@@ -70,7 +71,6 @@ class TypedCall {
   const OpSchema& schema_;
   std::unique_ptr<State[]> states_;
   size_t num_inputs_ = 0;
-  std::vector<DType> output_dtypes_;  // kUndefined: the element type
 };
 
 }  // namespace detail

@@ -39,13 +39,13 @@ class TypedOperator final : public Operator<Context> {
     const size_t version = call_.VersionFor(this->def(), inputs_);
     for (int o = 0; o < static_cast<int>(outputs_.size()); ++o)
       outputs_[Index(o)] = this->Output(o, inference.outputs()[Index(o)].shape,
-                                        call_.OutputDType(version, o));
+                                        call_.OutputDType(version, Index(o)));
     return call_.Run(&this->context_, version, inputs_, outputs_.data(), inference.version());
   }
 
   TypedCall call_;
   std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
-  std::vector<Tensor*> outputs_;       // of the run in progress
+  std::vector<const Tensor*> outputs_;
 };
 
 template <class Context>

@@ -33,8 +33,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 
   std::vector<std::pair<int, int>> inplace_;
   std::vector<UniqueFunction<void(InferenceContext&)>> rules_;
-  std::vector<DType> input_dtypes_, output_dtypes_;  // kUndefined where the element type decides
-  std::vector<TypedParameter> by_element_;
+  const std::span<const TypedParameter> rows_;
   std::vector<DType> element_types_;
   int element_input_ = -1;
 };

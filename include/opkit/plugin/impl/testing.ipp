@@ -13,7 +13,7 @@ extern "C" __attribute__((weak, visibility("default"))) const opkit_library* opk
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline OperatorDef TestNode(const std::string& op, const std::vector<bool>& inputs,
+inline OperatorDef TestNode(const std::string& op, const std::vector<int>& inputs,
                             const Arguments& args, int num_outputs) {
   testing::Load();
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
@@ -51,7 +51,7 @@ OPKIT_INLINE std::vector<TensorInfo> Infer(const std::string& op,
                                            const std::vector<TensorInfo>& inputs,
                                            const Arguments& args, int num_outputs) {
   const OperatorDef def =
-      detail::TestNode(op, std::vector<bool>(inputs.size(), true), args, num_outputs);
+      detail::TestNode(op, std::vector<int>(inputs.size(), 1), args, num_outputs);
   return OpRegistry::Global().GetSchema(op).InferOutputs(def, inputs);
 }
 

@@ -3,6 +3,7 @@
 #define OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
 #include <algorithm>
+#include <map>
 
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"

@@ -219,7 +219,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                                const std::vector<Tensor>& inputs,
                                                size_t num_outputs, const Arguments& args,
                                                Device device, const void* stream) {
-    std::vector<bool> present = PresentInputs(inputs);
+    std::vector<int> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
       if (!known->busy.load(std::memory_order_acquire) && known->stream == stream &&
           known->op == op && known->args == args && known->present == present &&

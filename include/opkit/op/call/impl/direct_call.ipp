@@ -68,7 +68,7 @@ OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Ten
   const size_t version = call_.VersionFor(def, inputs_);
   for (size_t o = 0; o < outputs.size(); ++o)
     made_[o] = Output(o, outputs[o], inference_.outputs()[o].shape,
-                      call_.OutputDType(version, static_cast<int>(o)));
+                      call_.OutputDType(version, o));
   CPUContext context(def.device());
   if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
     ThrowReturnedFalse();
@@ -112,14 +112,10 @@ OPKIT_INLINE Tensor DirectCall::Output(size_t o, const Tensor& callers, const Sh
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
   RethrowDescribed([&](Error& error) {
-    std::vector<ValueInError> ins, outs;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const std::string& name = identity_.def.inputs()[i];
-      ins.push_back({&name, name.empty() ? nullptr : &inputs[i]});
-    }
-    for (size_t o = 0; o < made_.size(); ++o)
-      outs.push_back({&identity_.def.outputs()[o], &made_[o]});
-    AddOperatorContext(error, identity_, ins, outs);
+    std::vector<const Tensor*> given;  // not their dense copies
+    for (size_t i = 0; i < inputs.size(); ++i)
+      given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
+    AddOperatorContext(error, identity_, given, outputs_);
   });
 }
 OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {

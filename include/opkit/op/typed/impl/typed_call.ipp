@@ -25,7 +25,6 @@ OPKIT_INLINE TypedCall::TypedCall(const TypedKernel& kernel, const OpSchema& sch
   };
   for (const TypedParameter& row : kernel.rows) {
     num_inputs_ += IsInput(row.kind);
-    if (IsOutput(row.kind)) output_dtypes_.push_back(row.by_element ? DType::kUndefined : row.dtype);
     if ((row.kind == ParameterKind::kIn && leaves_out(def.inputs(), row.place)) ||
         (row.kind == ParameterKind::kOut && leaves_out(def.outputs(), row.place)))
       Throw(ErrorCode::kInvalidArgument, def, " leaves out ",
@@ -73,7 +72,7 @@ OPKIT_INLINE void TypedCall::Infer(const OperatorDef& def, InputPointers inputs,
 }
 
 OPKIT_INLINE bool TypedCall::Run(void* context, size_t version, InputPointers inputs,
-                                 Tensor* const* outputs, uint64_t shapes) {
+                                 const Tensor* const* outputs, uint64_t shapes) {
   const TypedVersion& to_call = kernel_.versions[version];
   State& state = states_[version];
   const bool reshaped = state.shapes != shapes;

@@ -37,23 +37,21 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
   return typed;
 }
 OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows)
-    : schema(filled) {
-  int required_inputs = 0;
+    : schema(filled), rows_(rows) {
+  int inputs = 0, required_inputs = 0, outputs = 0;
   for (const TypedParameter& row : rows) {
     if (IsAttribute(row.kind)) {
       schema.Arg({row.name.str(), "", true, row.attribute, {}});
       continue;
     }
     Describe(row, {}, row.by_element ? std::vector<DType>() : std::vector{row.dtype});
-    if (row.by_element) by_element_.push_back(row);
     if (row.kind == ParameterKind::kIn) {
       required_inputs = row.place + 1;
       if (row.by_element && element_input_ < 0) element_input_ = row.place;
     }
-    (IsInput(row.kind) ? input_dtypes_ : output_dtypes_).push_back(row.dtype);
+    ++(IsInput(row.kind) ? inputs : outputs);
   }
-  schema.NumInputs(required_inputs, static_cast<int>(input_dtypes_.size()))
-      .NumOutputs(static_cast<int>(output_dtypes_.size()));
+  schema.NumInputs(required_inputs, inputs).NumOutputs(outputs);
 }
 
 // One shape for all of these inputs and outputs, from what is known of any of them.
@@ -104,7 +102,8 @@ OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& t
     for (const TypedVersion& version : typed.versions)
       if (version.element != DType::kUndefined && !Contains(element_types_, version.element))
         element_types_.push_back(version.element);
-    for (const TypedParameter& row : by_element_) {
+    for (const TypedParameter& row : rows_) {
+      if (!row.by_element || IsAttribute(row.kind)) continue;
       const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
       Describe(row, values[Index(row.place)].doc, element_types_);
     }
@@ -131,16 +130,14 @@ OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string d
   (schema.*describe)(row.place, row.name.str(), std::move(doc), std::move(dtypes));
 }
 OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
-  const auto dtype_of = [&](DType declared) {
-    return declared == DType::kUndefined && element_input_ >= 0
-               ? context.input_dtype(element_input_)
-               : declared;
-  };
-  for (int i = 0; DType declared : input_dtypes_) {
-    if (context.HasInput(i)) context.SetInput(i, dtype_of(declared), {});
-    ++i;
+  for (const TypedParameter& row : rows_) {
+    if (IsAttribute(row.kind)) continue;
+    const DType dtype = row.by_element ? context.input_dtype(element_input_) : row.dtype;
+    if (IsOutput(row.kind))
+      context.SetOutput(row.place, dtype, {});
+    else if (context.HasInput(row.place))
+      context.SetInput(row.place, dtype, {});
   }
-  for (int o = 0; DType declared : output_dtypes_) context.SetOutput(o++, dtype_of(declared), {});
   for (auto& rule : rules_) rule(context);
 }
 }  // namespace detail
