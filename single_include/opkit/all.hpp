@@ -9732,6 +9732,28 @@ class OpResource {
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
+// ---- opkit/op/abi/program_host.hpp
+// IsProgramHost: whether a library's host is the program that the library's source is part of.
+// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
+// it.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
+
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+
 // ---- opkit/op/abi/host_table.hpp
 // The host's side of opkit_abi.h: the table of functions that serve function operators, in this
 // program and in the libraries it loads, and the failure that each thread is about to report.
@@ -9788,8 +9810,6 @@ opkit_status AnswerCaller(Body body) noexcept {
 
 // This program's own table, in use from the first function operator on.
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
-// Whether a library's host is the program that the library's source is part of.
-OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 
 }  // namespace detail
 }  // namespace opkit
@@ -21664,13 +21684,13 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 };
 
 OPKIT_INLINE const opkit_host& ProgramHost() {
+  g_program_host.store(&HostFunctions::kTable, std::memory_order_relaxed);
   if (!g_host) {
     g_exceptions = &HostFunctions::kExceptions;
     g_host = &HostFunctions::kTable;
   }
   return HostFunctions::kTable;
 }
-OPKIT_INLINE bool IsProgramHost(const opkit_host* host) { return host == &HostFunctions::kTable; }
 
 }  // namespace detail
 

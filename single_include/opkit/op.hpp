@@ -7508,70 +7508,28 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #endif
 
-// ---- opkit/op/abi/host_table.hpp
+// ---- opkit/op/abi/program_host.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// The host's side of opkit_abi.h: the table of functions that serve function operators, in this
-// program and in the libraries it loads, and the failure that each thread is about to report.
-#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
-#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+// IsProgramHost: whether a library's host is the program that the library's source is part of.
+// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-// Receives operators' log lines. Called from any thread.
-using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
-// Replaces the log hook and returns the one before; null goes back to stderr.
-LogHook SetLogHook(LogHook hook);
-
 namespace detail {
 
-// Hands a line to the log hook.
-void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
+// it.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
-// The reason why the function that this thread runs fails.
-struct HostError : RefCounted {
-  std::string text;              // given by the operator
-  std::string failure;           // given by a function of the host's table
-  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
-};
-using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
-
-inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
-OPKIT_COLD HostError& CurrentHostError();
-// Gives this thread an empty error, and at its end the error that it had before.
-class HostErrorScope {
- public:
-  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  ~HostErrorScope() { t_host_error = outer_; }
-
- private:
-  HostErrorSlot slot_;
-  HostErrorSlot* outer_;
-};
-
-// Called in a catch block: keeps the exception as this thread's failure, and says which status to
-// answer. `unknown` describes an exception that is not a std::exception.
-OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
-KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
-// Runs `body` for a caller of the table.
-template <class Body>
-opkit_status AnswerCaller(Body body) noexcept {
-  try {
-    body();
-    return OPKIT_OK;
-  } catch (...) {
-    return KeepFailure();
-  }
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
 }
-
-// This program's own table, in use from the first function operator on.
-OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
-// Whether a library's host is the program that the library's source is part of.
-OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
+#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
@@ -9000,6 +8958,70 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #endif
 
+// ---- opkit/op/abi/host_table.hpp
+#ifdef OPKIT_PARTITION_HPP_
+// The host's side of opkit_abi.h: the table of functions that serve function operators, in this
+// program and in the libraries it loads, and the failure that each thread is about to report.
+#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
+#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Receives operators' log lines. Called from any thread.
+using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
+// Replaces the log hook and returns the one before; null goes back to stderr.
+LogHook SetLogHook(LogHook hook);
+
+namespace detail {
+
+// Hands a line to the log hook.
+void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+
+// The reason why the function that this thread runs fails.
+struct HostError : RefCounted {
+  std::string text;              // given by the operator
+  std::string failure;           // given by a function of the host's table
+  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
+};
+using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
+
+inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
+OPKIT_COLD HostError& CurrentHostError();
+// Gives this thread an empty error, and at its end the error that it had before.
+class HostErrorScope {
+ public:
+  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
+  ~HostErrorScope() { t_host_error = outer_; }
+
+ private:
+  HostErrorSlot slot_;
+  HostErrorSlot* outer_;
+};
+
+// Called in a catch block: keeps the exception as this thread's failure, and says which status to
+// answer. `unknown` describes an exception that is not a std::exception.
+OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
+KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
+// Runs `body` for a caller of the table.
+template <class Body>
+opkit_status AnswerCaller(Body body) noexcept {
+  try {
+    body();
+    return OPKIT_OK;
+  } catch (...) {
+    return KeepFailure();
+  }
+}
+
+// This program's own table, in use from the first function operator on.
+OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
+#endif
+
 // ---- opkit/op/function/answered_fail.hpp
 #ifdef OPKIT_PARTITION_HPP_
 // Functions in MXNet's spelling answer MX_FAIL, and say why by OPKIT_ERROR_MSG: an Error of that.
@@ -9628,8 +9650,340 @@ OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inp
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #endif
 
-// ---- opkit/op/abi/resource_state.hpp
+// ---- opkit/device/impl/native_stream.ipp
 #ifdef OPKIT_OPKIT_HPP_
+// The table of opkit/device/native_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
+    g_native_streams[AllocatorTable::kSlots] = {};
+
+}  // namespace detail
+
+OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
+  return true;
+}
+OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
+  const auto slot = static_cast<uint64_t>(type);
+  return slot < detail::AllocatorTable::kSlots
+             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
+             : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+#endif
+
+// ---- opkit/op/gradient/impl/gradient_maker.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// The definitions of GradientNames and GradientMakerBase.
+#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
+  GradientValue out;
+  out.indices = std::move(indices);
+  out.values = std::move(values);
+  return out;
+}
+OPKIT_INLINE std::string ToString(const GradientValue& value) {
+  if (value.IsEmpty()) return "(none)";
+  return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
+}
+
+struct GradientNames::Table : detail::RefCounted {
+  struct Row {
+    const std::string* value = nullptr;     // the value that this name is a gradient of
+    const std::string* gradient = nullptr;  // the gradient of this value
+    int next =
+        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
+  };
+  std::map<std::string, Row> rows;  // whose names the rows point to
+};
+OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
+OPKIT_INLINE GradientNames::~GradientNames() = default;
+OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
+  Table::Row& row = table_->rows[name];
+  if (row.value)
+    Throw(ErrorCode::kAlreadyExists, "value '", name,
+          "' has the name that was given to the gradient of '", *row.value,
+          "'; reserve the graph's names before naming gradients");
+  if (row.next == 0) row.next = 1;
+}
+OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
+                                                const std::vector<GradientValue>& g_output) {
+  auto reserve = [&](const std::string& name) {
+    if (!name.empty() && !IsGradient(name)) Reserve(name);
+  };
+  for (const std::string& name : def.inputs()) reserve(name);
+  for (const std::string& name : def.outputs()) reserve(name);
+  for (const GradientValue& value : g_output)
+    for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+}
+OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
+  Table::Row& row = table_->rows[value];
+  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
+  return *row.gradient;
+}
+OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
+  std::string name = value + suffix;
+  int& next = table_->rows[name].next;
+  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
+  Table::Row& row = table_->rows[name];
+  row.next = 1;
+  row.value = &table_->rows.try_emplace(value).first->first;
+  return name;
+}
+OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
+  const auto it = table_->rows.find(name);
+  return it == table_->rows.end() ? nullptr : it->second.value;
+}
+
+OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
+                                                  std::vector<GradientValue> g_output)
+    : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
+OPKIT_INLINE GradientMakerBase::~GradientMakerBase() = default;
+OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
+  Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
+        " must override GetGradientDefs() or Get()");
+}
+OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
+  return {GetGradientDefs(), g_input_};  // in this order
+}
+
+OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
+  std::string& name = Gradient(i, false).dense;
+  if (!name.empty()) return name;
+  const auto here = def_.inputs().begin() + i;
+  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
+  if (!repeated) name = Names().Of(*here);
+  // In place, the value's gradient may be the very one that comes in.
+  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
+    name = Names().Fresh(*here);
+  return name;
+}
+OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
+  return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
+}
+OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
+  if (!names_) {
+    names_ = &own_names_;
+    names_->ReserveNamesOf(def_, g_output_);
+  }
+  return *names_;
+}
+OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
+    const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
+    const std::vector<std::string>& outputs, Arguments args) {
+  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
+}
+
+OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
+  if (i < 0 || detail::Index(i) >= count)
+    Throw(ErrorCode::kOutOfRange, "the gradient maker of ", def_, " asks for ", what, " ", i,
+          " of ", count);
+  return detail::Index(i);
+}
+OPKIT_INLINE const GradientValue& GradientMakerBase::Given(int i, bool sparse) const {
+  const GradientValue& value = GradOut(i);
+  if (sparse ? value.IsSparse() : value.IsDense()) return value;
+  Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_, " needs a ",
+        sparse ? "sparse" : "dense", " gradient of output ", i, " '", O(i), "', but ",
+        value.IsEmpty() ? "none was given" : "was given " + ToString(value));
+}
+OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
+  GradientValue& value = g_input_[Check(i, g_input_.size(), "input")];
+  if (sparse ? value.IsDense() : value.IsSparse())
+    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_,
+          " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
+  return value;
+}
+OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
+                                                          const char* suffix) {
+  std::string& name = Gradient(i, true).*part;
+  if (name.empty()) name = Names().Fresh(I(i), suffix);
+  return name;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+#endif
+
+// ---- opkit/op/gradient/impl/gradient.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// The definitions of GradientRegistry and GetGradientForOp.
+#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct GradientRegistry::State {
+  detail::Mutex mutex;
+  NameMap<GradientRegistration> gradients;
+};
+OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
+OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
+OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
+  static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
+  return *registry;
+}
+OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
+  detail::MutexLock lock(state_->mutex);
+  const bool added = !state_->gradients.Has(op);
+  GradientRegistration& known = state_->gradients[op];
+  if (added) {
+    known = std::move(registration);
+    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
+                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
+    OpRegistry::Global().ExpectOperator(
+        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
+  }
+  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
+    return;
+  known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
+                         registration.Place(), "; remove one of them");
+  OpRegistry::Global().AddProblem(op, known.problem);
+}
+OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->gradients.Find(op);
+}
+OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->gradients.Erase(op);
+  OpRegistry::Global().ForgetExpected(op);
+}
+OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> without_operator;
+  for (const auto& row : state_->gradients)
+    if (!OpRegistry::Global().FindSchema(row.name)) without_operator.push_back(row.name);
+  const std::string nearest = NearestName(op, without_operator);
+  if (nearest.empty()) return {};
+  return StrCat("; the gradient at ", state_->gradients.Find(nearest)->Place(), " is that of '",
+                nearest, "', which no operator is called: is it meant for ", op, "?");
+}
+
+OPKIT_INLINE bool HasGradient(const std::string& op) {
+  const GradientRegistration* found = GradientRegistry::Global().Find(op);
+  return found && found->kind == GradientKind::kMaker;
+}
+
+namespace detail {
+
+inline void CheckOutputGradients(const OperatorDef& def,
+                                 const std::vector<GradientValue>& g_output) {
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an empty GradientValue where none "
+          "flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
+    if (std::string why = schema->Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+}
+// The gradient of a node that runs the one graph that it carries.
+inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
+                                const std::vector<GradientValue>& g_output, GradientNames& names,
+                                GradientOpsMeta& meta) {
+  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
+  CheckOutputGradients(def, g_output);
+  names.ReserveNamesOf(def, g_output);
+  return InContext(
+      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
+      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
+}
+
+}  // namespace detail
+
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output,
+                                              GradientNames& names) {
+  const detail::RegistryUse use;
+  const std::string& op = def.type();
+  GradientRegistration* registration = GradientRegistry::Global().Find(op);
+  if (!registration) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
+    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
+      return meta;
+    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
+          ", Maker), or NO_GRADIENT(", op,
+          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
+          GradientRegistry::Global().FindMisspelt(op));
+  }
+  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
+  if (registration->kind == GradientKind::kShouldNot)
+    Throw(ErrorCode::kUnsupported, "operator ", def,
+          " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
+          "); stop the gradient before it reaches this node");
+  if (registration->kind == GradientKind::kNotImplemented)
+    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
+          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
+          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+  detail::CheckOutputGradients(def, g_output);
+  if (registration->kind == GradientKind::kNone)
+    return {{}, std::vector<GradientValue>(def.inputs().size())};
+  names.ReserveNamesOf(def, g_output);
+  try {
+    GradientOpsMeta meta = registration->make(def, g_output, names);
+    if (meta.g_input.size() != def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
+            def.inputs().size(), " inputs");
+    return meta;
+  } catch (...) {
+    detail::RethrowInContext(
+        StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
+  }
+}
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output) {
+  GradientNames names;
+  return GetGradientForOp(def, g_output, names);
+}
+
+namespace detail {
+
+OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
+                                              GradientNames& names) {
+  maker.UseNames(&names);
+  GradientOpsMeta meta = maker.Get();
+  for (OperatorDef& op : meta.ops) {
+    op.IsGradientOp(true);
+    if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (!maker.CopyArguments()) continue;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
+    for (const NamedAttribute& arg : def.args())
+      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
+        op.Arg(arg.name, arg.value);
+  }
+  return meta;
+}
+OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
+                                   GradientRegistration::Make make, const char* file,
+                                   int line) noexcept {
+  return Registered([&] {
+    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+  });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+#endif
+
+// ---- opkit/op/abi/resource_state.hpp
+#ifdef OPKIT_PARTITION_HPP_
 // The state behind the calls of a function operator: memory it was given, operators it invoked, and
 // runs that end after their function. Read by the definitions of host_table.hpp and
 // function_body.hpp alone.
@@ -9856,7 +10210,7 @@ inline void DeferredRun::End() {
 #endif
 
 // ---- opkit/op/abi/impl/host_table.ipp
-#ifdef OPKIT_OPKIT_HPP_
+#ifdef OPKIT_PARTITION_HPP_
 // The functions of the host's table.
 #ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
@@ -10279,13 +10633,13 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 };
 
 OPKIT_INLINE const opkit_host& ProgramHost() {
+  g_program_host.store(&HostFunctions::kTable, std::memory_order_relaxed);
   if (!g_host) {
     g_exceptions = &HostFunctions::kExceptions;
     g_host = &HostFunctions::kTable;
   }
   return HostFunctions::kTable;
 }
-OPKIT_INLINE bool IsProgramHost(const opkit_host* host) { return host == &HostFunctions::kTable; }
 
 }  // namespace detail
 
@@ -10296,338 +10650,6 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-#endif
-
-// ---- opkit/device/impl/native_stream.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// The table of opkit/device/native_stream.hpp.
-#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
-    g_native_streams[AllocatorTable::kSlots] = {};
-
-}  // namespace detail
-
-OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
-  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
-  return true;
-}
-OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
-  const auto slot = static_cast<uint64_t>(type);
-  return slot < detail::AllocatorTable::kSlots
-             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
-             : nullptr;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#endif
-
-// ---- opkit/op/gradient/impl/gradient_maker.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// The definitions of GradientNames and GradientMakerBase.
-#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
-  GradientValue out;
-  out.indices = std::move(indices);
-  out.values = std::move(values);
-  return out;
-}
-OPKIT_INLINE std::string ToString(const GradientValue& value) {
-  if (value.IsEmpty()) return "(none)";
-  return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
-}
-
-struct GradientNames::Table : detail::RefCounted {
-  struct Row {
-    const std::string* value = nullptr;     // the value that this name is a gradient of
-    const std::string* gradient = nullptr;  // the gradient of this value
-    int next =
-        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
-  };
-  std::map<std::string, Row> rows;  // whose names the rows point to
-};
-OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
-OPKIT_INLINE GradientNames::~GradientNames() = default;
-OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
-  Table::Row& row = table_->rows[name];
-  if (row.value)
-    Throw(ErrorCode::kAlreadyExists, "value '", name,
-          "' has the name that was given to the gradient of '", *row.value,
-          "'; reserve the graph's names before naming gradients");
-  if (row.next == 0) row.next = 1;
-}
-OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
-                                                const std::vector<GradientValue>& g_output) {
-  auto reserve = [&](const std::string& name) {
-    if (!name.empty() && !IsGradient(name)) Reserve(name);
-  };
-  for (const std::string& name : def.inputs()) reserve(name);
-  for (const std::string& name : def.outputs()) reserve(name);
-  for (const GradientValue& value : g_output)
-    for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
-}
-OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
-  Table::Row& row = table_->rows[value];
-  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
-  return *row.gradient;
-}
-OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
-  std::string name = value + suffix;
-  int& next = table_->rows[name].next;
-  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
-  Table::Row& row = table_->rows[name];
-  row.next = 1;
-  row.value = &table_->rows.try_emplace(value).first->first;
-  return name;
-}
-OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
-  const auto it = table_->rows.find(name);
-  return it == table_->rows.end() ? nullptr : it->second.value;
-}
-
-OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
-                                                  std::vector<GradientValue> g_output)
-    : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
-OPKIT_INLINE GradientMakerBase::~GradientMakerBase() = default;
-OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
-  Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
-        " must override GetGradientDefs() or Get()");
-}
-OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
-  return {GetGradientDefs(), g_input_};  // in this order
-}
-
-OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
-  std::string& name = Gradient(i, false).dense;
-  if (!name.empty()) return name;
-  const auto here = def_.inputs().begin() + i;
-  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
-  if (!repeated) name = Names().Of(*here);
-  // In place, the value's gradient may be the very one that comes in.
-  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
-    name = Names().Fresh(*here);
-  return name;
-}
-OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
-  return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
-}
-OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
-  if (!names_) {
-    names_ = &own_names_;
-    names_->ReserveNamesOf(def_, g_output_);
-  }
-  return *names_;
-}
-OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
-    const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
-    const std::vector<std::string>& outputs, Arguments args) {
-  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
-}
-
-OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
-  if (i < 0 || detail::Index(i) >= count)
-    Throw(ErrorCode::kOutOfRange, "the gradient maker of ", def_, " asks for ", what, " ", i,
-          " of ", count);
-  return detail::Index(i);
-}
-OPKIT_INLINE const GradientValue& GradientMakerBase::Given(int i, bool sparse) const {
-  const GradientValue& value = GradOut(i);
-  if (sparse ? value.IsSparse() : value.IsDense()) return value;
-  Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_, " needs a ",
-        sparse ? "sparse" : "dense", " gradient of output ", i, " '", O(i), "', but ",
-        value.IsEmpty() ? "none was given" : "was given " + ToString(value));
-}
-OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
-  GradientValue& value = g_input_[Check(i, g_input_.size(), "input")];
-  if (sparse ? value.IsDense() : value.IsSparse())
-    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_,
-          " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
-  return value;
-}
-OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
-                                                          const char* suffix) {
-  std::string& name = Gradient(i, true).*part;
-  if (name.empty()) name = Names().Fresh(I(i), suffix);
-  return name;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-#endif
-
-// ---- opkit/op/gradient/impl/gradient.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// The definitions of GradientRegistry and GetGradientForOp.
-#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-struct GradientRegistry::State {
-  detail::Mutex mutex;
-  NameMap<GradientRegistration> gradients;
-};
-OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
-OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
-OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
-  static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
-  return *registry;
-}
-OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
-  detail::MutexLock lock(state_->mutex);
-  const bool added = !state_->gradients.Has(op);
-  GradientRegistration& known = state_->gradients[op];
-  if (added) {
-    known = std::move(registration);
-    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
-                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
-    OpRegistry::Global().ExpectOperator(
-        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
-  }
-  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
-    return;
-  known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
-                         registration.Place(), "; remove one of them");
-  OpRegistry::Global().AddProblem(op, known.problem);
-}
-OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
-  detail::MutexLock lock(state_->mutex);
-  return state_->gradients.Find(op);
-}
-OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
-  detail::MutexLock lock(state_->mutex);
-  state_->gradients.Erase(op);
-  OpRegistry::Global().ForgetExpected(op);
-}
-OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
-  detail::MutexLock lock(state_->mutex);
-  std::vector<std::string> without_operator;
-  for (const auto& row : state_->gradients)
-    if (!OpRegistry::Global().FindSchema(row.name)) without_operator.push_back(row.name);
-  const std::string nearest = NearestName(op, without_operator);
-  if (nearest.empty()) return {};
-  return StrCat("; the gradient at ", state_->gradients.Find(nearest)->Place(), " is that of '",
-                nearest, "', which no operator is called: is it meant for ", op, "?");
-}
-
-OPKIT_INLINE bool HasGradient(const std::string& op) {
-  const GradientRegistration* found = GradientRegistry::Global().Find(op);
-  return found && found->kind == GradientKind::kMaker;
-}
-
-namespace detail {
-
-inline void CheckOutputGradients(const OperatorDef& def,
-                                 const std::vector<GradientValue>& g_output) {
-  if (g_output.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
-          " outputs, but ", g_output.size(),
-          " output gradients were given; give one for each, an empty GradientValue where none "
-          "flows");
-  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
-    if (std::string why = schema->Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
-}
-// The gradient of a node that runs the one graph that it carries.
-inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
-                                const std::vector<GradientValue>& g_output, GradientNames& names,
-                                GradientOpsMeta& meta) {
-  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
-  CheckOutputGradients(def, g_output);
-  names.ReserveNamesOf(def, g_output);
-  return InContext(
-      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
-      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
-}
-
-}  // namespace detail
-
-OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                              const std::vector<GradientValue>& g_output,
-                                              GradientNames& names) {
-  const detail::RegistryUse use;
-  const std::string& op = def.type();
-  GradientRegistration* registration = GradientRegistry::Global().Find(op);
-  if (!registration) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
-    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
-      return meta;
-    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
-          ", Maker), or NO_GRADIENT(", op,
-          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
-          GradientRegistry::Global().FindMisspelt(op));
-  }
-  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
-  if (registration->kind == GradientKind::kShouldNot)
-    Throw(ErrorCode::kUnsupported, "operator ", def,
-          " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
-          "); stop the gradient before it reaches this node");
-  if (registration->kind == GradientKind::kNotImplemented)
-    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
-          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
-          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
-  detail::CheckOutputGradients(def, g_output);
-  if (registration->kind == GradientKind::kNone)
-    return {{}, std::vector<GradientValue>(def.inputs().size())};
-  names.ReserveNamesOf(def, g_output);
-  try {
-    GradientOpsMeta meta = registration->make(def, g_output, names);
-    if (meta.g_input.size() != def.inputs().size())
-      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
-            def.inputs().size(), " inputs");
-    return meta;
-  } catch (...) {
-    detail::RethrowInContext(
-        StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
-  }
-}
-OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                              const std::vector<GradientValue>& g_output) {
-  GradientNames names;
-  return GetGradientForOp(def, g_output, names);
-}
-
-namespace detail {
-
-OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
-                                              GradientNames& names) {
-  maker.UseNames(&names);
-  GradientOpsMeta meta = maker.Get();
-  for (OperatorDef& op : meta.ops) {
-    op.IsGradientOp(true);
-    if (maker.CopyDeviceOption()) op.Device(def.device());
-    if (maker.CopyEngine()) op.Engine(def.engine());
-    if (!maker.CopyArguments()) continue;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
-    for (const NamedAttribute& arg : def.args())
-      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
-        op.Arg(arg.name, arg.value);
-  }
-  return meta;
-}
-OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
-                                   GradientRegistration::Make make, const char* file,
-                                   int line) noexcept {
-  return Registered([&] {
-    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
-  });
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "opkit/op/abi/op_resource.hpp"
+#include "opkit/op/abi/program_host.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -57,8 +58,6 @@ opkit_status AnswerCaller(Body body) noexcept {
 
 // This program's own table, in use from the first function operator on.
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
-// Whether a library's host is the program that the library's source is part of.
-OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 
 }  // namespace detail
 }  // namespace opkit

@@ -430,13 +430,13 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 };
 
 OPKIT_INLINE const opkit_host& ProgramHost() {
+  g_program_host.store(&HostFunctions::kTable, std::memory_order_relaxed);
   if (!g_host) {
     g_exceptions = &HostFunctions::kExceptions;
     g_host = &HostFunctions::kTable;
   }
   return HostFunctions::kTable;
 }
-OPKIT_INLINE bool IsProgramHost(const opkit_host* host) { return host == &HostFunctions::kTable; }
 
 }  // namespace detail
 

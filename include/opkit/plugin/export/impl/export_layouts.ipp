@@ -7,7 +7,7 @@
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/op/abi/abi_config.hpp"
-#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/abi/program_host.hpp"
 #include "opkit/plugin/export/export_operators.hpp"
 
 namespace opkit::inline OPKIT_ABI {
