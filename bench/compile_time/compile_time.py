@@ -172,8 +172,8 @@ def seconds_of(row, mode, cxx):
     """User seconds to parse a header, or to compile sources to objects."""
     if row == MORE:
         few, many = (compiler(cxx, typed_operators(count), "-O2", "-c", "-o", os.devnull,
-                              *MODES[mode])[1] for count in (1, 9))
-        return (many - few) / 8
+                              *MODES[mode])[1] for count in (1, 33))
+        return (many - few) / 32
     if row.endswith(".hpp"):
         return compiler(cxx, f"#include <{row}>\n", "-fsyntax-only", *MODES[mode])[1]
     name, *options = row.split(" ")

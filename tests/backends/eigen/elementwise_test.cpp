@@ -5,6 +5,7 @@
 
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/random.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "support/error_of.hpp"
