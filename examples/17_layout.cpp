@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <opkit/core/layout_registry.hpp>
 #include <opkit/graph.hpp>
+#include <opkit/graph/plan/converters.hpp>
 
 using namespace opkit;
 

@@ -26,6 +26,10 @@
 #include "opkit/op/observers.hpp"
 #include "opkit/op/schema/schema_docs.hpp"
 
+#include "opkit/graph/passes/batch_normalization.hpp"
+#include "opkit/graph/passes/hard_swish.hpp"
+#include "opkit/graph/plan/converters.hpp"
+#include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/run_profile.hpp"
 
 #endif  // OPKIT_ALL_HPP_

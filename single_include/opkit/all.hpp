@@ -11412,10 +11412,10 @@ namespace detail {
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// The inference and the gradient of a node that runs the one graph that it carries. InferGraph and
-// AddGradients fill this in, and the compiled runtime when it is loaded, so that a header-only
-// program that does neither does not compile them. Relaxed: they are functions, which refer to
-// nothing that a thread has written.
+// The inference and the gradient of a node that runs the one graph that it carries. MakeSubgraph
+// and AddGradients fill this in, the latter also in the compiled runtime when it is loaded, so that
+// a header-only program that calls neither does not compile them. Relaxed: they are functions,
+// which refer to nothing that a thread has written.
 struct CarriedGraphRules {
   using Infer = void(const Graph& graph, InferenceContext& context);
   using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
@@ -11611,36 +11611,6 @@ class GraphTypes {
 // where those are allowed.
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
-
-namespace detail {
-
-// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
-// that are known before a run stands beside them: a Tensor without dtype where there is none.
-struct InferredBody {
-  const Graph* graph = nullptr;
-  std::vector<TensorInfo> given;            // of the inputs, before
-  std::vector<Tensor> given_data;           // of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
-  std::vector<Tensor> data;                 // of the outputs
-};
-
-// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
-// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
-// with `name` as context.
-InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
-                       std::string_view name,
-                       UnknownOperators unknown = UnknownOperators::kRefused);
-
-// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
-// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
-// differ.
-void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
-                 UnknownOperators unknown = UnknownOperators::kRefused);
-
-// From now on a node that carries a graph is inferred from it.
-void UseInferenceOfCarriedGraphs();
-
-}  // namespace detail
 
 }  // namespace opkit
 
@@ -11989,26 +11959,6 @@ OPKIT_IMAGE_LOCAL inline constinit std::atomic<PartitionFunction*> g_partition{n
 
 #endif  // OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
-// ---- opkit/graph/passes/batch_normalization.hpp
-// FoldBatchNormalization: puts what scales and shifts the channels of a convolution into its
-// weights, so that it takes no time in a run.
-#ifndef OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
-#define OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// BatchNormalization by given statistics, and Mul, Div, Add and Sub by a number or one number a
-// channel, go into the Conv before them, or into the BatchNormalization where no Conv is: chains of
-// them at once, computed in double. For float32; weights and numbers are constants of the graph.
-// Results differ by rounding alone. These stay: nodes whose input something else reads, or the
-// graph returns, or a node rewrites; nodes that wait for others or are waited for by name; those
-// for another device or backend than the Conv; those whose factors are not finite.
-Graph FoldBatchNormalization(const Graph& graph);
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
-
 // ---- opkit/graph/passes/common_subexpressions.hpp
 // MergeCommonSubexpressions: keeps one of several nodes that compute the same from the same values.
 #ifndef OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
@@ -12066,25 +12016,6 @@ Graph RemoveDeadNodes(const Graph& graph);
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
-
-// ---- opkit/graph/passes/hard_swish.hpp
-// MergeHardSwish: finds the activation HardSwish where a model spells it in several nodes, as those
-// exported for opset 13 and older do.
-#ifndef OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
-#define OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Makes one HardSwish of x * Clip(x + 3, 0, 6) / 6, the division by 6 or a product by 1/6, and of
-// x * HardSigmoid(x) with alpha 1/6 and beta 1/2. Results differ by rounding alone. For float32,
-// with the numbers as constants of the graph. Nodes stay where a value between them is read by
-// something else, or the graph returns it, or a node rewrites it, or a node waits for others or is
-// waited for by name, or is for another device or backend than the others.
-Graph MergeHardSwish(const Graph& graph);
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
 
 // ---- opkit/graph/passes.hpp
 // PassList: a named, ordered list of functions from graph to graph that a program extends, and the
@@ -12144,7 +12075,9 @@ class PassList {
 
 // remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization,
 // merge_common_subexpressions: a second run of the list changes nothing. The third and the fourth
-// keep results up to rounding, the others to the bit.
+// keep results up to rounding, the others to the bit; they are in the list wherever the compiled
+// runtime or, header-only, the standard operators that they rewrite are in the program
+// (ops/nn/activation.hpp, and conv.hpp or normalization.hpp beside it).
 PassList DefaultPasses(FoldOptions options = {});
 
 }  // namespace opkit
@@ -15921,6 +15854,225 @@ OPKIT_IMAGE_LOCAL std::string DocsOfAllOperators();
 }  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
+
+// ---- opkit/graph/passes/batch_normalization.hpp
+// FoldBatchNormalization: puts what scales and shifts the channels of a convolution into its
+// weights, so that it takes no time in a run.
+#ifndef OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
+#define OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// BatchNormalization by given statistics, and Mul, Div, Add and Sub by a number or one number a
+// channel, go into the Conv before them, or into the BatchNormalization where no Conv is: chains of
+// them at once, computed in double. For float32; weights and numbers are constants of the graph.
+// Results differ by rounding alone. These stay: nodes whose input something else reads, or the
+// graph returns, or a node rewrites; nodes that wait for others or are waited for by name; those
+// for another device or backend than the Conv; those whose factors are not finite.
+Graph FoldBatchNormalization(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
+
+// ---- opkit/graph/passes/hard_swish.hpp
+// MergeHardSwish: finds the activation HardSwish where a model spells it in several nodes, as those
+// exported for opset 13 and older do.
+#ifndef OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+#define OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Makes one HardSwish of x * Clip(x + 3, 0, 6) / 6, the division by 6 or a product by 1/6, and of
+// x * HardSigmoid(x) with alpha 1/6 and beta 1/2. Results differ by rounding alone. For float32,
+// with the numbers as constants of the graph. Nodes stay where a value between them is read by
+// something else, or the graph returns it, or a node rewrites it, or a node waits for others or is
+// waited for by name, or is for another device or backend than the others.
+Graph MergeHardSwish(const Graph& graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+
+// ---- opkit/graph/plan/converted_graph.hpp
+// ConvertedGraph: the graph of a plan with converters between the layouts of its kernels and copies
+// between their devices, once for each value and place. The nodes of the plan's graph keep their
+// indices; converters come behind them. Values that leave or enter the graph keep their names and
+// are in the standard layout. converters.hpp has the definitions.
+#ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
+#define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The constants of a plan in other layouts and on other devices, which its specializations share.
+// Thread-safe.
+class ConvertedConstants {
+ public:
+  // Errors: as ConvertLayout.
+  Tensor Get(const Tensor& constant, const Layout& layout, Device device);
+  // Lets go of all of them; graphs that have them keep theirs.
+  void Clear() {
+    MutexLock lock(mutex_);
+    items_.clear();
+  }
+
+ private:
+  struct Item {
+    Tensor constant;
+    Tensor tensor;
+  };
+  Mutex mutex_;
+  std::vector<Item> items_;
+};
+
+class ConvertedGraph {
+ public:
+  // `types` has the layouts that the choices give the values of `view`. Constants that are read in
+  // other layouts are converted here. `choices` grows by those of the converters. Errors: as
+  // ConvertLayout.
+  static std::unique_ptr<ConvertedGraph> Make(const GraphView& view, const GraphTypes& types,
+                                              std::vector<NodeChoice>& choices,
+                                              ConvertedConstants& constants);
+
+  const GraphView& view() const { return view_; }
+  const GraphTypes& types() const { return types_; }
+  // The value here, by its number in the plan's view, as the plan's graph has it: in the standard
+  // layout where a node outside the converters, or the caller, reads it so.
+  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  // The names of the constants that nodes read in `before`, the view that this was made of, and
+  // that nothing reads here, since it reads them converted.
+  std::vector<std::string> UnreadConstants(const GraphView& before) const {
+    std::vector<std::string> names;
+    for (int value = 0; value < before.num_values(); ++value) {
+      const bool was_read = before.IsConstant(value) && !before.consumers(value).empty();
+      if (was_read && !before.IsOutput(value) && view_.consumers(ValueOf(value)).empty())
+        names.push_back(before.name(value));
+    }
+    return names;
+  }
+  void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
+
+ private:
+  struct Builder;
+  explicit ConvertedGraph(Builder&& builder);
+
+  Graph graph_;
+  GraphView view_;
+  GraphTypes types_;
+  std::vector<int> value_of_;
+};
+
+// ConvertedGraph::Make, where NeedsConverters.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
+    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&)>
+    g_make_converted_graph{"a plan of kernels that differ in layout or device",
+                           "opkit/graph/plan/converters.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
+
+// ---- opkit/graph/plan/converters.hpp
+// The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice
+// where they differ in device. Nodes of a program's own say what they make:
+//
+//   graph.AddNode(OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NHWC"));
+//   graph.AddNode(CopyToDevice("X", "Y", {DeviceType::kCUDA, 0}));
+//
+// Header-only, one file of a program whose plans insert them includes this, or such a plan is an
+// Error.
+#ifndef OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
+#define OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A node that copies a value to the memory of a device.
+OperatorDef CopyToDevice(const std::string& from, const std::string& to, Device device);
+
+namespace detail {
+
+// Their kernels, which run on the host. That of ConvertLayout takes the configuration that it is
+// created with.
+OPKIT_IMAGE_LOCAL const Kernel& ConvertLayoutKernel();
+OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
+
+// ---- opkit/graph/plan/fused_graph.hpp
+// FusedGraph: the graph of a plan where kernels compute, with their own node, the nodes behind it.
+// Made of what was selected, before converters are inserted: where no selected kernel takes its
+// neighbour in, the graph stays as it is. fusion.hpp has the definitions.
+#ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
+#define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class FusedGraph {
+ public:
+  // Whether a selected kernel may take a neighbour in.
+  static bool IsNeeded(const std::vector<NodeChoice>& choices) {
+    for (const NodeChoice& choice : choices)
+      if (choice.kernel->fuse) return true;
+    return false;
+  }
+  // Null where nothing is fused. `types` has the layouts that the choices give the values of
+  // `view`. A node is not taken in where something else reads what is between the two, or the graph
+  // returns it, or a node rewrites a value of either, or one waits for others or is waited for by
+  // name; where they run on two devices; where the next node is `forced` to, or
+  // requires, another backend. Errors: what a kernel's Fuse throws.
+  static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
+                                          const std::vector<NodeChoice>& choices,
+                                          const Selection* forced);
+
+  const GraphView& view() const { return view_; }
+  const GraphTypes& types() const { return types_; }
+  // By node of view().
+  const std::vector<NodeChoice>& choices() const { return choices_; }
+  // The nodes of the plan's graph that a node stands for, in the order in which they run.
+  std::span<const int> PartsOf(int node) const { return parts_[Index(node)]; }
+  // The node here that computes one of the plan's graph.
+  int NodeOf(int plan_node) const { return node_of_[Index(plan_node)]; }
+  // The value here, by its number in the plan's view; -1 for one between two parts. Inputs and
+  // constants keep their numbers.
+  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
+
+ private:
+  struct Builder;
+  FusedGraph(Builder&& builder, const GraphView& plan, const GraphTypes& types);
+
+  Graph graph_;
+  GraphView view_;
+  GraphTypes types_;
+  std::vector<NodeChoice> choices_;
+  std::vector<std::vector<int>> parts_;
+  std::vector<int> node_of_;
+  std::vector<int> value_of_;
+};
+
+// FusedGraph::Make.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
+    const GraphView&, const GraphTypes&, const std::vector<NodeChoice>&, const Selection*)>
+    g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
+
+// ---- opkit/graph/plan/fusion.hpp
+// For programs of kernels that take the next node in (Fuse): how plans fuse them. Header-only, one
+// file of the program includes it, or a plan of such kernels is an Error.
+#ifndef OPKIT_GRAPH_PLAN_FUSION_HPP_
+#define OPKIT_GRAPH_PLAN_FUSION_HPP_
+
+#endif  // OPKIT_GRAPH_PLAN_FUSION_HPP_
 
 // ---- opkit/graph/run_profile.hpp
 // ProfileOfRun: when each node of a plan ran in a recorded run, how long it waited after the nodes
@@ -23744,143 +23896,6 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
-// ---- opkit/graph/impl/body_inference.ipp
-// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
-// set of types.
-#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The results so far; set while a node that is in no body is inferred. Inference passes over a
-// graph several times, and so over the graphs in its nodes; without these results each level of
-// nesting would multiply the passes.
-inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
-
-class InferredBodiesScope {
- public:
-  InferredBodiesScope() {
-    if (!t_inferred_bodies) t_inferred_bodies = &own_;
-  }
-  InferredBodiesScope(const InferredBodiesScope&) = delete;
-  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
-  ~InferredBodiesScope() {
-    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
-  }
-
- private:
-  std::vector<InferredBody> own_;
-};
-
-inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
-  if (known.graph != asked.graph) return false;
-  for (size_t i = 0; i < asked.given.size(); ++i)
-    if (known.given[i].dtype != asked.given[i].dtype ||
-        known.given[i].shape != asked.given[i].shape ||
-        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
-      return false;
-  return true;
-}
-
-// Inside a body a symbol of the node around it has this before its name.
-inline constexpr char kOuterSymbol = '^';
-template <class F>
-SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
-  if (!shape.has_rank()) return shape;
-  std::vector<Dim> dims;
-  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
-  return SymbolicShape(std::move(dims));
-}
-inline SymbolicShape IntoBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
-}
-inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) {
-    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
-  });
-}
-inline TensorInfo OutOfBody(const TensorInfo& info) {
-  TensorInfo out = info;
-  out.shape = OutOfBody(info.shape);
-  out.constant = nullptr;
-  return out;
-}
-
-OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
-                                    std::span<const int> inputs, std::string_view name,
-                                    UnknownOperators unknown) {
-  const InferredBodiesScope scope;
-  InferredBody result;
-  result.graph = &body;
-  for (const int input : inputs) {
-    result.given.push_back(c.input(input));
-    result.given.back().shape = IntoBody(c.input(input).shape);
-    result.given.back().constant = nullptr;
-    const Tensor* constant = c.input_constant(input);
-    result.given_data.push_back(constant ? *constant : Tensor());
-  }
-  for (const InferredBody& known : *t_inferred_bodies)
-    if (IsOf(known, result)) return known;
-  const auto infer = [&] {
-    std::vector<GraphInput> given;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      given.push_back({body.inputs()[i].name, result.given[i]});
-      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
-    }
-    const GraphView view(body);
-    const GraphTypes types = InferGraph(view, given, unknown);
-    for (const GraphInput& input : body.inputs())
-      result.inputs.push_back(OutOfBody(types.at(input.name)));
-    for (const int value : view.outputs()) {
-      result.outputs.push_back(OutOfBody(types[value]));
-      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
-    }
-  };
-  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
-  t_inferred_bodies->push_back(result);
-  return result;
-}
-
-OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
-                              UnknownOperators unknown) {
-  if (Index(c.num_inputs()) != body.inputs().size() ||
-      Index(c.num_outputs()) != body.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
-          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
-          body.inputs().size(), " and ", body.outputs().size(),
-          "; both are bound by position, so that they must be as many");
-  std::vector<int> inputs;
-  for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
-  const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
-  for (const int i : inputs)
-    if (c.HasInput(i))
-      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
-  for (int o = 0; o < c.num_outputs(); ++o) {
-    const size_t at = Index(o);
-    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
-    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
-  }
-}
-
-inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
-  if (Index(context.num_inputs()) == body.inputs().size() &&
-      Index(context.num_outputs()) == body.outputs().size())
-    // Its operator runs the graph itself, and may have operators that nobody else has.
-    InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
-}
-OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
-  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
-}
-#ifdef OPKIT_COMPILED
-[[maybe_unused]] static const bool kInfersCarriedGraphs = (UseInferenceOfCarriedGraphs(), true);
-#endif
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-
 // ---- opkit/graph/passes/pass_rules.hpp
 // The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
 // constants and nodes that passes return. Only definitions include this header.
@@ -24219,7 +24234,6 @@ class GraphInference {
 OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
                                    UnknownOperators unknown) {
   const detail::RegistryUse use;
-  detail::UseInferenceOfCarriedGraphs();
   const Graph& graph = view.graph();
   detail::GraphInference inference(view, unknown);
   for (const GraphInput& input : graph.inputs())
@@ -24884,270 +24898,6 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
-// ---- opkit/graph/passes/impl/batch_normalization.ipp
-// FoldBatchNormalization's definition: walks the nodes in the order they run, and keeps for each
-// convolution the factor and the addend of every channel that its readers come to.
-#ifndef OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
-#define OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// y = x * factor + addend, by channel.
-struct ChannelScaling {
-  std::vector<double> factors, addends;
-
-  explicit ChannelScaling(size_t channels) : factors(channels, 1), addends(channels, 0) {}
-  void Then(const ChannelScaling& next) {
-    for (size_t c = 0; c < factors.size(); ++c) {
-      factors[c] *= next.factors[c];
-      addends[c] = addends[c] * next.factors[c] + next.addends[c];
-    }
-  }
-  bool IsFinite() const {
-    for (size_t c = 0; c < factors.size(); ++c)
-      if (!std::isfinite(factors[c]) || !std::isfinite(addends[c])) return false;
-    return true;
-  }
-};
-
-class BatchNormalizationFolder {
- public:
-  explicit BatchNormalizationFolder(const Graph& graph)
-      : graph_(graph),
-        view_(graph),
-        control_(ControlNames(graph)),
-        removed_(Index(graph.num_nodes()), 0) {
-    for (const int node : view_.order()) {
-      if (std::optional<ChannelScaling> found = IsTied(node) ? std::nullopt : Scaling(node)) {
-        Base& base = bases_.at(base_of_[found_input_]);
-        base.scaling.Then(*found);
-        base.output = view_.outputs(node)[0];
-        removed_[Index(node)] = 1;
-        base_of_[base.output] = base.node;
-        has_folded_ = true;
-      } else if (const size_t channels = ScalableChannels(node); channels > 0) {
-        const int output = view_.outputs(node)[0];
-        bases_.emplace(node, Base{node, output, ChannelScaling(channels)});
-        base_of_[output] = node;
-      }
-    }
-  }
-
-  Graph Result() const {
-    if (!has_folded_) return graph_;
-    std::vector<GraphConstant> constants = graph_.constants();
-    std::vector<OperatorDef> nodes;
-    for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[Index(node)]) continue;
-      OperatorDef& def = nodes.emplace_back(graph_.node(node));
-      const auto base = bases_.find(node);
-      if (base != bases_.end() && base->second.output != view_.outputs(node)[0])
-        Scale(base->second, def, constants);
-    }
-    DropUnread(nodes, constants);
-    return WithContents(graph_, std::move(constants), std::move(nodes));
-  }
-
- private:
-  // A Conv, or a BatchNormalization, with the scaling that its output gets.
-  struct Base {
-    int node;
-    int output;  // of the last node that was folded into it
-    ChannelScaling scaling;
-  };
-
-  static bool Is(const OperatorDef& def, std::string_view op) {
-    if (def.type() != op) return false;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-    return schema && schema->is_standard();
-  }
-  // Whether more than its values ties a node to others, or it has more outputs than one.
-  bool IsTied(int node) const {
-    const OperatorDef& def = graph_.node(node);
-    if (IsWaitedFor(def, control_) || !def.control_inputs().empty()) return true;
-    const auto outputs = view_.outputs(node);
-    for (size_t o = 0; o < outputs.size(); ++o)
-      if (o == 0 ? outputs[o] < 0 || view_.IsRewritten(outputs[o]) : outputs[o] >= 0) return true;
-    return outputs.empty();
-  }
-  // A constant of float32; null for any other value.
-  const Tensor* Floats(int node, size_t i) const {
-    const auto inputs = view_.inputs(node);
-    if (i >= inputs.size() || inputs[i] < 0 || view_.IsRewritten(inputs[i])) return nullptr;
-    const Tensor* tensor = view_.constant(inputs[i]);
-    const bool plain = tensor && tensor->dtype() == DType::kFloat32 && tensor->is_dense() &&
-                       tensor->layout().is_standard() && IsHostAccessible(tensor->device().type);
-    return plain ? tensor : nullptr;
-  }
-  bool LacksInput(int node, size_t i) const {
-    return i >= view_.inputs(node).size() || view_.inputs(node)[i] < 0;
-  }
-  bool HasStatistics(int node, size_t channels) const {
-    const Arguments& args = graph_.node(node).args();
-    if (args.Get<int64_t>("training_mode", 0) != 0 || args.Get<int64_t>("spatial", 1) == 0)
-      return false;
-    for (size_t i = 1; i < 5; ++i) {
-      const Tensor* numbers = Floats(node, i);
-      if (!numbers || Index(numbers->numel()) != channels) return false;
-    }
-    return true;
-  }
-  // The channels of a node that can be scaled; 0 where it is none.
-  size_t ScalableChannels(int node) const {
-    const OperatorDef& def = graph_.node(node);
-    if (IsTied(node)) return 0;
-    const Tensor* numbers = Floats(node, 1);
-    if (!numbers || numbers->rank() < 1) return 0;
-    const size_t channels = Index(numbers->dim(0));
-    if (Is(def, "Conv") && numbers->rank() >= 3)
-      return LacksInput(node, 2) || Floats(node, 2) ? channels : 0;
-    if (Is(def, "BatchNormalization") && numbers->rank() == 1 && HasStatistics(node, channels))
-      return channels;
-    return 0;
-  }
-  // The rank of what a base makes; -1 if it is not known.
-  int RankOf(const Base& base) {
-    if (Is(graph_.node(base.node), "Conv")) return Floats(base.node, 1)->rank();
-    if (!types_) try {
-        types_ = InferGraph(view_);
-      } catch (const Error&) {
-        return -1;  // compiling the graph meets the error again, and reports it
-      }
-    const SymbolicShape& shape = (*types_)[view_.outputs(base.node)[0]].shape;
-    return shape.has_rank() ? shape.rank() : -1;
-  }
-  // Whether the node alone reads the value, which a base makes, and may be computed there.
-  const Base* BaseOf(int value, int node) const {
-    const auto found = value < 0 ? base_of_.end() : base_of_.find(value);
-    if (found == base_of_.end() || view_.IsOutput(value) || view_.consumers(value).size() != 1)
-      return nullptr;
-    const OperatorDef &def = graph_.node(node), &base = graph_.node(found->second);
-    const bool same_place =
-        def.device() == base.device() &&
-        (def.engine().empty() ||
-         (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
-    return same_place ? &bases_.at(found->second) : nullptr;
-  }
-  // What a node does to the channels of its input `found_input_`, which a base makes.
-  std::optional<ChannelScaling> Scaling(int node) {
-    const OperatorDef& def = graph_.node(node);
-    const auto inputs = view_.inputs(node);
-    if (Is(def, "BatchNormalization")) {
-      const Base* base = BaseOf(inputs[0], node);
-      if (!base || !HasStatistics(node, base->scaling.factors.size())) return {};
-      found_input_ = inputs[0];
-      return OrNone(Normalization(node, base->scaling.factors.size()));
-    }
-    const bool is_product = Is(def, "Mul") || Is(def, "Div");
-    if (!is_product && !Is(def, "Add") && !Is(def, "Sub")) return {};
-    for (size_t i = 0; i < 2; ++i) {
-      const Base* base = BaseOf(inputs[i], node);
-      const Tensor* numbers = Floats(node, 1 - i);
-      if (!base || !numbers || (i == 1 && Is(def, "Div"))) continue;
-      const size_t channels = base->scaling.factors.size();
-      if (!IsByChannel(numbers->shape(), channels, RankOf(*base))) continue;
-      ChannelScaling scaling(channels);
-      for (size_t c = 0; c < channels; ++c) {
-        const double number = numbers->data<float>()[numbers->numel() == 1 ? 0 : c];
-        if (is_product)
-          scaling.factors[c] = def.type() == "Div" ? 1 / number : number;
-        else
-          scaling.addends[c] = def.type() == "Sub" && i == 0 ? -number : number;
-        if (def.type() == "Sub" && i == 1) scaling.factors[c] = -1;
-      }
-      found_input_ = inputs[i];
-      return OrNone(std::move(scaling));
-    }
-    return {};
-  }
-  static std::optional<ChannelScaling> OrNone(ChannelScaling scaling) {
-    if (!scaling.IsFinite()) return {};
-    return scaling;
-  }
-  ChannelScaling Normalization(int node, size_t channels) const {
-    const auto number = [&](size_t i, size_t c) {
-      return static_cast<double>(Floats(node, i)->data<float>()[c]);
-    };
-    const double epsilon = graph_.node(node).args().Get<float>("epsilon", 1e-5f);
-    ChannelScaling scaling(channels);
-    for (size_t c = 0; c < channels; ++c) {
-      scaling.factors[c] = number(1, c) / std::sqrt(number(4, c) + epsilon);
-      scaling.addends[c] = number(2, c) - number(3, c) * scaling.factors[c];
-    }
-    return scaling;
-  }
-  // Whether a tensor broadcast over one of this rank is a number, or one number a channel.
-  static bool IsByChannel(const Shape& shape, size_t channels, int rank) {
-    if (rank < 0 || shape.rank() > rank) return false;
-    for (int axis = 0; axis < shape.rank(); ++axis) {
-      const bool of_channels = axis + rank - shape.rank() == 1;
-      if (shape[axis] != 1 && !(of_channels && Index(shape[axis]) == channels)) return false;
-    }
-    return true;
-  }
-
-  // Gives the node the weights that include its scaling, and the name that readers know.
-  void Scale(const Base& base, OperatorDef& def, std::vector<GraphConstant>& constants) const {
-    const bool is_conv = def.type() == "Conv";
-    const ChannelScaling& scaling = base.scaling;
-    const auto channels = static_cast<int64_t>(scaling.factors.size());
-    const Tensor& given = *Floats(base.node, 1);
-    const int64_t of_channel = given.numel() / channels;
-    Tensor weights(given.shape(), DType::kFloat32), bias(Shape{channels}, DType::kFloat32);
-    const Tensor* old_bias = Floats(base.node, 2);
-    for (int64_t c = 0; c < channels; ++c) {
-      const double factor = scaling.factors[Index(c)];
-      for (int64_t i = c * of_channel; i < (c + 1) * of_channel; ++i)
-        weights.mutable_data<float>()[i] = static_cast<float>(given.data<float>()[i] * factor);
-      const double before = old_bias ? old_bias->data<float>()[c] : 0;
-      bias.mutable_data<float>()[c] =
-          static_cast<float>(before * factor + scaling.addends[Index(c)]);
-    }
-    const auto add = [&](size_t i, Tensor made, const char* hint) {
-      std::string name = graph_.FreshName(StrCat(view_.name(base.output), hint));
-      if (def.inputs().size() <= i) def.mutable_inputs().resize(i + 1);
-      def.mutable_inputs()[i] = name;
-      constants.push_back({std::move(name), std::move(made)});
-    };
-    add(1, std::move(weights), is_conv ? "@W" : "@scale");
-    add(2, std::move(bias), "@B");
-    def.mutable_outputs()[0] = view_.name(base.output);
-  }
-  // Drops the constants whose readers have gone.
-  void DropUnread(const std::vector<OperatorDef>& nodes,
-                  std::vector<GraphConstant>& constants) const {
-    NameIndex read;
-    for (const OperatorDef& def : nodes)
-      for (const std::string& input : def.inputs()) read.Add(input);
-    std::erase_if(constants, [&](const GraphConstant& constant) {
-      const int value = view_.FindValue(constant.name);
-      return value >= 0 && !view_.IsOutput(value) && !view_.consumers(value).empty() &&
-             read.Find(constant.name) < 0;
-    });
-  }
-
-  const Graph& graph_;
-  const GraphView view_;
-  const NameIndex control_;
-  std::vector<char> removed_;   // by node
-  std::map<int, Base> bases_;   // by node
-  std::map<int, int> base_of_;  // by value: the node of the base that makes it
-  std::optional<GraphTypes> types_;
-  int found_input_ = -1;
-  bool has_folded_ = false;
-};
-
-}  // namespace detail
-
-OPKIT_INLINE Graph FoldBatchNormalization(const Graph& graph) {
-  return detail::BatchNormalizationFolder(graph).Result();
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
-
 // ---- opkit/graph/passes/impl/common_subexpressions.ipp
 // MergeCommonSubexpressions' definition: walks the nodes in the order they run, so that a node's
 // inputs are merged before the node itself is compared.
@@ -25479,145 +25229,25 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
-// ---- opkit/graph/passes/impl/hard_swish.ipp
-// MergeHardSwish's definition: looks back from every product of a value with something made of it.
-#ifndef OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
-#define OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+// ---- opkit/graph/passes/standard_passes.hpp
+// The passes of DefaultPasses that rewrite standard operators. Each header of ops/ that registers
+// one of these operators includes its pass: a header-only program without them does not compile it.
+#ifndef OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
+#define OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class HardSwishMerger {
- public:
-  explicit HardSwishMerger(const Graph& graph)
-      : graph_(graph),
-        view_(graph),
-        control_(ControlNames(graph)),
-        removed_(Index(graph.num_nodes()), 0),
-        nodes_(graph.nodes()) {
-    for (int node = 0; node < graph.num_nodes(); ++node)
-      if (Is(node, "Mul")) Look(node);
-  }
-
-  Graph Result() const {
-    if (!has_merged_) return graph_;
-    std::vector<OperatorDef> nodes;
-    NameIndex read;
-    for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[Index(node)]) continue;
-      nodes.push_back(nodes_[Index(node)]);
-      for (const std::string& input : nodes.back().inputs()) read.Add(input);
-    }
-    std::vector<GraphConstant> constants = graph_.constants();
-    std::erase_if(constants, [&](const GraphConstant& constant) {
-      const int value = view_.FindValue(constant.name);
-      return !view_.IsOutput(value) && !view_.consumers(value).empty() &&
-             read.Find(constant.name) < 0;
-    });
-    return WithContents(graph_, std::move(constants), std::move(nodes));
-  }
-
- private:
-  static constexpr float kSixth = 1 / 6.f;
-
-  bool Is(int node, std::string_view op) const {
-    const OperatorDef& def = graph_.node(node);
-    if (def.type() != op || IsWaitedFor(def, control_) || !def.control_inputs().empty())
-      return false;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-    if (!schema || !schema->is_standard() || view_.outputs(node).size() != 1) return false;
-    for (const auto values : {view_.inputs(node), view_.outputs(node)})
-      for (const int value : values)
-        if (value >= 0 && view_.IsRewritten(value)) return false;
-    return view_.outputs(node)[0] >= 0;
-  }
-  static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
-  // Whether the value is a constant of one element, this number.
-  bool IsNumber(int value, float number) const {
-    const Tensor* tensor = value < 0 ? nullptr : view_.constant(value);
-    return tensor && tensor->dtype() == DType::kFloat32 && tensor->numel() == 1 &&
-           tensor->rank() <= 1 && IsHostAccessible(tensor->device().type) &&
-           IsNear(*tensor->data<float>(), number);
-  }
-  int Input(int node, size_t i) const {
-    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
-  }
-  // The node of this operator that makes the value for one reader alone; -1 where there is none.
-  int MakerOf(int value, std::string_view op) const {
-    const int node = value < 0 ? -1 : view_.producer(value);
-    if (node < 0 || view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
-    return Is(node, op) ? node : -1;
-  }
-  bool AreTogether(std::initializer_list<int> nodes) const {
-    const OperatorDef& first = graph_.node(*nodes.begin());
-    for (const int node : nodes) {
-      const OperatorDef& def = graph_.node(node);
-      if (def.device() != first.device() || def.engine() != first.engine() ||
-          def.requires_engine() != first.requires_engine())
-        return false;
-    }
-    return true;
-  }
-  void Look(int product) {
-    for (size_t i = 0; i < 2; ++i) {
-      const int x = Input(product, i), gate = Input(product, 1 - i);
-      if (x < 0 || x == gate) continue;
-      if (const int sigmoid = MakerOf(gate, "HardSigmoid"); sigmoid >= 0) {
-        const Arguments& args = graph_.node(sigmoid).args();
-        if (Input(sigmoid, 0) == x && IsNear(args.Get<float>("alpha", 0.2f), kSixth) &&
-            args.Get<float>("beta", 0.5f) == 0.5f && AreTogether({product, sigmoid}))
-          return Merge(x, product, {sigmoid, product});
-        continue;
-      }
-      const int clip = MakerOf(gate, "Clip");
-      if (clip < 0 || !IsNumber(Input(clip, 1), 0) || !IsNumber(Input(clip, 2), 6)) continue;
-      const int sum = MakerOf(Input(clip, 0), "Add");
-      if (sum < 0) continue;
-      const bool adds = (Input(sum, 0) == x && IsNumber(Input(sum, 1), 3)) ||
-                        (Input(sum, 1) == x && IsNumber(Input(sum, 0), 3));
-      const int last = adds ? SixthOf(product) : -1;
-      if (last >= 0 && AreTogether({sum, clip, product, last}))
-        return Merge(x, last, {sum, clip, product, last});
-    }
-  }
-  // The node that alone reads the product, and makes a sixth of it; -1 where there is none.
-  int SixthOf(int product) const {
-    const int value = view_.outputs(product)[0];
-    if (view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
-    const int node = view_.consumers(value)[0];
-    if (Is(node, "Div")) return Input(node, 0) == value && IsNumber(Input(node, 1), 6) ? node : -1;
-    if (!Is(node, "Mul")) return -1;
-    const size_t other = Input(node, 0) == value ? 1 : 0;
-    return IsNumber(Input(node, other), kSixth) ? node : -1;
-  }
-  void Merge(int x, int last, std::initializer_list<int> nodes) {
-    for (const int node : nodes) removed_[Index(node)] = node != last;
-    const OperatorDef& from = graph_.node(last);
-    nodes_[Index(last)] =
-        OperatorDef("HardSwish", {view_.name(x)}, from.outputs())
-            .Name(from.name())
-            .Device(from.device())
-            .Engine(from.engine(), from.requires_engine() ? kRequired : kPreferred);
-    has_merged_ = true;
-  }
-
-  const Graph& graph_;
-  const GraphView view_;
-  const NameIndex control_;
-  std::vector<char> removed_;  // by node
-  std::vector<OperatorDef> nodes_;
-  bool has_merged_ = false;
-};
+// Filled by hard_swish.hpp and batch_normalization.hpp.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
+    "MergeHardSwish", "opkit/graph/passes/hard_swish.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
+    "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
 
 }  // namespace detail
-
-OPKIT_INLINE Graph MergeHardSwish(const Graph& graph) {
-  return detail::HardSwishMerger(graph).Result();
-}
-
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+#endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
 // ---- opkit/graph/impl/passes.ipp
 // PassList's definitions, and the list of passes that every program begins with.
@@ -25683,8 +25313,12 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
   const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
   passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
-  passes.Add("merge_hard_swish", MergeHardSwish);
-  passes.Add("fold_batch_normalization", FoldBatchNormalization);
+  if (detail::g_merge_hard_swish)
+    passes.Add("merge_hard_swish",
+               [](const Graph& graph) { return detail::g_merge_hard_swish(graph); });
+  if (detail::g_fold_batch_normalization)
+    passes.Add("fold_batch_normalization",
+               [](const Graph& graph) { return detail::g_fold_batch_normalization(graph); });
   return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 
@@ -25908,129 +25542,6 @@ class BoundNodes {
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
-// ---- opkit/graph/plan/converted_graph.hpp
-// ConvertedGraph: the graph of a plan with converters between the layouts of its kernels and copies
-// between their devices, once for each value and place. The nodes of the plan's graph keep their
-// indices; converters come behind them. Values that leave or enter the graph keep their names and
-// are in the standard layout.
-#ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
-#define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The constants of a plan in other layouts and on other devices, which its specializations share.
-// Thread-safe.
-class ConvertedConstants {
- public:
-  // Errors: as ConvertLayout.
-  Tensor Get(const Tensor& constant, const Layout& layout, Device device);
-  // Lets go of all of them; graphs that have them keep theirs.
-  void Clear() {
-    MutexLock lock(mutex_);
-    items_.clear();
-  }
-
- private:
-  struct Item {
-    Tensor constant;
-    Tensor tensor;
-  };
-  Mutex mutex_;
-  std::vector<Item> items_;
-};
-
-class ConvertedGraph {
- public:
-  // Whether a node runs on another device than the graph says, or reads a value in another layout
-  // or on another device than it is made, or the graph returns one that is not in the standard
-  // layout.
-  static bool IsNeeded(const GraphView& view, const GraphTypes& types,
-                       const std::vector<NodeChoice>& choices);
-
-  // `types` has the layouts that the choices give the values of `view`. Constants that are read in
-  // other layouts are converted here. `choices` grows by those of the converters. Errors: as
-  // ConvertLayout.
-  ConvertedGraph(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices,
-                 ConvertedConstants& constants);
-
-  const GraphView& view() const { return view_; }
-  const GraphTypes& types() const { return types_; }
-  // The value here, by its number in the plan's view, as the plan's graph has it: in the standard
-  // layout where a node outside the converters, or the caller, reads it so.
-  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
-  // The names of the constants that nodes read in `before`, the view that this was made of, and
-  // that nothing reads here, since it reads them converted.
-  std::vector<std::string> UnreadConstants(const GraphView& before) const;
-  void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
-
- private:
-  struct Builder;
-  explicit ConvertedGraph(Builder&& builder);
-
-  Graph graph_;
-  GraphView view_;
-  GraphTypes types_;
-  std::vector<int> value_of_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
-
-// ---- opkit/graph/plan/fused_graph.hpp
-// FusedGraph: the graph of a plan where kernels compute, with their own node, the nodes behind it.
-// Made of what was selected, before converters are inserted: where no selected kernel takes its
-// neighbour in, the graph stays as it is.
-#ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
-#define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class FusedGraph {
- public:
-  // Null where nothing is fused. `types` has the layouts that the choices give the values of
-  // `view`. A node is not taken in where something else reads what is between the two, or the graph
-  // returns it, or a node rewrites a value of either, or one waits for others or is waited for by
-  // name; where they run on two devices; where the next node is `forced` to, or
-  // requires, another backend. Errors: what a kernel's Fuse throws.
-  static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
-                                          const std::vector<NodeChoice>& choices,
-                                          const Selection* forced);
-
-  const GraphView& view() const { return view_; }
-  const GraphTypes& types() const { return types_; }
-  // By node of view().
-  const std::vector<NodeChoice>& choices() const { return choices_; }
-  // The nodes of the plan's graph that a node stands for, in the order in which they run.
-  std::span<const int> PartsOf(int node) const { return parts_[Index(node)]; }
-  // The node here that computes one of the plan's graph.
-  int NodeOf(int plan_node) const { return node_of_[Index(plan_node)]; }
-  // The value here, by its number in the plan's view; -1 for one between two parts. Inputs and
-  // constants keep their numbers.
-  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
-  void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
-
- private:
-  struct Builder;
-  FusedGraph(Builder&& builder, const GraphView& plan, const GraphTypes& types);
-
-  Graph graph_;
-  GraphView view_;
-  GraphTypes types_;
-  std::vector<NodeChoice> choices_;
-  std::vector<std::vector<int>> parts_;
-  std::vector<int> node_of_;
-  std::vector<int> value_of_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
-
 // ---- opkit/graph/plan/kernel_selector.hpp
 // KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations
 // for each node, before converters and copies are inserted and memory is planned. Node by node in
@@ -26073,6 +25584,23 @@ class NodeDevices {
   bool inputs_cross_;
   OpSchema::DevicePlacement placement_;  // empty: all are on device_
 };
+
+// Where a value's elements are, and how they lie there.
+struct ValuePlace {
+  Layout layout;
+  Device device;
+  bool Is(const Layout& other, Device memory) const {
+    return layout == other && MemoryDevice(device) == MemoryDevice(memory);
+  }
+};
+// Where a node that runs on its chosen device reads its inputs.
+std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
+                                     const NodeChoice& choice, int node);
+// Whether a node runs on another device than the graph says, or reads a value in another layout
+// or on another device than it is made, or the graph returns one that is not in the standard
+// layout.
+bool NeedsConverters(const GraphView& view, const GraphTypes& types,
+                     const std::vector<NodeChoice>& choices);
 
 class KernelSelector {
  public:
@@ -26438,14 +25966,16 @@ class Specialization final : public RefCounted {
     while (!spare_) {
       selector_.SelectAll(selected_);
       converted_.reset();
-      fused_ = FusedGraph::Make(plan_view_, plan_types_, selected_, options.selection.forced);
+      fused_.reset();
+      if (FusedGraph::IsNeeded(selected_))
+        fused_ = g_make_fused_graph(plan_view_, plan_types_, selected_, options.selection.forced);
       choices_ = fused_ ? fused_->choices() : selected_;
       for (int node = 0; node < plan_view_.num_nodes(); ++node)
         if (const int first = PartsOf(NodeOf(node)).front(); first != node)
           selected_[Index(node)].computed_by = first;
-      if (ConvertedGraph::IsNeeded(fused_view(), fused_types(), choices_))
-        converted_ = std::make_unique<ConvertedGraph>(fused_view(), fused_types(), choices_,
-                                                      *options.converted_constants);
+      if (NeedsConverters(fused_view(), fused_types(), choices_))
+        converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
+                                            *options.converted_constants);
       for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
       FindOuter(around);
       try {
@@ -32043,6 +31573,46 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
 
 #endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
+// ---- opkit/graph/body_inference.hpp
+// The inference of graphs that nodes carry. MakeSubgraph includes it: a header-only program whose
+// nodes carry no graphs does not compile it.
+#ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
+#define OPKIT_GRAPH_BODY_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
+// that are known before a run stands beside them: a Tensor without dtype where there is none.
+struct InferredBody {
+  const Graph* graph = nullptr;
+  std::vector<TensorInfo> given;            // of the inputs, before
+  std::vector<Tensor> given_data;           // of the inputs
+  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
+  std::vector<Tensor> data;                 // of the outputs
+};
+
+// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
+// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
+// with `name` as context.
+InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
+                       std::string_view name,
+                       UnknownOperators unknown = UnknownOperators::kRefused);
+
+// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
+// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
+// differ.
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                 UnknownOperators unknown = UnknownOperators::kRefused);
+
+// From now on a node that carries a graph is inferred from it.
+void UseInferenceOfCarriedGraphs();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
+
 // ---- opkit/graph/impl/subgraph.ipp
 // The box in which a node carries a graph, and what a node is that runs it.
 #ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
@@ -32090,6 +31660,7 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
 }  // namespace detail
 
 OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+  detail::UseInferenceOfCarriedGraphs();
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 
@@ -40408,6 +39979,869 @@ OPKIT_INLINE std::string DocsOfAllOperators() {
 
 #endif  // OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
 
+// ---- opkit/graph/passes/impl/batch_normalization.ipp
+// FoldBatchNormalization's definition: walks the nodes in the order they run, and keeps for each
+// convolution the factor and the addend of every channel that its readers come to.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// y = x * factor + addend, by channel.
+struct ChannelScaling {
+  std::vector<double> factors, addends;
+
+  explicit ChannelScaling(size_t channels) : factors(channels, 1), addends(channels, 0) {}
+  void Then(const ChannelScaling& next) {
+    for (size_t c = 0; c < factors.size(); ++c) {
+      factors[c] *= next.factors[c];
+      addends[c] = addends[c] * next.factors[c] + next.addends[c];
+    }
+  }
+  bool IsFinite() const {
+    for (size_t c = 0; c < factors.size(); ++c)
+      if (!std::isfinite(factors[c]) || !std::isfinite(addends[c])) return false;
+    return true;
+  }
+};
+
+class BatchNormalizationFolder {
+ public:
+  explicit BatchNormalizationFolder(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0) {
+    for (const int node : view_.order()) {
+      if (std::optional<ChannelScaling> found = IsTied(node) ? std::nullopt : Scaling(node)) {
+        Base& base = bases_.at(base_of_[found_input_]);
+        base.scaling.Then(*found);
+        base.output = view_.outputs(node)[0];
+        removed_[Index(node)] = 1;
+        base_of_[base.output] = base.node;
+        has_folded_ = true;
+      } else if (const size_t channels = ScalableChannels(node); channels > 0) {
+        const int output = view_.outputs(node)[0];
+        bases_.emplace(node, Base{node, output, ChannelScaling(channels)});
+        base_of_[output] = node;
+      }
+    }
+  }
+
+  Graph Result() const {
+    if (!has_folded_) return graph_;
+    std::vector<GraphConstant> constants = graph_.constants();
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      const auto base = bases_.find(node);
+      if (base != bases_.end() && base->second.output != view_.outputs(node)[0])
+        Scale(base->second, def, constants);
+    }
+    DropUnread(nodes, constants);
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  // A Conv, or a BatchNormalization, with the scaling that its output gets.
+  struct Base {
+    int node;
+    int output;  // of the last node that was folded into it
+    ChannelScaling scaling;
+  };
+
+  static bool Is(const OperatorDef& def, std::string_view op) {
+    if (def.type() != op) return false;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    return schema && schema->is_standard();
+  }
+  // Whether more than its values ties a node to others, or it has more outputs than one.
+  bool IsTied(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsWaitedFor(def, control_) || !def.control_inputs().empty()) return true;
+    const auto outputs = view_.outputs(node);
+    for (size_t o = 0; o < outputs.size(); ++o)
+      if (o == 0 ? outputs[o] < 0 || view_.IsRewritten(outputs[o]) : outputs[o] >= 0) return true;
+    return outputs.empty();
+  }
+  // A constant of float32; null for any other value.
+  const Tensor* Floats(int node, size_t i) const {
+    const auto inputs = view_.inputs(node);
+    if (i >= inputs.size() || inputs[i] < 0 || view_.IsRewritten(inputs[i])) return nullptr;
+    const Tensor* tensor = view_.constant(inputs[i]);
+    const bool plain = tensor && tensor->dtype() == DType::kFloat32 && tensor->is_dense() &&
+                       tensor->layout().is_standard() && IsHostAccessible(tensor->device().type);
+    return plain ? tensor : nullptr;
+  }
+  bool LacksInput(int node, size_t i) const {
+    return i >= view_.inputs(node).size() || view_.inputs(node)[i] < 0;
+  }
+  bool HasStatistics(int node, size_t channels) const {
+    const Arguments& args = graph_.node(node).args();
+    if (args.Get<int64_t>("training_mode", 0) != 0 || args.Get<int64_t>("spatial", 1) == 0)
+      return false;
+    for (size_t i = 1; i < 5; ++i) {
+      const Tensor* numbers = Floats(node, i);
+      if (!numbers || Index(numbers->numel()) != channels) return false;
+    }
+    return true;
+  }
+  // The channels of a node that can be scaled; 0 where it is none.
+  size_t ScalableChannels(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsTied(node)) return 0;
+    const Tensor* numbers = Floats(node, 1);
+    if (!numbers || numbers->rank() < 1) return 0;
+    const size_t channels = Index(numbers->dim(0));
+    if (Is(def, "Conv") && numbers->rank() >= 3)
+      return LacksInput(node, 2) || Floats(node, 2) ? channels : 0;
+    if (Is(def, "BatchNormalization") && numbers->rank() == 1 && HasStatistics(node, channels))
+      return channels;
+    return 0;
+  }
+  // The rank of what a base makes; -1 if it is not known.
+  int RankOf(const Base& base) {
+    if (Is(graph_.node(base.node), "Conv")) return Floats(base.node, 1)->rank();
+    if (!types_) try {
+        types_ = InferGraph(view_);
+      } catch (const Error&) {
+        return -1;  // compiling the graph meets the error again, and reports it
+      }
+    const SymbolicShape& shape = (*types_)[view_.outputs(base.node)[0]].shape;
+    return shape.has_rank() ? shape.rank() : -1;
+  }
+  // Whether the node alone reads the value, which a base makes, and may be computed there.
+  const Base* BaseOf(int value, int node) const {
+    const auto found = value < 0 ? base_of_.end() : base_of_.find(value);
+    if (found == base_of_.end() || view_.IsOutput(value) || view_.consumers(value).size() != 1)
+      return nullptr;
+    const OperatorDef &def = graph_.node(node), &base = graph_.node(found->second);
+    const bool same_place =
+        def.device() == base.device() &&
+        (def.engine().empty() ||
+         (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
+    return same_place ? &bases_.at(found->second) : nullptr;
+  }
+  // What a node does to the channels of its input `found_input_`, which a base makes.
+  std::optional<ChannelScaling> Scaling(int node) {
+    const OperatorDef& def = graph_.node(node);
+    const auto inputs = view_.inputs(node);
+    if (Is(def, "BatchNormalization")) {
+      const Base* base = BaseOf(inputs[0], node);
+      if (!base || !HasStatistics(node, base->scaling.factors.size())) return {};
+      found_input_ = inputs[0];
+      return OrNone(Normalization(node, base->scaling.factors.size()));
+    }
+    const bool is_product = Is(def, "Mul") || Is(def, "Div");
+    if (!is_product && !Is(def, "Add") && !Is(def, "Sub")) return {};
+    for (size_t i = 0; i < 2; ++i) {
+      const Base* base = BaseOf(inputs[i], node);
+      const Tensor* numbers = Floats(node, 1 - i);
+      if (!base || !numbers || (i == 1 && Is(def, "Div"))) continue;
+      const size_t channels = base->scaling.factors.size();
+      if (!IsByChannel(numbers->shape(), channels, RankOf(*base))) continue;
+      ChannelScaling scaling(channels);
+      for (size_t c = 0; c < channels; ++c) {
+        const double number = numbers->data<float>()[numbers->numel() == 1 ? 0 : c];
+        if (is_product)
+          scaling.factors[c] = def.type() == "Div" ? 1 / number : number;
+        else
+          scaling.addends[c] = def.type() == "Sub" && i == 0 ? -number : number;
+        if (def.type() == "Sub" && i == 1) scaling.factors[c] = -1;
+      }
+      found_input_ = inputs[i];
+      return OrNone(std::move(scaling));
+    }
+    return {};
+  }
+  static std::optional<ChannelScaling> OrNone(ChannelScaling scaling) {
+    if (!scaling.IsFinite()) return {};
+    return scaling;
+  }
+  ChannelScaling Normalization(int node, size_t channels) const {
+    const auto number = [&](size_t i, size_t c) {
+      return static_cast<double>(Floats(node, i)->data<float>()[c]);
+    };
+    const double epsilon = graph_.node(node).args().Get<float>("epsilon", 1e-5f);
+    ChannelScaling scaling(channels);
+    for (size_t c = 0; c < channels; ++c) {
+      scaling.factors[c] = number(1, c) / std::sqrt(number(4, c) + epsilon);
+      scaling.addends[c] = number(2, c) - number(3, c) * scaling.factors[c];
+    }
+    return scaling;
+  }
+  // Whether a tensor broadcast over one of this rank is a number, or one number a channel.
+  static bool IsByChannel(const Shape& shape, size_t channels, int rank) {
+    if (rank < 0 || shape.rank() > rank) return false;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      const bool of_channels = axis + rank - shape.rank() == 1;
+      if (shape[axis] != 1 && !(of_channels && Index(shape[axis]) == channels)) return false;
+    }
+    return true;
+  }
+
+  // Gives the node the weights that include its scaling, and the name that readers know.
+  void Scale(const Base& base, OperatorDef& def, std::vector<GraphConstant>& constants) const {
+    const bool is_conv = def.type() == "Conv";
+    const ChannelScaling& scaling = base.scaling;
+    const auto channels = static_cast<int64_t>(scaling.factors.size());
+    const Tensor& given = *Floats(base.node, 1);
+    const int64_t of_channel = given.numel() / channels;
+    Tensor weights(given.shape(), DType::kFloat32), bias(Shape{channels}, DType::kFloat32);
+    const Tensor* old_bias = Floats(base.node, 2);
+    for (int64_t c = 0; c < channels; ++c) {
+      const double factor = scaling.factors[Index(c)];
+      for (int64_t i = c * of_channel; i < (c + 1) * of_channel; ++i)
+        weights.mutable_data<float>()[i] = static_cast<float>(given.data<float>()[i] * factor);
+      const double before = old_bias ? old_bias->data<float>()[c] : 0;
+      bias.mutable_data<float>()[c] =
+          static_cast<float>(before * factor + scaling.addends[Index(c)]);
+    }
+    const auto add = [&](size_t i, Tensor made, const char* hint) {
+      std::string name = graph_.FreshName(StrCat(view_.name(base.output), hint));
+      if (def.inputs().size() <= i) def.mutable_inputs().resize(i + 1);
+      def.mutable_inputs()[i] = name;
+      constants.push_back({std::move(name), std::move(made)});
+    };
+    add(1, std::move(weights), is_conv ? "@W" : "@scale");
+    add(2, std::move(bias), "@B");
+    def.mutable_outputs()[0] = view_.name(base.output);
+  }
+  // Drops the constants whose readers have gone.
+  void DropUnread(const std::vector<OperatorDef>& nodes,
+                  std::vector<GraphConstant>& constants) const {
+    NameIndex read;
+    for (const OperatorDef& def : nodes)
+      for (const std::string& input : def.inputs()) read.Add(input);
+    std::erase_if(constants, [&](const GraphConstant& constant) {
+      const int value = view_.FindValue(constant.name);
+      return value >= 0 && !view_.IsOutput(value) && !view_.consumers(value).empty() &&
+             read.Find(constant.name) < 0;
+    });
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;   // by node
+  std::map<int, Base> bases_;   // by node
+  std::map<int, int> base_of_;  // by value: the node of the base that makes it
+  std::optional<GraphTypes> types_;
+  int found_input_ = -1;
+  bool has_folded_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph FoldBatchNormalization(const Graph& graph) {
+  return detail::BatchNormalizationFolder(graph).Result();
+}
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline const bool kFillsFoldBatchNormalization =
+    g_fold_batch_normalization.Fill(&FoldBatchNormalization);
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
+
+// ---- opkit/graph/passes/impl/hard_swish.ipp
+// MergeHardSwish's definition: looks back from every product of a value with something made of it.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class HardSwishMerger {
+ public:
+  explicit HardSwishMerger(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0),
+        nodes_(graph.nodes()) {
+    for (int node = 0; node < graph.num_nodes(); ++node)
+      if (Is(node, "Mul")) Look(node);
+  }
+
+  Graph Result() const {
+    if (!has_merged_) return graph_;
+    std::vector<OperatorDef> nodes;
+    NameIndex read;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      nodes.push_back(nodes_[Index(node)]);
+      for (const std::string& input : nodes.back().inputs()) read.Add(input);
+    }
+    std::vector<GraphConstant> constants = graph_.constants();
+    std::erase_if(constants, [&](const GraphConstant& constant) {
+      const int value = view_.FindValue(constant.name);
+      return !view_.IsOutput(value) && !view_.consumers(value).empty() &&
+             read.Find(constant.name) < 0;
+    });
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  static constexpr float kSixth = 1 / 6.f;
+
+  bool Is(int node, std::string_view op) const {
+    const OperatorDef& def = graph_.node(node);
+    if (def.type() != op || IsWaitedFor(def, control_) || !def.control_inputs().empty())
+      return false;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    if (!schema || !schema->is_standard() || view_.outputs(node).size() != 1) return false;
+    for (const auto values : {view_.inputs(node), view_.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && view_.IsRewritten(value)) return false;
+    return view_.outputs(node)[0] >= 0;
+  }
+  static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
+  // Whether the value is a constant of one element, this number.
+  bool IsNumber(int value, float number) const {
+    const Tensor* tensor = value < 0 ? nullptr : view_.constant(value);
+    return tensor && tensor->dtype() == DType::kFloat32 && tensor->numel() == 1 &&
+           tensor->rank() <= 1 && IsHostAccessible(tensor->device().type) &&
+           IsNear(*tensor->data<float>(), number);
+  }
+  int Input(int node, size_t i) const {
+    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
+  }
+  // The node of this operator that makes the value for one reader alone; -1 where there is none.
+  int MakerOf(int value, std::string_view op) const {
+    const int node = value < 0 ? -1 : view_.producer(value);
+    if (node < 0 || view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
+    return Is(node, op) ? node : -1;
+  }
+  bool AreTogether(std::initializer_list<int> nodes) const {
+    const OperatorDef& first = graph_.node(*nodes.begin());
+    for (const int node : nodes) {
+      const OperatorDef& def = graph_.node(node);
+      if (def.device() != first.device() || def.engine() != first.engine() ||
+          def.requires_engine() != first.requires_engine())
+        return false;
+    }
+    return true;
+  }
+  void Look(int product) {
+    for (size_t i = 0; i < 2; ++i) {
+      const int x = Input(product, i), gate = Input(product, 1 - i);
+      if (x < 0 || x == gate) continue;
+      if (const int sigmoid = MakerOf(gate, "HardSigmoid"); sigmoid >= 0) {
+        const Arguments& args = graph_.node(sigmoid).args();
+        if (Input(sigmoid, 0) == x && IsNear(args.Get<float>("alpha", 0.2f), kSixth) &&
+            args.Get<float>("beta", 0.5f) == 0.5f && AreTogether({product, sigmoid}))
+          return Merge(x, product, {sigmoid, product});
+        continue;
+      }
+      const int clip = MakerOf(gate, "Clip");
+      if (clip < 0 || !IsNumber(Input(clip, 1), 0) || !IsNumber(Input(clip, 2), 6)) continue;
+      const int sum = MakerOf(Input(clip, 0), "Add");
+      if (sum < 0) continue;
+      const bool adds = (Input(sum, 0) == x && IsNumber(Input(sum, 1), 3)) ||
+                        (Input(sum, 1) == x && IsNumber(Input(sum, 0), 3));
+      const int last = adds ? SixthOf(product) : -1;
+      if (last >= 0 && AreTogether({sum, clip, product, last}))
+        return Merge(x, last, {sum, clip, product, last});
+    }
+  }
+  // The node that alone reads the product, and makes a sixth of it; -1 where there is none.
+  int SixthOf(int product) const {
+    const int value = view_.outputs(product)[0];
+    if (view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
+    const int node = view_.consumers(value)[0];
+    if (Is(node, "Div")) return Input(node, 0) == value && IsNumber(Input(node, 1), 6) ? node : -1;
+    if (!Is(node, "Mul")) return -1;
+    const size_t other = Input(node, 0) == value ? 1 : 0;
+    return IsNumber(Input(node, other), kSixth) ? node : -1;
+  }
+  void Merge(int x, int last, std::initializer_list<int> nodes) {
+    for (const int node : nodes) removed_[Index(node)] = node != last;
+    const OperatorDef& from = graph_.node(last);
+    nodes_[Index(last)] =
+        OperatorDef("HardSwish", {view_.name(x)}, from.outputs())
+            .Name(from.name())
+            .Device(from.device())
+            .Engine(from.engine(), from.requires_engine() ? kRequired : kPreferred);
+    has_merged_ = true;
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;  // by node
+  std::vector<OperatorDef> nodes_;
+  bool has_merged_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph MergeHardSwish(const Graph& graph) {
+  return detail::HardSwishMerger(graph).Result();
+}
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline const bool kFillsMergeHardSwish = g_merge_hard_swish.Fill(&MergeHardSwish);
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
+
+// ---- opkit/graph/plan/impl/converted_graph.ipp
+// The insertion of converters.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout& layout,
+                                            Device device) {
+  MutexLock lock(mutex_);
+  for (const Item& item : items_)
+    if (item.constant.storage() == constant.storage() &&
+        item.constant.raw_data() == constant.raw_data() &&
+        item.constant.dtype() == constant.dtype() && item.constant.shape() == constant.shape() &&
+        item.constant.strides() == constant.strides() && item.tensor.layout() == layout &&
+        MemoryDevice(item.tensor.device()) == MemoryDevice(device))
+      return item.tensor;
+  Tensor made = constant;
+  if (MemoryDevice(made.device()) != MemoryDevice(device)) {
+    Tensor there(device);
+    Copy(made, &there);
+    made = std::move(there);
+  }
+  items_.push_back({constant, ConvertLayout(made, layout)});
+  return items_.back().tensor;
+}
+
+struct ConvertedGraph::Builder {
+  Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
+          ConvertedConstants& converted_constants)
+      : view(from), types(known), choices(chosen), constants(converted_constants) {
+    const Graph& plan = view.graph();
+    for (const GraphInput& input : plan.inputs())
+      graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const GraphConstant& constant : plan.constants())
+      graph.AddConstant(constant.name, constant.value);
+    std::vector<OperatorDef> nodes = plan.nodes();
+    // What the graph returns keeps its name for the standard layout.
+    for (const int value : view.outputs())
+      if (!types[value].layout.is_standard()) Rename(value, nodes);
+    for (int node = 0; node < view.num_nodes(); ++node) {
+      const auto inputs = view.inputs(node);
+      // By value: adding a converter moves the choices.
+      const NodeChoice choice = choices[Index(node)];
+      if (choice.device != nodes[Index(node)].device()) nodes[Index(node)].Device(choice.device);
+      const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (inputs[i] < 0) continue;
+        const std::string name = NameIn(inputs[i], wanted[i]);
+        if (name != nodes[Index(node)].inputs()[i]) nodes[Index(node)].mutable_inputs()[i] = name;
+      }
+    }
+    for (const int value : view.outputs()) NameIn(value, {Layout(), types[value].device});
+    for (OperatorDef& node : nodes) graph.AddNode(std::move(node));
+    for (OperatorDef& converter : converters) graph.AddNode(std::move(converter));
+    for (const std::string& output : plan.outputs()) graph.AddOutput(output);
+  }
+
+  // The node that makes it makes it under another name.
+  void Rename(int value, std::vector<OperatorDef>& nodes) {
+    const int node = view.producer(value);
+    made_as[value] = FreshName(value, LayoutName(types[value].layout.id));
+    std::ranges::replace(nodes[Index(node)].mutable_outputs(), view.name(value), made_as[value]);
+  }
+  std::string FreshName(int value, const std::string& place) {
+    std::string name = view.graph().FreshName(StrCat(view.name(value), "@", place));
+    while (names.Find(name) >= 0) name += "'";
+    names.Add(name);
+    return name;
+  }
+  // The places that a value comes through on its way: layouts are converted on the host.
+  std::vector<ValuePlace> RouteOf(const TensorInfo& info, const ValuePlace& target) const {
+    std::vector<ValuePlace> route;
+    const auto convert = [&](const Layout& from, const Layout& to, Device device) {
+      for (const Layout& step : FindLayoutPath(from, to, info.shape.ToShape(), info.dtype).steps)
+        route.push_back({step, device});
+    };
+    if (MemoryDevice(info.device) == MemoryDevice(target.device)) {
+      convert(info.layout, target.layout, info.device);
+    } else {
+      convert(info.layout, Layout(), info.device);
+      route.push_back({Layout(), MemoryDevice(target.device)});
+      convert(Layout(), target.layout, MemoryDevice(target.device));
+    }
+    return route;
+  }
+  // The name of the value in a place; adds what brings it there.
+  std::string NameIn(int value, const ValuePlace& target) {
+    const TensorInfo& info = types[value];
+    const auto renamed = made_as.find(value);
+    const std::string& made = renamed == made_as.end() ? view.name(value) : renamed->second;
+    if (target.Is(info.layout, info.device)) return made;
+    if (const Tensor* constant = view.constant(value)) {
+      if (const std::string* known = FindPlace(value, target)) return *known;
+      const Device memory = MemoryDevice(target.device);
+      std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
+      const Tensor converted = InContext(
+          [&] { return constants.Get(*constant, target.layout, memory); },
+          [&] { return StrCat("in the conversion of constant '", view.name(value), "'"); });
+      graph.AddConstant(name, converted);
+      placed.push_back({name, value, {converted.layout(), memory}});
+      return name;
+    }
+    std::string name = made;
+    ValuePlace last{info.layout, info.device};
+    for (const ValuePlace& step : RouteOf(info, target)) {
+      if (const std::string* known = FindPlace(value, step)) {
+        name = *known;
+      } else {
+        const bool is_own = renamed != made_as.end() && step.Is(Layout(), info.device);
+        std::string next = is_own ? view.name(value) : FreshName(value, NameOf(last, step));
+        AddConverter(value, name, next, last, step);
+        placed.push_back({next, value, step});
+        name = std::move(next);
+      }
+      last = step;
+    }
+    return name;
+  }
+  // What is new about a place: its layout, or its device.
+  static std::string NameOf(const ValuePlace& from, const ValuePlace& to) {
+    return from.layout == to.layout ? ToString(to.device) : LayoutName(to.layout.id);
+  }
+  const std::string* FindPlace(int value, const ValuePlace& place) const {
+    for (const Placed& one : placed)
+      if (one.value == value && one.place.Is(place.layout, place.device)) return &one.name;
+    return nullptr;
+  }
+  void AddConverter(int value, const std::string& from, const std::string& to,
+                    const ValuePlace& from_place, const ValuePlace& to_place) {
+    const std::string of = " of " + view.name(value);
+    NodeChoice& choice = choices.emplace_back();
+    if (MemoryDevice(from_place.device) != MemoryDevice(to_place.device)) {
+      converters.push_back(CopyToDevice(from, to, to_place.device)
+                               .Name(StrCat(from_place.device, " to ", to_place.device, of)));
+      choice.kernel = &CopyToDeviceKernel();
+      return;
+    }
+    converters.push_back(OperatorDef("ConvertLayout", {from}, {to})
+                             .Name(StrCat(LayoutName(from_place.layout.id), " to ",
+                                          LayoutName(to_place.layout.id), of)));
+    choice.kernel = &ConvertLayoutKernel();
+    choice.config.input_layouts = {from_place.layout};
+    choice.config.output_layouts = {to_place.layout};
+  }
+
+  struct Placed {
+    std::string name;
+    int value;
+    ValuePlace place;
+  };
+  const GraphView& view;
+  const GraphTypes& types;
+  std::vector<NodeChoice>& choices;
+  ConvertedConstants& constants;
+  Graph graph;
+  NameIndex names;                     // those that were made here
+  std::map<int, std::string> made_as;  // by value
+  std::vector<OperatorDef> converters;
+  std::vector<Placed> placed;  // the values that were made here
+};
+
+OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(const GraphView& view,
+                                                                  const GraphTypes& types,
+                                                                  std::vector<NodeChoice>& choices,
+                                                                  ConvertedConstants& constants) {
+  return std::unique_ptr<ConvertedGraph>(
+      new ConvertedGraph(Builder(view, types, choices, constants)));
+}
+
+OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
+    : graph_(std::move(builder.graph)), view_(graph_), types_(view_) {
+  const GraphView& plan = builder.view;
+  for (int value = 0; value < plan.num_values(); ++value) {
+    const auto renamed = builder.made_as.find(value);
+    const int made =
+        view_.FindValue(renamed == builder.made_as.end() ? plan.name(value) : renamed->second);
+    types_[made] = builder.types[value];
+    value_of_.push_back(view_.FindValue(plan.name(value)));
+  }
+  for (const Builder::Placed& one : builder.placed) {
+    TensorInfo& info = types_[view_.FindValue(one.name)];
+    info = builder.types[one.value];
+    info.layout = one.place.layout;
+    info.device = one.place.device;
+    if (view_.IsConstant(view_.FindValue(one.name)))
+      info.constant = view_.constant(view_.FindValue(one.name));
+  }
+  for (int node = 0; node < plan.num_nodes(); ++node)
+    types_.SetLacksData(node, builder.types.LacksData(node));
+}
+
+OPKIT_IMAGE_LOCAL inline const bool kFillsMakeConvertedGraph =
+    g_make_converted_graph.Fill(&ConvertedGraph::Make);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
+
+// ---- opkit/graph/plan/impl/converters.ipp
+// The operators ConvertLayout and CopyToDevice, and their registrations.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ConvertLayoutOp final : public Operator<CPUContext> {
+ public:
+  ConvertLayoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config) {
+    set_invocation_kind(InvocationKind::kConverter);
+  }
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    KernelConfig config;
+    config.input_layouts = {query.inputs[0].layout};
+    config.output_layouts = {Layout{FindLayout(query.def.args().Get<std::string>("layout")), {}}};
+    return {config};
+  }
+  bool RunOnDevice() override {
+    const Tensor& from = Input(0);
+    Tensor* to = Output(0, from.shape(), from.dtype());
+    ConvertLayoutTo(from, *to);
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(ConvertLayout)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape()
+    .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise",
+                      "standard")
+    .SetDoc("The same elements in another order in memory.")
+    .Internal();
+OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
+
+// The device that a node of CopyToDevice copies to.
+inline Device TargetOf(const OperatorDef& def) {
+  return {static_cast<DeviceType>(def.args().Get<int32_t>("device_type")),
+          def.args().Get<int32_t>("device_index")};
+}
+
+// Waits for the copy: what runs on either device waits for its end as for any operator's.
+class CopyToDeviceOp final : public Operator<CPUContext> {
+ public:
+  CopyToDeviceOp(const OperatorDef& def, Workspace* ws)
+      : Operator<CPUContext>(def, ws), target_(TargetOf(def)) {
+    set_invocation_kind(InvocationKind::kCopy);
+  }
+  bool RunOnDevice() override {
+    const Tensor& from = InputBlob(0).Get<Tensor>();
+    const Tensor* to = Output(0, from.shape(), from.dtype(), target_);
+    CopyElements(from, *to, nullptr);
+    return true;
+  }
+
+ private:
+  const Device target_;
+};
+
+OPKIT_OPERATOR_SCHEMA(CopyToDevice)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape()
+    .Arg<int64_t>("device_type", "the number of the device's type", {}, true)
+    .Arg<int64_t>("device_index", "the device among those of its type", 0)
+    .InputsCanCrossDevices()
+    .DeviceInferenceFunction([](const OperatorDef& def) -> OpSchema::DevicePlacement {
+      return {{def.device()}, {TargetOf(def)}};
+    })
+    .SetDoc("The same elements in the memory of another device.")
+    .Internal();
+OPKIT_REGISTER_CPU_OPERATOR(CopyToDevice, CopyToDeviceOp);
+
+inline const Kernel& PlainKernel(const char* op) {
+  return *OpRegistry::Global().FindKernels(op, DeviceType::kCPU).front();
+}
+OPKIT_INLINE const Kernel& ConvertLayoutKernel() {
+  static const Kernel* const kernel = &PlainKernel("ConvertLayout");
+  return *kernel;
+}
+OPKIT_INLINE const Kernel& CopyToDeviceKernel() {
+  static const Kernel* const kernel = &PlainKernel("CopyToDevice");
+  return *kernel;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string& to,
+                                      Device device) {
+  return OperatorDef("CopyToDevice", {from}, {to})
+      .Arg("device_type", static_cast<int64_t>(device.type))
+      .Arg("device_index", int64_t{device.index});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
+
+// ---- opkit/graph/plan/impl/fused_graph.ipp
+// How nodes are fused, from the first of a chain on.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct FusedGraph::Builder {
+  struct Chain {
+    OperatorDef def;
+    NodeChoice choice;
+    std::vector<int> parts;
+  };
+
+  Builder(const GraphView& from, const GraphTypes& known, const std::vector<NodeChoice>& chosen,
+          const Selection* selection)
+      : view(from),
+        types(known),
+        choices(chosen),
+        forced(selection),
+        control(ControlNames(from.graph())),
+        is_part(Index(from.num_nodes()), 0) {
+    for (const int node : view.order()) {
+      if (is_part[Index(node)]) continue;
+      Chain& chain = chains.emplace_back();
+      chain = {view.graph().node(node), choices[Index(node)], {node}};
+      while (chain.choice.kernel->fuse && Extend(chain)) fused = true;
+    }
+  }
+
+  // Whether the nodes' values and names tie them to nothing else than what a chain knows of.
+  bool IsFree(int node) const {
+    const OperatorDef& def = view.graph().node(node);
+    if (IsWaitedFor(def, control) || !def.control_inputs().empty()) return false;
+    for (const auto values : {view.inputs(node), view.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && view.IsRewritten(value)) return false;
+    return def.outputs().size() == 1 && !def.outputs()[0].empty();
+  }
+  // The node that alone reads what the chain makes, and may be taken in; -1 where there is none.
+  int NextOf(const Chain& chain) const {
+    const int last = chain.parts.back();
+    if (!IsFree(last)) return -1;
+    const int value = view.outputs(last)[0];
+    if (view.IsOutput(value) || view.consumers(value).size() != 1) return -1;
+    const int next = view.consumers(value)[0];
+    const OperatorDef& def = view.graph().node(next);
+    const std::string& backend = chain.choice.kernel->backend;
+    const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
+    const bool is_chosen = (chosen && chosen->backend != backend) ||
+                           (def.requires_engine() && def.engine() != backend);
+    if (!IsFree(next) || is_part[Index(next)] || is_chosen ||
+        choices[Index(next)].device != chain.choice.device ||
+        std::ranges::count(view.inputs(next), value) != 1)
+      return -1;
+    return next;
+  }
+  std::vector<TensorInfo> InfosOf(const std::vector<std::string>& names) const {
+    std::vector<TensorInfo> infos;
+    for (const std::string& name : names)
+      infos.push_back(name.empty() ? TensorInfo() : types[view.FindValue(name)]);
+    return infos;
+  }
+  bool Extend(Chain& chain) {
+    const int next = NextOf(chain);
+    if (next < 0) return false;
+    const OperatorDef& reader = view.graph().node(next);
+    const std::vector<TensorInfo> inputs = InfosOf(chain.def.inputs()),
+                                  outputs = InfosOf(chain.def.outputs()),
+                                  next_inputs = InfosOf(reader.inputs()),
+                                  next_outputs = InfosOf(reader.outputs());
+    const auto read = std::ranges::find(reader.inputs(), chain.def.outputs()[0]);
+    std::optional<FusedNode> made =
+        chain.choice.kernel->fuse({{chain.def, inputs, outputs},
+                                   chain.choice.config,
+                                   {reader, next_inputs, next_outputs},
+                                   choices[Index(next)].config,
+                                   static_cast<size_t>(read - reader.inputs().begin())});
+    const Kernel* kernel = made ? KernelOf(made->def, *chain.choice.kernel) : nullptr;
+    if (!kernel) return false;
+    CheckConfig(*kernel, made->def, made->config);
+    OPKIT_ASSERT(made->def.outputs() == reader.outputs());
+    chain.def = std::move(made->def);
+    chain.choice.kernel = kernel;
+    chain.choice.config = std::move(made->config);
+    chain.choice.owner = kernel->owner;
+    chain.parts.push_back(next);
+    is_part[Index(next)] = 1;
+    return true;
+  }
+  static const Kernel* KernelOf(const OperatorDef& def, const Kernel& like) {
+    for (const Kernel* kernel : OpRegistry::Global().FindKernels(def.type(), like.device))
+      if (kernel->backend == like.backend) return kernel;
+    return nullptr;
+  }
+  // Chains stand where their last parts stood.
+  Graph MakeGraph() {
+    std::ranges::sort(chains, {}, [](const Chain& chain) { return chain.parts.back(); });
+    std::vector<OperatorDef> nodes;
+    for (const Chain& chain : chains) nodes.push_back(chain.def);
+    return WithContents(view.graph(), view.graph().constants(), std::move(nodes));
+  }
+
+  const GraphView& view;
+  const GraphTypes& types;
+  const std::vector<NodeChoice>& choices;
+  const Selection* forced;
+  const NameIndex control;
+  std::vector<char> is_part;  // by node: of a chain that began before
+  std::vector<Chain> chains;
+  bool fused = false;
+};
+
+OPKIT_INLINE std::unique_ptr<FusedGraph> FusedGraph::Make(const GraphView& view,
+                                                          const GraphTypes& types,
+                                                          const std::vector<NodeChoice>& choices,
+                                                          const Selection* forced) {
+  const RegistryUse use;
+  Builder builder(view, types, choices, forced);
+  if (!builder.fused) return nullptr;
+  return std::unique_ptr<FusedGraph>(new FusedGraph(std::move(builder), view, types));
+}
+
+OPKIT_INLINE FusedGraph::FusedGraph(Builder&& builder, const GraphView& plan,
+                                    const GraphTypes& types)
+    : graph_(builder.MakeGraph()), view_(graph_), types_(view_), node_of_(Index(plan.num_nodes())) {
+  for (int value = 0; value < plan.num_values(); ++value) {
+    value_of_.push_back(view_.FindValue(plan.name(value)));
+    if (value_of_.back() >= 0) types_[value_of_.back()] = types[value];
+  }
+  for (Builder::Chain& chain : builder.chains) {
+    const int node = static_cast<int>(parts_.size());
+    if (chain.parts.size() == 1) types_.SetLacksData(node, types.LacksData(chain.parts[0]));
+    for (const int part : chain.parts) node_of_[Index(part)] = node;
+    choices_.push_back(std::move(chain.choice));
+    parts_.push_back(std::move(chain.parts));
+  }
+}
+
+OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
+    g_make_fused_graph.Fill(&FusedGraph::Make);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
+
 // ---- opkit/graph/impl/run_profile.ipp
 // Finds a plan's nodes in a profile.
 #ifndef OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
@@ -41130,426 +41564,6 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
-// ---- opkit/graph/plan/converters.hpp
-// The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice
-// where they differ in device. Nodes of a program's own say what they make:
-//
-//   graph.AddNode(OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NHWC"));
-//   graph.AddNode(CopyToDevice("X", "Y", {DeviceType::kCUDA, 0}));
-#ifndef OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
-#define OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A node that copies a value to the memory of a device.
-OperatorDef CopyToDevice(const std::string& from, const std::string& to, Device device);
-
-namespace detail {
-
-// Their kernels, which run on the host. That of ConvertLayout takes the configuration that it is
-// created with.
-OPKIT_IMAGE_LOCAL const Kernel& ConvertLayoutKernel();
-OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
-
-// ---- opkit/graph/plan/impl/converted_graph.ipp
-// The insertion of converters.
-#ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
-#define OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Where a value's elements are, and how they lie there.
-struct ValuePlace {
-  Layout layout;
-  Device device;
-  bool Is(const Layout& other, Device memory) const {
-    return layout == other && MemoryDevice(device) == MemoryDevice(memory);
-  }
-};
-// Where a node that runs on its chosen device reads its inputs.
-inline std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
-                                            const NodeChoice& choice, int node) {
-  const OperatorDef& def = view.graph().node(node);
-  const NodeDevices devices(choice.device == def.device() ? def
-                                                          : OperatorDef(def).Device(choice.device));
-  std::vector<ValuePlace> places;
-  for (size_t i = 0; i < view.inputs(node).size(); ++i) {
-    const int value = view.inputs(node)[i];
-    const Device is = value < 0 ? Device{} : types[value].device;
-    places.push_back({choice.config.input_layout(i), devices.input(i).value_or(is)});
-  }
-  return places;
-}
-
-OPKIT_INLINE bool ConvertedGraph::IsNeeded(const GraphView& view, const GraphTypes& types,
-                                           const std::vector<NodeChoice>& choices) {
-  for (const int value : view.outputs())
-    if (!types[value].layout.is_standard()) return true;
-  for (int node = 0; node < view.num_nodes(); ++node) {
-    const NodeChoice& choice = choices[Index(node)];
-    if (choice.device != view.graph().node(node).device()) return true;
-    const auto inputs = view.inputs(node);
-    const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] >= 0 && !wanted[i].Is(types[inputs[i]].layout, types[inputs[i]].device))
-        return true;
-  }
-  return false;
-}
-
-OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout& layout,
-                                            Device device) {
-  MutexLock lock(mutex_);
-  for (const Item& item : items_)
-    if (item.constant.storage() == constant.storage() &&
-        item.constant.raw_data() == constant.raw_data() &&
-        item.constant.dtype() == constant.dtype() && item.constant.shape() == constant.shape() &&
-        item.constant.strides() == constant.strides() && item.tensor.layout() == layout &&
-        MemoryDevice(item.tensor.device()) == MemoryDevice(device))
-      return item.tensor;
-  Tensor made = constant;
-  if (MemoryDevice(made.device()) != MemoryDevice(device)) {
-    Tensor there(device);
-    Copy(made, &there);
-    made = std::move(there);
-  }
-  items_.push_back({constant, ConvertLayout(made, layout)});
-  return items_.back().tensor;
-}
-
-struct ConvertedGraph::Builder {
-  Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
-          ConvertedConstants& converted_constants)
-      : view(from), types(known), choices(chosen), constants(converted_constants) {
-    const Graph& plan = view.graph();
-    for (const GraphInput& input : plan.inputs())
-      graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-    for (const GraphConstant& constant : plan.constants())
-      graph.AddConstant(constant.name, constant.value);
-    std::vector<OperatorDef> nodes = plan.nodes();
-    // What the graph returns keeps its name for the standard layout.
-    for (const int value : view.outputs())
-      if (!types[value].layout.is_standard()) Rename(value, nodes);
-    for (int node = 0; node < view.num_nodes(); ++node) {
-      const auto inputs = view.inputs(node);
-      // By value: adding a converter moves the choices.
-      const NodeChoice choice = choices[Index(node)];
-      if (choice.device != nodes[Index(node)].device()) nodes[Index(node)].Device(choice.device);
-      const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        if (inputs[i] < 0) continue;
-        const std::string name = NameIn(inputs[i], wanted[i]);
-        if (name != nodes[Index(node)].inputs()[i]) nodes[Index(node)].mutable_inputs()[i] = name;
-      }
-    }
-    for (const int value : view.outputs()) NameIn(value, {Layout(), types[value].device});
-    for (OperatorDef& node : nodes) graph.AddNode(std::move(node));
-    for (OperatorDef& converter : converters) graph.AddNode(std::move(converter));
-    for (const std::string& output : plan.outputs()) graph.AddOutput(output);
-  }
-
-  // The node that makes it makes it under another name.
-  void Rename(int value, std::vector<OperatorDef>& nodes) {
-    const int node = view.producer(value);
-    made_as[value] = FreshName(value, LayoutName(types[value].layout.id));
-    std::ranges::replace(nodes[Index(node)].mutable_outputs(), view.name(value), made_as[value]);
-  }
-  std::string FreshName(int value, const std::string& place) {
-    std::string name = view.graph().FreshName(StrCat(view.name(value), "@", place));
-    while (names.Find(name) >= 0) name += "'";
-    names.Add(name);
-    return name;
-  }
-  // The places that a value comes through on its way: layouts are converted on the host.
-  std::vector<ValuePlace> RouteOf(const TensorInfo& info, const ValuePlace& target) const {
-    std::vector<ValuePlace> route;
-    const auto convert = [&](const Layout& from, const Layout& to, Device device) {
-      for (const Layout& step : FindLayoutPath(from, to, info.shape.ToShape(), info.dtype).steps)
-        route.push_back({step, device});
-    };
-    if (MemoryDevice(info.device) == MemoryDevice(target.device)) {
-      convert(info.layout, target.layout, info.device);
-    } else {
-      convert(info.layout, Layout(), info.device);
-      route.push_back({Layout(), MemoryDevice(target.device)});
-      convert(Layout(), target.layout, MemoryDevice(target.device));
-    }
-    return route;
-  }
-  // The name of the value in a place; adds what brings it there.
-  std::string NameIn(int value, const ValuePlace& target) {
-    const TensorInfo& info = types[value];
-    const auto renamed = made_as.find(value);
-    const std::string& made = renamed == made_as.end() ? view.name(value) : renamed->second;
-    if (target.Is(info.layout, info.device)) return made;
-    if (const Tensor* constant = view.constant(value)) {
-      if (const std::string* known = FindPlace(value, target)) return *known;
-      const Device memory = MemoryDevice(target.device);
-      std::string name = FreshName(value, NameOf({info.layout, info.device}, target));
-      const Tensor converted = InContext(
-          [&] { return constants.Get(*constant, target.layout, memory); },
-          [&] { return StrCat("in the conversion of constant '", view.name(value), "'"); });
-      graph.AddConstant(name, converted);
-      placed.push_back({name, value, {converted.layout(), memory}});
-      return name;
-    }
-    std::string name = made;
-    ValuePlace last{info.layout, info.device};
-    for (const ValuePlace& step : RouteOf(info, target)) {
-      if (const std::string* known = FindPlace(value, step)) {
-        name = *known;
-      } else {
-        const bool is_own = renamed != made_as.end() && step.Is(Layout(), info.device);
-        std::string next = is_own ? view.name(value) : FreshName(value, NameOf(last, step));
-        AddConverter(value, name, next, last, step);
-        placed.push_back({next, value, step});
-        name = std::move(next);
-      }
-      last = step;
-    }
-    return name;
-  }
-  // What is new about a place: its layout, or its device.
-  static std::string NameOf(const ValuePlace& from, const ValuePlace& to) {
-    return from.layout == to.layout ? ToString(to.device) : LayoutName(to.layout.id);
-  }
-  const std::string* FindPlace(int value, const ValuePlace& place) const {
-    for (const Placed& one : placed)
-      if (one.value == value && one.place.Is(place.layout, place.device)) return &one.name;
-    return nullptr;
-  }
-  void AddConverter(int value, const std::string& from, const std::string& to,
-                    const ValuePlace& from_place, const ValuePlace& to_place) {
-    const std::string of = " of " + view.name(value);
-    NodeChoice& choice = choices.emplace_back();
-    if (MemoryDevice(from_place.device) != MemoryDevice(to_place.device)) {
-      converters.push_back(CopyToDevice(from, to, to_place.device)
-                               .Name(StrCat(from_place.device, " to ", to_place.device, of)));
-      choice.kernel = &CopyToDeviceKernel();
-      return;
-    }
-    converters.push_back(OperatorDef("ConvertLayout", {from}, {to})
-                             .Name(StrCat(LayoutName(from_place.layout.id), " to ",
-                                          LayoutName(to_place.layout.id), of)));
-    choice.kernel = &ConvertLayoutKernel();
-    choice.config.input_layouts = {from_place.layout};
-    choice.config.output_layouts = {to_place.layout};
-  }
-
-  struct Placed {
-    std::string name;
-    int value;
-    ValuePlace place;
-  };
-  const GraphView& view;
-  const GraphTypes& types;
-  std::vector<NodeChoice>& choices;
-  ConvertedConstants& constants;
-  Graph graph;
-  NameIndex names;                     // those that were made here
-  std::map<int, std::string> made_as;  // by value
-  std::vector<OperatorDef> converters;
-  std::vector<Placed> placed;  // the values that were made here
-};
-
-OPKIT_INLINE ConvertedGraph::ConvertedGraph(const GraphView& view, const GraphTypes& types,
-                                            std::vector<NodeChoice>& choices,
-                                            ConvertedConstants& constants)
-    : ConvertedGraph(Builder(view, types, choices, constants)) {}
-
-OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
-    : graph_(std::move(builder.graph)), view_(graph_), types_(view_) {
-  const GraphView& plan = builder.view;
-  for (int value = 0; value < plan.num_values(); ++value) {
-    const auto renamed = builder.made_as.find(value);
-    const int made =
-        view_.FindValue(renamed == builder.made_as.end() ? plan.name(value) : renamed->second);
-    types_[made] = builder.types[value];
-    value_of_.push_back(view_.FindValue(plan.name(value)));
-  }
-  for (const Builder::Placed& one : builder.placed) {
-    TensorInfo& info = types_[view_.FindValue(one.name)];
-    info = builder.types[one.value];
-    info.layout = one.place.layout;
-    info.device = one.place.device;
-    if (view_.IsConstant(view_.FindValue(one.name)))
-      info.constant = view_.constant(view_.FindValue(one.name));
-  }
-  for (int node = 0; node < plan.num_nodes(); ++node)
-    types_.SetLacksData(node, builder.types.LacksData(node));
-}
-
-OPKIT_INLINE std::vector<std::string> ConvertedGraph::UnreadConstants(
-    const GraphView& before) const {
-  std::vector<std::string> names;
-  for (int value = 0; value < before.num_values(); ++value) {
-    const bool was_read = before.IsConstant(value) && !before.consumers(value).empty();
-    if (was_read && !before.IsOutput(value) && view_.consumers(ValueOf(value)).empty())
-      names.push_back(before.name(value));
-  }
-  return names;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
-
-// ---- opkit/graph/plan/impl/fused_graph.ipp
-// How nodes are fused, from the first of a chain on.
-#ifndef OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
-#define OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-struct FusedGraph::Builder {
-  struct Chain {
-    OperatorDef def;
-    NodeChoice choice;
-    std::vector<int> parts;
-  };
-
-  Builder(const GraphView& from, const GraphTypes& known, const std::vector<NodeChoice>& chosen,
-          const Selection* selection)
-      : view(from),
-        types(known),
-        choices(chosen),
-        forced(selection),
-        control(ControlNames(from.graph())),
-        is_part(Index(from.num_nodes()), 0) {
-    for (const int node : view.order()) {
-      if (is_part[Index(node)]) continue;
-      Chain& chain = chains.emplace_back();
-      chain = {view.graph().node(node), choices[Index(node)], {node}};
-      while (chain.choice.kernel->fuse && Extend(chain)) fused = true;
-    }
-  }
-
-  // Whether the nodes' values and names tie them to nothing else than what a chain knows of.
-  bool IsFree(int node) const {
-    const OperatorDef& def = view.graph().node(node);
-    if (IsWaitedFor(def, control) || !def.control_inputs().empty()) return false;
-    for (const auto values : {view.inputs(node), view.outputs(node)})
-      for (const int value : values)
-        if (value >= 0 && view.IsRewritten(value)) return false;
-    return def.outputs().size() == 1 && !def.outputs()[0].empty();
-  }
-  // The node that alone reads what the chain makes, and may be taken in; -1 where there is none.
-  int NextOf(const Chain& chain) const {
-    const int last = chain.parts.back();
-    if (!IsFree(last)) return -1;
-    const int value = view.outputs(last)[0];
-    if (view.IsOutput(value) || view.consumers(value).size() != 1) return -1;
-    const int next = view.consumers(value)[0];
-    const OperatorDef& def = view.graph().node(next);
-    const std::string& backend = chain.choice.kernel->backend;
-    const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
-    const bool is_chosen = (chosen && chosen->backend != backend) ||
-                           (def.requires_engine() && def.engine() != backend);
-    if (!IsFree(next) || is_part[Index(next)] || is_chosen ||
-        choices[Index(next)].device != chain.choice.device ||
-        std::ranges::count(view.inputs(next), value) != 1)
-      return -1;
-    return next;
-  }
-  std::vector<TensorInfo> InfosOf(const std::vector<std::string>& names) const {
-    std::vector<TensorInfo> infos;
-    for (const std::string& name : names)
-      infos.push_back(name.empty() ? TensorInfo() : types[view.FindValue(name)]);
-    return infos;
-  }
-  bool Extend(Chain& chain) {
-    const int next = NextOf(chain);
-    if (next < 0) return false;
-    const OperatorDef& reader = view.graph().node(next);
-    const std::vector<TensorInfo> inputs = InfosOf(chain.def.inputs()),
-                                  outputs = InfosOf(chain.def.outputs()),
-                                  next_inputs = InfosOf(reader.inputs()),
-                                  next_outputs = InfosOf(reader.outputs());
-    const auto read = std::ranges::find(reader.inputs(), chain.def.outputs()[0]);
-    std::optional<FusedNode> made =
-        chain.choice.kernel->fuse({{chain.def, inputs, outputs},
-                                   chain.choice.config,
-                                   {reader, next_inputs, next_outputs},
-                                   choices[Index(next)].config,
-                                   static_cast<size_t>(read - reader.inputs().begin())});
-    const Kernel* kernel = made ? KernelOf(made->def, *chain.choice.kernel) : nullptr;
-    if (!kernel) return false;
-    CheckConfig(*kernel, made->def, made->config);
-    OPKIT_ASSERT(made->def.outputs() == reader.outputs());
-    chain.def = std::move(made->def);
-    chain.choice.kernel = kernel;
-    chain.choice.config = std::move(made->config);
-    chain.choice.owner = kernel->owner;
-    chain.parts.push_back(next);
-    is_part[Index(next)] = 1;
-    return true;
-  }
-  static const Kernel* KernelOf(const OperatorDef& def, const Kernel& like) {
-    for (const Kernel* kernel : OpRegistry::Global().FindKernels(def.type(), like.device))
-      if (kernel->backend == like.backend) return kernel;
-    return nullptr;
-  }
-  // Chains stand where their last parts stood.
-  Graph MakeGraph() {
-    std::ranges::sort(chains, {}, [](const Chain& chain) { return chain.parts.back(); });
-    std::vector<OperatorDef> nodes;
-    for (const Chain& chain : chains) nodes.push_back(chain.def);
-    return WithContents(view.graph(), view.graph().constants(), std::move(nodes));
-  }
-
-  const GraphView& view;
-  const GraphTypes& types;
-  const std::vector<NodeChoice>& choices;
-  const Selection* forced;
-  const NameIndex control;
-  std::vector<char> is_part;  // by node: of a chain that began before
-  std::vector<Chain> chains;
-  bool fused = false;
-};
-
-OPKIT_INLINE std::unique_ptr<FusedGraph> FusedGraph::Make(const GraphView& view,
-                                                          const GraphTypes& types,
-                                                          const std::vector<NodeChoice>& choices,
-                                                          const Selection* forced) {
-  const RegistryUse use;
-  const auto fuses = [](const NodeChoice& choice) {
-    return static_cast<bool>(choice.kernel->fuse);
-  };
-  if (std::ranges::none_of(choices, fuses)) return nullptr;
-  Builder builder(view, types, choices, forced);
-  if (!builder.fused) return nullptr;
-  return std::unique_ptr<FusedGraph>(new FusedGraph(std::move(builder), view, types));
-}
-
-OPKIT_INLINE FusedGraph::FusedGraph(Builder&& builder, const GraphView& plan,
-                                    const GraphTypes& types)
-    : graph_(builder.MakeGraph()), view_(graph_), types_(view_), node_of_(Index(plan.num_nodes())) {
-  for (int value = 0; value < plan.num_values(); ++value) {
-    value_of_.push_back(view_.FindValue(plan.name(value)));
-    if (value_of_.back() >= 0) types_[value_of_.back()] = types[value];
-  }
-  for (Builder::Chain& chain : builder.chains) {
-    const int node = static_cast<int>(parts_.size());
-    if (chain.parts.size() == 1) types_.SetLacksData(node, types.LacksData(chain.parts[0]));
-    for (const int part : chain.parts) node_of_[Index(part)] = node;
-    choices_.push_back(std::move(chain.choice));
-    parts_.push_back(std::move(chain.parts));
-  }
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
-
 // ---- opkit/graph/plan/impl/kernel_selector.ipp
 // How candidates are rated and one is chosen.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
@@ -41588,6 +41602,36 @@ OPKIT_INLINE NodeDevices::NodeDevices(const OperatorDef& def) : device_(def.devi
 OPKIT_INLINE std::optional<Device> NodeDevices::input(size_t i) const {
   if (inputs_cross_) return {};
   return i < placement_.first.size() ? placement_.first[i] : device_;
+}
+
+OPKIT_INLINE std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
+                                                  const NodeChoice& choice, int node) {
+  const OperatorDef& def = view.graph().node(node);
+  const NodeDevices devices(choice.device == def.device() ? def
+                                                          : OperatorDef(def).Device(choice.device));
+  std::vector<ValuePlace> places;
+  for (size_t i = 0; i < view.inputs(node).size(); ++i) {
+    const int value = view.inputs(node)[i];
+    const Device is = value < 0 ? Device{} : types[value].device;
+    places.push_back({choice.config.input_layout(i), devices.input(i).value_or(is)});
+  }
+  return places;
+}
+
+OPKIT_INLINE bool NeedsConverters(const GraphView& view, const GraphTypes& types,
+                                  const std::vector<NodeChoice>& choices) {
+  for (const int value : view.outputs())
+    if (!types[value].layout.is_standard()) return true;
+  for (int node = 0; node < view.num_nodes(); ++node) {
+    const NodeChoice& choice = choices[Index(node)];
+    if (choice.device != view.graph().node(node).device()) return true;
+    const auto inputs = view.inputs(node);
+    const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0 && !wanted[i].Is(types[inputs[i]].layout, types[inputs[i]].device))
+        return true;
+  }
+  return false;
 }
 
 OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& types,
@@ -42912,6 +42956,140 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
+
+// ---- opkit/graph/impl/body_inference.ipp
+// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
+// set of types.
+#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The results so far; set while a node that is in no body is inferred. Inference passes over a
+// graph several times, and so over the graphs in its nodes; without these results each level of
+// nesting would multiply the passes.
+inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
+
+class InferredBodiesScope {
+ public:
+  InferredBodiesScope() {
+    if (!t_inferred_bodies) t_inferred_bodies = &own_;
+  }
+  InferredBodiesScope(const InferredBodiesScope&) = delete;
+  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
+  ~InferredBodiesScope() {
+    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
+  }
+
+ private:
+  std::vector<InferredBody> own_;
+};
+
+inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
+  if (known.graph != asked.graph) return false;
+  for (size_t i = 0; i < asked.given.size(); ++i)
+    if (known.given[i].dtype != asked.given[i].dtype ||
+        known.given[i].shape != asked.given[i].shape ||
+        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
+      return false;
+  return true;
+}
+
+// Inside a body a symbol of the node around it has this before its name.
+inline constexpr char kOuterSymbol = '^';
+template <class F>
+SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
+  if (!shape.has_rank()) return shape;
+  std::vector<Dim> dims;
+  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
+  return SymbolicShape(std::move(dims));
+}
+inline SymbolicShape IntoBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
+}
+inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) {
+    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
+  });
+}
+inline TensorInfo OutOfBody(const TensorInfo& info) {
+  TensorInfo out = info;
+  out.shape = OutOfBody(info.shape);
+  out.constant = nullptr;
+  return out;
+}
+
+OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
+                                    std::span<const int> inputs, std::string_view name,
+                                    UnknownOperators unknown) {
+  const InferredBodiesScope scope;
+  InferredBody result;
+  result.graph = &body;
+  for (const int input : inputs) {
+    result.given.push_back(c.input(input));
+    result.given.back().shape = IntoBody(c.input(input).shape);
+    result.given.back().constant = nullptr;
+    const Tensor* constant = c.input_constant(input);
+    result.given_data.push_back(constant ? *constant : Tensor());
+  }
+  for (const InferredBody& known : *t_inferred_bodies)
+    if (IsOf(known, result)) return known;
+  const auto infer = [&] {
+    std::vector<GraphInput> given;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      given.push_back({body.inputs()[i].name, result.given[i]});
+      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
+    }
+    const GraphView view(body);
+    const GraphTypes types = InferGraph(view, given, unknown);
+    for (const GraphInput& input : body.inputs())
+      result.inputs.push_back(OutOfBody(types.at(input.name)));
+    for (const int value : view.outputs()) {
+      result.outputs.push_back(OutOfBody(types[value]));
+      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
+    }
+  };
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  t_inferred_bodies->push_back(result);
+  return result;
+}
+
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                              UnknownOperators unknown) {
+  if (Index(c.num_inputs()) != body.inputs().size() ||
+      Index(c.num_outputs()) != body.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
+          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
+          body.inputs().size(), " and ", body.outputs().size(),
+          "; both are bound by position, so that they must be as many");
+  std::vector<int> inputs;
+  for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
+  const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
+  for (const int i : inputs)
+    if (c.HasInput(i))
+      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
+  for (int o = 0; o < c.num_outputs(); ++o) {
+    const size_t at = Index(o);
+    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
+  }
+}
+
+inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
+  if (Index(context.num_inputs()) == body.inputs().size() &&
+      Index(context.num_outputs()) == body.outputs().size())
+    // Its operator runs the graph itself, and may have operators that nobody else has.
+    InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
+}
+OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
+  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
 // ---- opkit/graph/partition/impl/options.ipp
 // The definition of ReadPartitionLimits.
@@ -44654,107 +44832,6 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_
-
-// ---- opkit/graph/plan/impl/converters.ipp
-// The operators ConvertLayout and CopyToDevice, and their registrations.
-#ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
-#define OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class ConvertLayoutOp final : public Operator<CPUContext> {
- public:
-  ConvertLayoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
-      : Operator<CPUContext>(def, ws, config) {
-    set_invocation_kind(InvocationKind::kConverter);
-  }
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    KernelConfig config;
-    config.input_layouts = {query.inputs[0].layout};
-    config.output_layouts = {Layout{FindLayout(query.def.args().Get<std::string>("layout")), {}}};
-    return {config};
-  }
-  bool RunOnDevice() override {
-    const Tensor& from = Input(0);
-    Tensor* to = Output(0, from.shape(), from.dtype());
-    ConvertLayoutTo(from, *to);
-    return true;
-  }
-};
-
-OPKIT_OPERATOR_SCHEMA(ConvertLayout)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .IdenticalTypeAndShape()
-    .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise",
-                      "standard")
-    .SetDoc("The same elements in another order in memory.")
-    .Internal();
-OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
-
-// The device that a node of CopyToDevice copies to.
-inline Device TargetOf(const OperatorDef& def) {
-  return {static_cast<DeviceType>(def.args().Get<int32_t>("device_type")),
-          def.args().Get<int32_t>("device_index")};
-}
-
-// Waits for the copy: what runs on either device waits for its end as for any operator's.
-class CopyToDeviceOp final : public Operator<CPUContext> {
- public:
-  CopyToDeviceOp(const OperatorDef& def, Workspace* ws)
-      : Operator<CPUContext>(def, ws), target_(TargetOf(def)) {
-    set_invocation_kind(InvocationKind::kCopy);
-  }
-  bool RunOnDevice() override {
-    const Tensor& from = InputBlob(0).Get<Tensor>();
-    const Tensor* to = Output(0, from.shape(), from.dtype(), target_);
-    CopyElements(from, *to, nullptr);
-    return true;
-  }
-
- private:
-  const Device target_;
-};
-
-OPKIT_OPERATOR_SCHEMA(CopyToDevice)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .IdenticalTypeAndShape()
-    .Arg<int64_t>("device_type", "the number of the device's type", {}, true)
-    .Arg<int64_t>("device_index", "the device among those of its type", 0)
-    .InputsCanCrossDevices()
-    .DeviceInferenceFunction([](const OperatorDef& def) -> OpSchema::DevicePlacement {
-      return {{def.device()}, {TargetOf(def)}};
-    })
-    .SetDoc("The same elements in the memory of another device.")
-    .Internal();
-OPKIT_REGISTER_CPU_OPERATOR(CopyToDevice, CopyToDeviceOp);
-
-inline const Kernel& PlainKernel(const char* op) {
-  return *OpRegistry::Global().FindKernels(op, DeviceType::kCPU).front();
-}
-OPKIT_INLINE const Kernel& ConvertLayoutKernel() {
-  static const Kernel* const kernel = &PlainKernel("ConvertLayout");
-  return *kernel;
-}
-OPKIT_INLINE const Kernel& CopyToDeviceKernel() {
-  static const Kernel* const kernel = &PlainKernel("CopyToDevice");
-  return *kernel;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string& to,
-                                      Device device) {
-  return OperatorDef("CopyToDevice", {from}, {to})
-      .Arg("device_type", static_cast<int64_t>(device.type))
-      .Arg("device_index", int64_t{device.index});
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 
 // ---- opkit/base/impl/output_file.ipp
 // The definitions of base/output_file.hpp.

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <protozero/pbf_writer.hpp>
+#include <set>
 
 namespace {
 

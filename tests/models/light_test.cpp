@@ -2,6 +2,8 @@
 // package's own equal weights and outputs, with weights made by rule, and their memory plans.
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "expected.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/interop/onnx.hpp"

@@ -13,10 +13,10 @@ namespace detail {
 // Whether two nodes compute the same, regardless of their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// The inference and the gradient of a node that runs the one graph that it carries. InferGraph and
-// AddGradients fill this in, and the compiled runtime when it is loaded, so that a header-only
-// program that does neither does not compile them. Relaxed: they are functions, which refer to
-// nothing that a thread has written.
+// The inference and the gradient of a node that runs the one graph that it carries. MakeSubgraph
+// and AddGradients fill this in, the latter also in the compiled runtime when it is loaded, so that
+// a header-only program that calls neither does not compile them. Relaxed: they are functions,
+// which refer to nothing that a thread has written.
 struct CarriedGraphRules {
   using Infer = void(const Graph& graph, InferenceContext& context);
   using MakeGradient = bool(const Graph& graph, const OperatorDef& def,

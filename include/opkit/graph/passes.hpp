@@ -7,11 +7,9 @@
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_view.hpp"
-#include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/graph/passes/common_subexpressions.hpp"
 #include "opkit/graph/passes/constant_folding.hpp"
 #include "opkit/graph/passes/dead_nodes.hpp"
-#include "opkit/graph/passes/hard_swish.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -64,7 +62,9 @@ class PassList {
 
 // remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization,
 // merge_common_subexpressions: a second run of the list changes nothing. The third and the fourth
-// keep results up to rounding, the others to the bit.
+// keep results up to rounding, the others to the bit; they are in the list wherever the compiled
+// runtime or, header-only, the standard operators that they rewrite are in the program
+// (ops/nn/activation.hpp, and conv.hpp or normalization.hpp beside it).
 PassList DefaultPasses(FoldOptions options = {});
 
 }  // namespace opkit

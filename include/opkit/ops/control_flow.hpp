@@ -2,7 +2,7 @@
 #ifndef OPKIT_OPS_CONTROL_FLOW_HPP_
 #define OPKIT_OPS_CONTROL_FLOW_HPP_
 
-#include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/support/body_operator.hpp"
 

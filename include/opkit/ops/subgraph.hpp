@@ -3,8 +3,8 @@
 #ifndef OPKIT_OPS_SUBGRAPH_HPP_
 #define OPKIT_OPS_SUBGRAPH_HPP_
 
+#include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
-#include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/support/body_operator.hpp"
 

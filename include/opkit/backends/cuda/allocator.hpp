@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <map>
 #include <unordered_map>
 
 #include "opkit/backends/cuda/stream.hpp"

@@ -9,6 +9,9 @@
 
 #include "opkit/backends/cuda/stream.hpp"
 #include "opkit/device/copy.hpp"
+#ifndef OPKIT_DEVICE_COMPILER  // plans are made in files of the host
+#include "opkit/graph/plan/converters.hpp"
+#endif
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

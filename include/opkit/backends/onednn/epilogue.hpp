@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "opkit/backends/onednn/primitive.hpp"
+#include "opkit/graph/plan/fusion.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

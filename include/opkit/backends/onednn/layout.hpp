@@ -7,6 +7,7 @@
 #include "opkit/backends/onednn/types.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
+#include "opkit/graph/plan/converters.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -3,8 +3,8 @@
 #ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
+#include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/carried_graph.hpp"
-#include "opkit/graph/graph_inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -128,9 +128,6 @@ inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
 OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
   g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
 }
-#ifdef OPKIT_COMPILED
-[[maybe_unused]] static const bool kInfersCarriedGraphs = (UseInferenceOfCarriedGraphs(), true);
-#endif
 
 }  // namespace detail
 }  // namespace opkit

@@ -234,7 +234,6 @@ class GraphInference {
 OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
                                    UnknownOperators unknown) {
   const detail::RegistryUse use;
-  detail::UseInferenceOfCarriedGraphs();
   const Graph& graph = view.graph();
   detail::GraphInference inference(view, unknown);
   for (const GraphInput& input : graph.inputs())

@@ -3,6 +3,7 @@
 #define OPKIT_GRAPH_IMPL_PASSES_IPP_
 
 #include "opkit/graph/passes.hpp"
+#include "opkit/graph/passes/standard_passes.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -63,8 +64,12 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
   const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
   passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
-  passes.Add("merge_hard_swish", MergeHardSwish);
-  passes.Add("fold_batch_normalization", FoldBatchNormalization);
+  if (detail::g_merge_hard_swish)
+    passes.Add("merge_hard_swish",
+               [](const Graph& graph) { return detail::g_merge_hard_swish(graph); });
+  if (detail::g_fold_batch_normalization)
+    passes.Add("fold_batch_normalization",
+               [](const Graph& graph) { return detail::g_fold_batch_normalization(graph); });
   return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "opkit/graph/graph_view.hpp"
+#include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -49,6 +49,7 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
 }  // namespace detail
 
 OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+  detail::UseInferenceOfCarriedGraphs();
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 

@@ -1,10 +1,11 @@
 // ConvertedGraph: the graph of a plan with converters between the layouts of its kernels and copies
 // between their devices, once for each value and place. The nodes of the plan's graph keep their
 // indices; converters come behind them. Values that leave or enter the graph keep their names and
-// are in the standard layout.
+// are in the standard layout. converters.hpp has the definitions.
 #ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
+#include "opkit/base/hook.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/types.hpp"
 
@@ -34,17 +35,12 @@ class ConvertedConstants {
 
 class ConvertedGraph {
  public:
-  // Whether a node runs on another device than the graph says, or reads a value in another layout
-  // or on another device than it is made, or the graph returns one that is not in the standard
-  // layout.
-  static bool IsNeeded(const GraphView& view, const GraphTypes& types,
-                       const std::vector<NodeChoice>& choices);
-
   // `types` has the layouts that the choices give the values of `view`. Constants that are read in
   // other layouts are converted here. `choices` grows by those of the converters. Errors: as
   // ConvertLayout.
-  ConvertedGraph(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices,
-                 ConvertedConstants& constants);
+  static std::unique_ptr<ConvertedGraph> Make(const GraphView& view, const GraphTypes& types,
+                                              std::vector<NodeChoice>& choices,
+                                              ConvertedConstants& constants);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
@@ -53,7 +49,15 @@ class ConvertedGraph {
   int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
   // The names of the constants that nodes read in `before`, the view that this was made of, and
   // that nothing reads here, since it reads them converted.
-  std::vector<std::string> UnreadConstants(const GraphView& before) const;
+  std::vector<std::string> UnreadConstants(const GraphView& before) const {
+    std::vector<std::string> names;
+    for (int value = 0; value < before.num_values(); ++value) {
+      const bool was_read = before.IsConstant(value) && !before.consumers(value).empty();
+      if (was_read && !before.IsOutput(value) && view_.consumers(ValueOf(value)).empty())
+        names.push_back(before.name(value));
+    }
+    return names;
+  }
   void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
  private:
@@ -66,11 +70,13 @@ class ConvertedGraph {
   std::vector<int> value_of_;
 };
 
+// ConvertedGraph::Make, where NeedsConverters.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
+    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&)>
+    g_make_converted_graph{"a plan of kernels that differ in layout or device",
+                           "opkit/graph/plan/converters.hpp"};
+
 }  // namespace detail
 }  // namespace opkit
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/graph/plan/impl/converted_graph.ipp"
-#endif
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_

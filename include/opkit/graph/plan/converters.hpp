@@ -3,9 +3,13 @@
 //
 //   graph.AddNode(OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NHWC"));
 //   graph.AddNode(CopyToDevice("X", "Y", {DeviceType::kCUDA, 0}));
+//
+// Header-only, one file of a program whose plans insert them includes this, or such a plan is an
+// Error.
 #ifndef OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
+#include "opkit/graph/plan/converted_graph.hpp"
 #include "opkit/op/kernel.hpp"
 #include "opkit/op/operator_def.hpp"
 
@@ -25,6 +29,7 @@ OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/plan/impl/converted_graph.ipp"
 #include "opkit/graph/plan/impl/converters.ipp"
 #endif
 

@@ -1,12 +1,13 @@
 // FusedGraph: the graph of a plan where kernels compute, with their own node, the nodes behind it.
 // Made of what was selected, before converters are inserted: where no selected kernel takes its
-// neighbour in, the graph stays as it is.
+// neighbour in, the graph stays as it is. fusion.hpp has the definitions.
 #ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
 #include <memory>
 #include <span>
 
+#include "opkit/base/hook.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/types.hpp"
 
@@ -15,6 +16,12 @@ namespace detail {
 
 class FusedGraph {
  public:
+  // Whether a selected kernel may take a neighbour in.
+  static bool IsNeeded(const std::vector<NodeChoice>& choices) {
+    for (const NodeChoice& choice : choices)
+      if (choice.kernel->fuse) return true;
+    return false;
+  }
   // Null where nothing is fused. `types` has the layouts that the choices give the values of
   // `view`. A node is not taken in where something else reads what is between the two, or the graph
   // returns it, or a node rewrites a value of either, or one waits for others or is waited for by
@@ -50,11 +57,12 @@ class FusedGraph {
   std::vector<int> value_of_;
 };
 
+// FusedGraph::Make.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
+    const GraphView&, const GraphTypes&, const std::vector<NodeChoice>&, const Selection*)>
+    g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
+
 }  // namespace detail
 }  // namespace opkit
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/graph/plan/impl/fused_graph.ipp"
-#endif
 
 #endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_

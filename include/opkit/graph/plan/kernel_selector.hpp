@@ -47,6 +47,23 @@ class NodeDevices {
   OpSchema::DevicePlacement placement_;  // empty: all are on device_
 };
 
+// Where a value's elements are, and how they lie there.
+struct ValuePlace {
+  Layout layout;
+  Device device;
+  bool Is(const Layout& other, Device memory) const {
+    return layout == other && MemoryDevice(device) == MemoryDevice(memory);
+  }
+};
+// Where a node that runs on its chosen device reads its inputs.
+std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
+                                     const NodeChoice& choice, int node);
+// Whether a node runs on another device than the graph says, or reads a value in another layout
+// or on another device than it is made, or the graph returns one that is not in the standard
+// layout.
+bool NeedsConverters(const GraphView& view, const GraphTypes& types,
+                     const std::vector<NodeChoice>& choices);
+
 class KernelSelector {
  public:
   struct Options {

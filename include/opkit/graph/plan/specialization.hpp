@@ -189,14 +189,16 @@ class Specialization final : public RefCounted {
     while (!spare_) {
       selector_.SelectAll(selected_);
       converted_.reset();
-      fused_ = FusedGraph::Make(plan_view_, plan_types_, selected_, options.selection.forced);
+      fused_.reset();
+      if (FusedGraph::IsNeeded(selected_))
+        fused_ = g_make_fused_graph(plan_view_, plan_types_, selected_, options.selection.forced);
       choices_ = fused_ ? fused_->choices() : selected_;
       for (int node = 0; node < plan_view_.num_nodes(); ++node)
         if (const int first = PartsOf(NodeOf(node)).front(); first != node)
           selected_[Index(node)].computed_by = first;
-      if (ConvertedGraph::IsNeeded(fused_view(), fused_types(), choices_))
-        converted_ = std::make_unique<ConvertedGraph>(fused_view(), fused_types(), choices_,
-                                                      *options.converted_constants);
+      if (NeedsConverters(fused_view(), fused_types(), choices_))
+        converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
+                                            *options.converted_constants);
       for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
       FindOuter(around);
       try {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "opkit/graph/passes/hard_swish.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 

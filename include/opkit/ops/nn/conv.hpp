@@ -3,6 +3,7 @@
 #ifndef OPKIT_OPS_NN_CONV_HPP_
 #define OPKIT_OPS_NN_CONV_HPP_
 
+#include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 #include "opkit/ops/support/window.hpp"
 

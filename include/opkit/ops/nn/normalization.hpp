@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <list>
 
+#include "opkit/graph/plan/fusion.hpp"
 #include "opkit/op/abi/abi_config.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/function/function_calls.hpp"

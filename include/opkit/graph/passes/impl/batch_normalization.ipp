@@ -10,6 +10,7 @@
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/passes/standard_passes.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -264,6 +265,11 @@ class BatchNormalizationFolder {
 OPKIT_INLINE Graph FoldBatchNormalization(const Graph& graph) {
   return detail::BatchNormalizationFolder(graph).Result();
 }
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline const bool kFillsFoldBatchNormalization =
+    g_fold_batch_normalization.Fill(&FoldBatchNormalization);
+}  // namespace detail
 
 }  // namespace opkit
 

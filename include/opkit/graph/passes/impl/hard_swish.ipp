@@ -6,6 +6,7 @@
 
 #include "opkit/graph/passes/hard_swish.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/passes/standard_passes.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -137,6 +138,10 @@ class HardSwishMerger {
 OPKIT_INLINE Graph MergeHardSwish(const Graph& graph) {
   return detail::HardSwishMerger(graph).Result();
 }
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline const bool kFillsMergeHardSwish = g_merge_hard_swish.Fill(&MergeHardSwish);
+}  // namespace detail
 
 }  // namespace opkit
 

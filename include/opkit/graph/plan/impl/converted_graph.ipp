@@ -7,51 +7,11 @@
 
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
-#include "opkit/graph/plan/converted_graph.hpp"
 #include "opkit/graph/plan/converters.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// Where a value's elements are, and how they lie there.
-struct ValuePlace {
-  Layout layout;
-  Device device;
-  bool Is(const Layout& other, Device memory) const {
-    return layout == other && MemoryDevice(device) == MemoryDevice(memory);
-  }
-};
-// Where a node that runs on its chosen device reads its inputs.
-inline std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
-                                            const NodeChoice& choice, int node) {
-  const OperatorDef& def = view.graph().node(node);
-  const NodeDevices devices(choice.device == def.device() ? def
-                                                          : OperatorDef(def).Device(choice.device));
-  std::vector<ValuePlace> places;
-  for (size_t i = 0; i < view.inputs(node).size(); ++i) {
-    const int value = view.inputs(node)[i];
-    const Device is = value < 0 ? Device{} : types[value].device;
-    places.push_back({choice.config.input_layout(i), devices.input(i).value_or(is)});
-  }
-  return places;
-}
-
-OPKIT_INLINE bool ConvertedGraph::IsNeeded(const GraphView& view, const GraphTypes& types,
-                                           const std::vector<NodeChoice>& choices) {
-  for (const int value : view.outputs())
-    if (!types[value].layout.is_standard()) return true;
-  for (int node = 0; node < view.num_nodes(); ++node) {
-    const NodeChoice& choice = choices[Index(node)];
-    if (choice.device != view.graph().node(node).device()) return true;
-    const auto inputs = view.inputs(node);
-    const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] >= 0 && !wanted[i].Is(types[inputs[i]].layout, types[inputs[i]].device))
-        return true;
-  }
-  return false;
-}
 
 OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout& layout,
                                             Device device) {
@@ -208,10 +168,13 @@ struct ConvertedGraph::Builder {
   std::vector<Placed> placed;  // the values that were made here
 };
 
-OPKIT_INLINE ConvertedGraph::ConvertedGraph(const GraphView& view, const GraphTypes& types,
-                                            std::vector<NodeChoice>& choices,
-                                            ConvertedConstants& constants)
-    : ConvertedGraph(Builder(view, types, choices, constants)) {}
+OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(const GraphView& view,
+                                                                  const GraphTypes& types,
+                                                                  std::vector<NodeChoice>& choices,
+                                                                  ConvertedConstants& constants) {
+  return std::unique_ptr<ConvertedGraph>(
+      new ConvertedGraph(Builder(view, types, choices, constants)));
+}
 
 OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
     : graph_(std::move(builder.graph)), view_(graph_), types_(view_) {
@@ -235,16 +198,8 @@ OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
     types_.SetLacksData(node, builder.types.LacksData(node));
 }
 
-OPKIT_INLINE std::vector<std::string> ConvertedGraph::UnreadConstants(
-    const GraphView& before) const {
-  std::vector<std::string> names;
-  for (int value = 0; value < before.num_values(); ++value) {
-    const bool was_read = before.IsConstant(value) && !before.consumers(value).empty();
-    if (was_read && !before.IsOutput(value) && view_.consumers(ValueOf(value)).empty())
-      names.push_back(before.name(value));
-  }
-  return names;
-}
+OPKIT_IMAGE_LOCAL inline const bool kFillsMakeConvertedGraph =
+    g_make_converted_graph.Fill(&ConvertedGraph::Make);
 
 }  // namespace detail
 }  // namespace opkit

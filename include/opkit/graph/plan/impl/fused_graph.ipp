@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "opkit/graph/passes/pass_rules.hpp"
-#include "opkit/graph/plan/fused_graph.hpp"
+#include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -122,10 +122,6 @@ OPKIT_INLINE std::unique_ptr<FusedGraph> FusedGraph::Make(const GraphView& view,
                                                           const std::vector<NodeChoice>& choices,
                                                           const Selection* forced) {
   const RegistryUse use;
-  const auto fuses = [](const NodeChoice& choice) {
-    return static_cast<bool>(choice.kernel->fuse);
-  };
-  if (std::ranges::none_of(choices, fuses)) return nullptr;
   Builder builder(view, types, choices, forced);
   if (!builder.fused) return nullptr;
   return std::unique_ptr<FusedGraph>(new FusedGraph(std::move(builder), view, types));
@@ -146,6 +142,9 @@ OPKIT_INLINE FusedGraph::FusedGraph(Builder&& builder, const GraphView& plan,
     parts_.push_back(std::move(chain.parts));
   }
 }
+
+OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
+    g_make_fused_graph.Fill(&FusedGraph::Make);
 
 }  // namespace detail
 }  // namespace opkit

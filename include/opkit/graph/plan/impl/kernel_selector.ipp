@@ -45,6 +45,36 @@ OPKIT_INLINE std::optional<Device> NodeDevices::input(size_t i) const {
   return i < placement_.first.size() ? placement_.first[i] : device_;
 }
 
+OPKIT_INLINE std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
+                                                  const NodeChoice& choice, int node) {
+  const OperatorDef& def = view.graph().node(node);
+  const NodeDevices devices(choice.device == def.device() ? def
+                                                          : OperatorDef(def).Device(choice.device));
+  std::vector<ValuePlace> places;
+  for (size_t i = 0; i < view.inputs(node).size(); ++i) {
+    const int value = view.inputs(node)[i];
+    const Device is = value < 0 ? Device{} : types[value].device;
+    places.push_back({choice.config.input_layout(i), devices.input(i).value_or(is)});
+  }
+  return places;
+}
+
+OPKIT_INLINE bool NeedsConverters(const GraphView& view, const GraphTypes& types,
+                                  const std::vector<NodeChoice>& choices) {
+  for (const int value : view.outputs())
+    if (!types[value].layout.is_standard()) return true;
+  for (int node = 0; node < view.num_nodes(); ++node) {
+    const NodeChoice& choice = choices[Index(node)];
+    if (choice.device != view.graph().node(node).device()) return true;
+    const auto inputs = view.inputs(node);
+    const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0 && !wanted[i].Is(types[inputs[i]].layout, types[inputs[i]].device))
+        return true;
+  }
+  return false;
+}
+
 OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& types,
                                             const Options& options)
     : view_(view), types_(types), options_(options) {

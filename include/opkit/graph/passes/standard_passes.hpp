@@ -1,0 +1,21 @@
+// The passes of DefaultPasses that rewrite standard operators. Each header of ops/ that registers
+// one of these operators includes its pass: a header-only program without them does not compile it.
+#ifndef OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
+#define OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
+
+#include "opkit/base/hook.hpp"
+#include "opkit/graph/fwd.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Filled by hard_swish.hpp and batch_normalization.hpp.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
+    "MergeHardSwish", "opkit/graph/passes/hard_swish.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
+    "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
