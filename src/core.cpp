@@ -7,6 +7,7 @@
 #include "opkit/base/impl/name_map.ipp"
 #include "opkit/base/impl/output_file.ipp"
 #include "opkit/base/impl/platform.ipp"
+#include "opkit/base/impl/sort.ipp"
 #include "opkit/base/impl/strings.ipp"
 #include "opkit/base/impl/suggest.ipp"
 #include "opkit/core/impl/allocator.ipp"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "opkit/base/sort.hpp"
 #include "opkit/graph/graph_view.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -40,7 +41,7 @@ class EdgeCollector {
       for (const std::string& name : Node(node).control_inputs()) AddControl(name, node);
     }
     for (const GraphView::Rewrite& rewrite : view_.rewrites()) AddRewrite(rewrite);
-    std::sort(edges_.begin(), edges_.end(), [](const auto& a, const auto& b) {
+    StableSort(edges_, [](const auto& a, const auto& b) {
       return a.to != b.to ? a.to < b.to : a.from < b.from;
     });
     edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "opkit/base/sort.hpp"
 #include "opkit/base/strings.hpp"
 #include "opkit/graph/net_benchmark.hpp"
 
@@ -35,7 +36,7 @@ OPKIT_INLINE void NetBenchmark::SumUp() {
     sum->flops += row.flops;
     sum->bytes += row.bytes;
   }
-  std::stable_sort(types.begin(), types.end(), [](auto& a, auto& b) { return a.ms > b.ms; });
+  detail::StableSort(types, [](auto& a, auto& b) { return a.ms > b.ms; });
 }
 
 OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "opkit/base/sort.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/run_profile.hpp"
 #include "opkit/profile/text_columns.hpp"
@@ -51,11 +52,9 @@ class RecordedRun {
         ready[target] = free;
         last[target] = step;
       }
-    std::vector<int> order(count), place(count);
-    for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return spans_[Index(a)]->begin < spans_[Index(b)]->begin;
-    });
+    std::vector<int> place(count);
+    const std::vector<int> order = SortedOrder(
+        count, [&](int a, int b) { return spans_[Index(a)]->begin < spans_[Index(b)]->begin; });
     int at = -1;
     for (const int step : order) {
       const ProfileSpan& span = *spans_[Index(step)];
@@ -86,8 +85,8 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   std::vector<const ProfileSpan*> runs;
   for (const ProfileSpan& span : profile.spans)
     if (span.kind == InvocationKind::kRun && !span.adopted && !span.open) runs.push_back(&span);
-  std::sort(runs.begin(), runs.end(),
-            [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
+  detail::StableSort(
+      runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
   for (const ProfileSpan* run : runs) inside[run->id];
   for (const ProfileSpan& span : profile.spans) {
     const auto run = inside.find(span.parent);
@@ -98,8 +97,8 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   }
   for (const ProfileSpan* run : runs) {
     std::vector<const ProfileSpan*>& spans = inside[run->id];
-    std::sort(spans.begin(), spans.end(),
-              [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
+    detail::StableSort(
+        spans, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
     detail::RecordedRun recorded(specialization->view().graph(), specialization->schedule());
     if (recorded.Find(spans)) return recorded.Read(*run);
   }

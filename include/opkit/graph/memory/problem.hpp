@@ -5,10 +5,10 @@
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/sort.hpp"
 #include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/memory/types.hpp"
 
@@ -79,11 +79,7 @@ inline std::vector<int64_t> Lengths(const MemoryProblem& problem) {
 // The indices of `keys` by ascending key, equal ones as they are.
 template <class Key>
 std::vector<int> SortedBy(const std::vector<Key>& keys) {
-  std::vector<int> indices(keys.size());
-  std::iota(indices.begin(), indices.end(), 0);
-  std::stable_sort(indices.begin(), indices.end(),
-                   [&](int a, int b) { return keys[Index(a)] < keys[Index(b)]; });
-  return indices;
+  return SortedOrder(keys.size(), [&](int a, int b) { return keys[Index(a)] < keys[Index(b)]; });
 }
 
 inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {

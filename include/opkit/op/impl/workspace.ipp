@@ -2,8 +2,7 @@
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
 #define OPKIT_OP_IMPL_WORKSPACE_IPP_
 
-#include <algorithm>
-
+#include "opkit/base/sort.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/workspace.hpp"
 
@@ -48,7 +47,7 @@ OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
   std::vector<std::string> names;
   for (const Blob* blob : blobs_)
     if (blob) names.push_back(blob->name());
-  std::sort(names.begin(), names.end());
+  detail::StableSort(names, [](const std::string& a, const std::string& b) { return a < b; });
   return names;
 }
 OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {

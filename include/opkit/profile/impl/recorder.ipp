@@ -8,6 +8,7 @@
 #include <span>
 
 #include "opkit/base/index.hpp"
+#include "opkit/base/sort.hpp"
 #include "opkit/profile/recorder.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -348,9 +349,9 @@ OPKIT_INLINE void Recorder::Sort(Profile& profile) {
               return a.id < b.id;
             });
   const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
-  std::stable_sort(profile.counters.begin(), profile.counters.end(), by_time);
-  std::stable_sort(profile.markers.begin(), profile.markers.end(), by_time);
-  std::stable_sort(profile.allocations.begin(), profile.allocations.end(), by_time);
+  StableSort(profile.counters, by_time);
+  StableSort(profile.markers, by_time);
+  StableSort(profile.allocations, by_time);
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {

@@ -4,8 +4,8 @@
 #define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
 #include <limits>
-#include <numeric>
 
+#include "opkit/base/sort.hpp"
 #include "opkit/graph/memory/search/fit.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -13,13 +13,10 @@ namespace detail {
 
 // The buffers by descending key, those of equal key by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
-  std::vector<int> order(keys.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int i, int j) {
+  return SortedOrder(keys.size(), [&](int i, int j) {
     const size_t a = Index(i), b = Index(j);
     return keys[a] != keys[b] ? keys[a] > keys[b] : problem.size[a] > problem.size[b];
   });
-  return order;
 }
 
 // The work that the portfolio may do, in conflicts that it looks at; about 20 ns each.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "opkit/base/sort.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
@@ -101,7 +102,8 @@ struct FusedGraph::Builder {
   }
   // Chains stand where their last parts stood.
   Graph MakeGraph() {
-    std::ranges::sort(chains, {}, [](const Chain& chain) { return chain.parts.back(); });
+    StableSort(chains,
+               [](const Chain& a, const Chain& b) { return a.parts.back() < b.parts.back(); });
     std::vector<OperatorDef> nodes;
     for (const Chain& chain : chains) nodes.push_back(chain.def);
     return WithContents(view.graph(), view.graph().constants(), std::move(nodes));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "opkit/base/sort.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/plan/specialization.hpp"
@@ -348,18 +349,18 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
   int64_t live = 0, most = -1, peak = 0;
   for (size_t step = 0; step < change.size(); ++step)
     if ((live += change[step]) > most) most = live, peak = static_cast<int64_t>(step) - 1;
-  std::vector<size_t> values;
+  std::vector<int> values;
   for (size_t value = 0; value < arena.values.size(); ++value) {
     const int buffer = arena.lifetimes.buffer_of[value];
     if (buffer >= 0 && buffers[Index(buffer)].lower <= peak && peak < buffers[Index(buffer)].upper)
-      values.push_back(value);
+      values.push_back(static_cast<int>(value));
   }
-  std::ranges::sort(values, std::ranges::greater(),
-                    [&](size_t value) { return arena.values[value].bytes; });
+  const auto bytes_of = [&](int value) { return arena.values[Index(value)].bytes; };
+  StableSort(values, [&](int a, int b) { return bytes_of(a) > bytes_of(b); });
   constexpr size_t kShown = 5;
   std::string list;
-  for (const size_t value : std::span(values).first((std::min)(kShown, values.size())))
-    list += StrCat("\n  ", arena.values[value].bytes, " bytes: ", DescribeMemory(value));
+  for (const int value : std::span(values).first((std::min)(kShown, values.size())))
+    list += StrCat("\n  ", bytes_of(value), " bytes: ", DescribeMemory(Index(value)));
   if (values.size() > kShown) list += StrCat("\n  and ", values.size() - kShown, " more");
   Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device), " takes ",
         arena.plan.arena_bytes, " bytes (no plan less than ", arena.plan.lower_bound_bytes,

@@ -1,0 +1,32 @@
+// The definitions of opkit/base/sort.hpp.
+#ifndef OPKIT_BASE_IMPL_SORT_IPP_
+#define OPKIT_BASE_IMPL_SORT_IPP_
+
+#include "opkit/base/sort.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
+  std::vector<int> order(count), merged(count);
+  for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
+  // Runs of `width` numbers are sorted.
+  for (size_t width = 1; width < count; width *= 2) {
+    for (size_t begin = 0; begin < count; begin += 2 * width) {
+      const size_t middle = begin + width < count ? begin + width : count;
+      const size_t end = middle + width < count ? middle + width : count;
+      size_t a = begin, b = middle, to = begin;
+      while (a < middle && b < end)
+        merged[to++] = before(order[b], order[a]) ? order[b++] : order[a++];
+      while (a < middle) merged[to++] = order[a++];
+      while (b < end) merged[to++] = order[b++];
+    }
+    order.swap(merged);
+  }
+  return order;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_SORT_IPP_

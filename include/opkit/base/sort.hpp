@@ -1,0 +1,45 @@
+// Stable sorting of lists off the hot paths. std::sort and std::stable_sort are compiled again, in
+// some 3 KB, for every type of item and every comparison; the sort behind these is compiled once.
+#ifndef OPKIT_BASE_SORT_HPP_
+#define OPKIT_BASE_SORT_HPP_
+
+#include <utility>
+#include <vector>
+
+#include "opkit/base/function_ref.hpp"
+#include "opkit/base/index.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
+// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
+std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
+
+// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
+template <class T, class Before>
+void StableSort(std::vector<T>& items, Before before) {
+  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
+    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
+  });
+  for (size_t first = 0; first < order.size(); ++first) {
+    if (Index(order[first]) == first) continue;
+    T held = std::move(items[first]);
+    size_t hole = first;
+    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
+      items[hole] = std::move(items[next]);
+      order[hole] = static_cast<int>(hole);
+    }
+    items[hole] = std::move(held);
+    order[hole] = static_cast<int>(hole);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/base/impl/sort.ipp"
+#endif
+
+#endif  // OPKIT_BASE_SORT_HPP_
