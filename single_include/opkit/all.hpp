@@ -708,6 +708,64 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
+// ---- opkit/base/hook.hpp
+// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
+// owns the hook; the header that makes the case possible fills it, so that a program which does not
+// include that header does not compile what stands behind it.
+#ifndef OPKIT_BASE_HOOK_HPP_
+#define OPKIT_BASE_HOOK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Throws the Error (kFailedPrecondition) of a call through an empty hook.
+[[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
+
+template <class Signature>
+class Hook;
+
+// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
+// that it is full before main; a call from another static initialiser may come too early, and is
+// the Error of an empty hook. Filling it twice with one function is allowed. In the compiled
+// runtime a source of src/ that calls through a hook links the source that fills it.
+//
+//   // In the header that calls.
+//   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
+//                                                                    "opkit/graph.hpp"};
+//   // In the .ipp of the header that makes the case possible.
+//   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
+template <class R, class... Args>
+class Hook<R(Args...)> {
+ public:
+  // The Error of an empty hook says "`what` needs `header`".
+  constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
+  Hook(Hook&&) = delete;
+
+  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
+  bool Fill(R (*function)(Args...)) noexcept {
+    __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
+    return true;
+  }
+  explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
+  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
+  R operator()(Args... args) const {
+    R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
+    if (!function) [[unlikely]]
+      ThrowEmptyHook(what_, header_);
+    return function(std::forward<Args>(args)...);
+  }
+
+ private:
+  R (*function_)(Args...) = nullptr;
+  const char* what_;
+  const char* header_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_HOOK_HPP_
+
 // ---- opkit/base/ref_counted.hpp
 // Intrusive reference counting: one pointer wide and one allocation, and light to include (<memory>
 // costs more than the rest of this folder). Storage and event state are shared through it.
@@ -805,64 +863,6 @@ struct Shared : RefCounted {
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
-
-// ---- opkit/base/hook.hpp
-// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
-// owns the hook; the header that makes the case possible fills it, so that a program which does not
-// include that header does not compile what stands behind it.
-#ifndef OPKIT_BASE_HOOK_HPP_
-#define OPKIT_BASE_HOOK_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Throws the Error (kFailedPrecondition) of a call through an empty hook.
-[[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
-
-template <class Signature>
-class Hook;
-
-// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
-// that it is full before main; a call from another static initialiser may come too early, and is the
-// Error of an empty hook. Filling it twice with one function is allowed. In the compiled runtime a
-// source of src/ that calls through a hook links the source that fills it.
-//
-//   // In the header that calls.
-//   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
-//                                                                    "opkit/graph.hpp"};
-//   // In the .ipp of the header that makes the case possible.
-//   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
-template <class R, class... Args>
-class Hook<R(Args...)> {
- public:
-  // The Error of an empty hook says "`what` needs `header`".
-  constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
-  Hook(Hook&&) = delete;
-
-  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
-  bool Fill(R (*function)(Args...)) noexcept {
-    __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
-    return true;
-  }
-  explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
-  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
-  R operator()(Args... args) const {
-    R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
-    if (!function) [[unlikely]]
-      ThrowEmptyHook(what_, header_);
-    return function(std::forward<Args>(args)...);
-  }
-
- private:
-  R (*function_)(Args...) = nullptr;
-  const char* what_;
-  const char* header_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_HOOK_HPP_
 
 // ---- opkit/core/layout.hpp
 // Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
@@ -4760,7 +4760,7 @@ struct Kernel {
   int line = 0;
   std::string origin;  // the library it came from; empty for the program itself
   detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
-  OperatorCreator create;     // may throw UnsupportedOperatorFeature: the next kernel is tried
+  OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
   // In place of `create` for a typed operator: its record, and what makes an operator of it. The
   // second is null for CPUContext, for which CreateOperator knows it.
   const detail::TypedKernel* typed = nullptr;
@@ -6387,7 +6387,8 @@ struct ResolvedCall {
 
 // Makes the call of an operator. A program whose only operators are typed ones on the CPU does not
 // need it: whatever registers another kernel fills it (UseOperatorCalls).
-OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema, const OperatorDef& def)>
+OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
+                                                     const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail
@@ -6810,8 +6811,9 @@ class Operator : public OperatorBase {
 #endif  // OPKIT_OP_OPERATOR_HPP_
 
 // ---- opkit/op/call/operator_call.hpp
-// OperatorCall: a ResolvedOperator's operator, bound to a workspace of its own, run on the caller's tensors. It selects
-// the kernel for their types and converts layouts, where a kernel asks for that.
+// OperatorCall: a ResolvedOperator's operator, bound to a workspace of its own, run on the caller's
+// tensors. It selects the kernel for their types and converts layouts, where a kernel asks for
+// that.
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -7794,7 +7796,7 @@ class TypedOperator final : public Operator<Context> {
     }
     InferenceCache& inference = this->inference();
     if (!inference.IsFresh(inputs_)) [[unlikely]]
-      call_.Infer(this->def(), inputs_, inference, [this] {
+      call_.Infer(this->def(), inputs_, inference, [&] {
         if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
       });
     const size_t version = call_.VersionFor(this->def(), inputs_);
@@ -15702,8 +15704,8 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
 namespace detail {
 // Error (kInvalidArgument) for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
-// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the standard
-// layout, and nothing converts. Empty: it can, or that is not known yet.
+// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
+// standard layout, and nothing converts. Empty: it can, or that is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
 // Why a layout of the configuration cannot be converted to; empty where all can.
@@ -19464,6 +19466,43 @@ OPKIT_INLINE void NameIndex::Grow() {
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
+// ---- opkit/base/sort.hpp
+// Stable sorting of lists off the hot paths. std::sort and std::stable_sort are compiled again, in
+// some 3 KB, for every type of item and every comparison; the sort behind these is compiled once.
+#ifndef OPKIT_BASE_SORT_HPP_
+#define OPKIT_BASE_SORT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
+// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
+std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
+
+// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
+template <class T, class Before>
+void StableSort(std::vector<T>& items, Before before) {
+  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
+    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
+  });
+  for (size_t first = 0; first < order.size(); ++first) {
+    if (Index(order[first]) == first) continue;
+    T held = std::move(items[first]);
+    size_t hole = first;
+    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
+      items[hole] = std::move(items[next]);
+      order[hole] = static_cast<int>(hole);
+    }
+    items[hole] = std::move(held);
+    order[hole] = static_cast<int>(hole);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_SORT_HPP_
+
 // ---- opkit/op/impl/workspace.ipp
 // The definitions of Workspace, and Blob's errors.
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
@@ -19510,7 +19549,7 @@ OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
   std::vector<std::string> names;
   for (const Blob* blob : blobs_)
     if (blob) names.push_back(blob->name());
-  std::sort(names.begin(), names.end());
+  detail::StableSort(names, [](const std::string& a, const std::string& b) { return a < b; });
   return names;
 }
 OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
@@ -19681,8 +19720,8 @@ OPKIT_INLINE void RethrowDescribed(FunctionRef<void(Error&)> add) {
 OPKIT_INLINE void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor& input,
                                    Device memory_device) {
   if (!input.initialized() || MemoryDevice(input.device()) == memory_device) return;
-  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def.inputs()[i], "' is on ",
-        input.device(), ", but the operator runs on ", def.device(), "; copy it there first");
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def.inputs()[i], "' is on ", input.device(),
+        ", but the operator runs on ", def.device(), "; copy it there first");
 }
 OPKIT_INLINE void ThrowMutatedStrides(const OperatorDef& def, size_t i, const Tensor& input) {
   throw Error(ErrorCode::kUnsupported,
@@ -20119,7 +20158,7 @@ OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refus
 }
 
 OPKIT_INLINE std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
-                                          const KernelConfig* config) {
+                                                const KernelConfig* config) {
   std::vector<uint64_t> masks(def.outputs().size(), 0);
   for (int out = 0; uint64_t & mask : masks) {
     for (int in = 0; in < static_cast<int>(def.inputs().size()) && in < 64; ++in)
@@ -20182,8 +20221,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
     const MakeTyped make_typed =
         kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
-    std::unique_ptr<OperatorBase> op = kernel.typed ? make_typed(*kernel.typed, def, ws)
-                                                    : kernel.create(def, ws, config);
+    std::unique_ptr<OperatorBase> op =
+        kernel.typed ? make_typed(*kernel.typed, def, ws) : kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
     op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
@@ -20635,8 +20674,7 @@ OPKIT_INLINE void OperatorCall::Select() {
   // Work that goes on in a stream has not made what would have to be converted.
   const bool converts = def_.device().type == DeviceType::kCPU;
   bool is_standard = true;
-  auto op =
-      g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
+  auto op = g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
   SetOperator(std::move(op), std::move(place));
   converts_ = !is_standard;
   for (size_t i = 0; i < inputs_.size(); ++i)
@@ -20806,9 +20844,10 @@ OPKIT_INLINE bool TypedCall::Run(void* context, size_t version, InputPointers in
       const Tensor* tensor = is_input ? inputs[Index(row.place)] : outputs[row.place];
       if (tensor) {
         if (reshaped) slot->extents.SetShape(tensor->shape());
-        slot->data = is_input ? const_cast<void*>(tensor->raw_data(
-                                    row.by_element ? to_call.element : row.dtype))
-                              : tensor->raw_mutable_data();
+        slot->data =
+            is_input
+                ? const_cast<void*>(tensor->raw_data(row.by_element ? to_call.element : row.dtype))
+                : tensor->raw_mutable_data();
       }
       slot->present = tensor;
     }
@@ -20831,8 +20870,8 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
   for (const TypedVersion& version : kernel_.versions) versions.push_back(version.element);
   throw Error(ErrorCode::kTypeMismatch,
               StrCat("input ", i, " '", schema_.inputs()[i].name, "' of ", def.type(), " is ",
-                     inputs[i]->dtype(), ", but its kernel for ", def.device(),
-                     " is compiled for ", versions, "; add it to .Kernel<>"),
+                     inputs[i]->dtype(), ", but its kernel for ", def.device(), " is compiled for ",
+                     versions, "; add it to .Kernel<>"),
               inputs[i]);
 }
 
@@ -20870,9 +20909,8 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
   schema
-      .AllowInplace([typed](int in, int out) {
-        return Contains(typed->inplace_, std::pair(in, out));
-      })
+      .AllowInplace(
+          [typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
       .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
@@ -23685,7 +23723,7 @@ class EdgeCollector {
       for (const std::string& name : Node(node).control_inputs()) AddControl(name, node);
     }
     for (const GraphView::Rewrite& rewrite : view_.rewrites()) AddRewrite(rewrite);
-    std::sort(edges_.begin(), edges_.end(), [](const auto& a, const auto& b) {
+    StableSort(edges_, [](const auto& a, const auto& b) {
       return a.to != b.to ? a.to < b.to : a.from < b.from;
     });
     edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
@@ -29454,11 +29492,7 @@ inline std::vector<int64_t> Lengths(const MemoryProblem& problem) {
 // The indices of `keys` by ascending key, equal ones as they are.
 template <class Key>
 std::vector<int> SortedBy(const std::vector<Key>& keys) {
-  std::vector<int> indices(keys.size());
-  std::iota(indices.begin(), indices.end(), 0);
-  std::stable_sort(indices.begin(), indices.end(),
-                   [&](int a, int b) { return keys[Index(a)] < keys[Index(b)]; });
-  return indices;
+  return SortedOrder(keys.size(), [&](int a, int b) { return keys[Index(a)] < keys[Index(b)]; });
 }
 
 inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
@@ -29899,13 +29933,10 @@ namespace detail {
 
 // The buffers by descending key, those of equal key by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
-  std::vector<int> order(keys.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int i, int j) {
+  return SortedOrder(keys.size(), [&](int i, int j) {
     const size_t a = Index(i), b = Index(j);
     return keys[a] != keys[b] ? keys[a] > keys[b] : problem.size[a] > problem.size[b];
   });
-  return order;
 }
 
 // The work that the portfolio may do, in conflicts that it looks at; about 20 ns each.
@@ -31384,7 +31415,7 @@ OPKIT_INLINE void NetBenchmark::SumUp() {
     sum->flops += row.flops;
     sum->bytes += row.bytes;
   }
-  std::stable_sort(types.begin(), types.end(), [](auto& a, auto& b) { return a.ms > b.ms; });
+  detail::StableSort(types, [](auto& a, auto& b) { return a.ms > b.ms; });
 }
 
 OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
@@ -39798,9 +39829,9 @@ inline std::unique_ptr<OperatorBase> CreateSelectedFor(const OperatorDef& def, W
   *is_standard = chosen.config.is_standard();
   return op;
 }
-OPKIT_IMAGE_LOCAL inline const bool kFillsSelection =
-    g_check_config.Fill(&CheckConfig) && g_why_not_standard.Fill(&WhyNotStandard) &&
-    g_create_selected.Fill(&CreateSelectedFor);
+OPKIT_IMAGE_LOCAL inline const bool kFillsSelection = g_check_config.Fill(&CheckConfig) &&
+                                                      g_why_not_standard.Fill(&WhyNotStandard) &&
+                                                      g_create_selected.Fill(&CreateSelectedFor);
 
 }  // namespace detail
 }  // namespace opkit
@@ -40792,7 +40823,8 @@ struct FusedGraph::Builder {
   }
   // Chains stand where their last parts stood.
   Graph MakeGraph() {
-    std::ranges::sort(chains, {}, [](const Chain& chain) { return chain.parts.back(); });
+    StableSort(chains,
+               [](const Chain& a, const Chain& b) { return a.parts.back() < b.parts.back(); });
     std::vector<OperatorDef> nodes;
     for (const Chain& chain : chains) nodes.push_back(chain.def);
     return WithContents(view.graph(), view.graph().constants(), std::move(nodes));
@@ -40889,11 +40921,9 @@ class RecordedRun {
         ready[target] = free;
         last[target] = step;
       }
-    std::vector<int> order(count), place(count);
-    for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return spans_[Index(a)]->begin < spans_[Index(b)]->begin;
-    });
+    std::vector<int> place(count);
+    const std::vector<int> order = SortedOrder(
+        count, [&](int a, int b) { return spans_[Index(a)]->begin < spans_[Index(b)]->begin; });
     int at = -1;
     for (const int step : order) {
       const ProfileSpan& span = *spans_[Index(step)];
@@ -40924,8 +40954,8 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   std::vector<const ProfileSpan*> runs;
   for (const ProfileSpan& span : profile.spans)
     if (span.kind == InvocationKind::kRun && !span.adopted && !span.open) runs.push_back(&span);
-  std::sort(runs.begin(), runs.end(),
-            [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
+  detail::StableSort(
+      runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
   for (const ProfileSpan* run : runs) inside[run->id];
   for (const ProfileSpan& span : profile.spans) {
     const auto run = inside.find(span.parent);
@@ -40936,8 +40966,8 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   }
   for (const ProfileSpan* run : runs) {
     std::vector<const ProfileSpan*>& spans = inside[run->id];
-    std::sort(spans.begin(), spans.end(),
-              [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
+    detail::StableSort(
+        spans, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
     detail::RecordedRun recorded(specialization->view().graph(), specialization->schedule());
     if (recorded.Find(spans)) return recorded.Read(*run);
   }
@@ -41018,6 +41048,38 @@ OPKIT_INLINE std::string ToString(const RunProfile& run) {
 
 #endif  // OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
 
+// ---- opkit/base/impl/sort.ipp
+// The definitions of opkit/base/sort.hpp.
+#ifndef OPKIT_BASE_IMPL_SORT_IPP_
+#define OPKIT_BASE_IMPL_SORT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
+  std::vector<int> order(count), merged(count);
+  for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
+  // Runs of `width` numbers are sorted.
+  for (size_t width = 1; width < count; width *= 2) {
+    for (size_t begin = 0; begin < count; begin += 2 * width) {
+      const size_t middle = begin + width < count ? begin + width : count;
+      const size_t end = middle + width < count ? middle + width : count;
+      size_t a = begin, b = middle, to = begin;
+      while (a < middle && b < end)
+        merged[to++] = before(order[b], order[a]) ? order[b++] : order[a++];
+      while (a < middle) merged[to++] = order[a++];
+      while (b < end) merged[to++] = order[b++];
+    }
+    order.swap(merged);
+  }
+  return order;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_SORT_IPP_
+
 // ---- opkit/op/call/impl/direct_call.ipp
 // The definitions of DirectCall.
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
@@ -41076,17 +41138,15 @@ OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Ten
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
     inputs_[i] = def.inputs()[i].empty() ? nullptr : &input;
-    if (inputs_[i] &&
-        (input.device() != device_ || input.has_strides() || !input.layout().is_standard()))
-        [[unlikely]]
+    if (inputs_[i] && (input.device() != device_ || input.has_strides() ||
+                       !input.layout().is_standard())) [[unlikely]]
       inputs_[i] = Unusual(i, input);
   }
   if (!inference_.IsFresh(inputs_)) [[unlikely]]
     call_.Infer(def, inputs_, inference_, [] {});
   const size_t version = call_.VersionFor(def, inputs_);
   for (size_t o = 0; o < outputs.size(); ++o)
-    made_[o] = Output(o, outputs[o], inference_.outputs()[o].shape,
-                      call_.OutputDType(version, o));
+    made_[o] = Output(o, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
   CPUContext context(def.device());
   if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
     ThrowReturnedFalse();
@@ -42240,18 +42300,18 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
   int64_t live = 0, most = -1, peak = 0;
   for (size_t step = 0; step < change.size(); ++step)
     if ((live += change[step]) > most) most = live, peak = static_cast<int64_t>(step) - 1;
-  std::vector<size_t> values;
+  std::vector<int> values;
   for (size_t value = 0; value < arena.values.size(); ++value) {
     const int buffer = arena.lifetimes.buffer_of[value];
     if (buffer >= 0 && buffers[Index(buffer)].lower <= peak && peak < buffers[Index(buffer)].upper)
-      values.push_back(value);
+      values.push_back(static_cast<int>(value));
   }
-  std::ranges::sort(values, std::ranges::greater(),
-                    [&](size_t value) { return arena.values[value].bytes; });
+  const auto bytes_of = [&](int value) { return arena.values[Index(value)].bytes; };
+  StableSort(values, [&](int a, int b) { return bytes_of(a) > bytes_of(b); });
   constexpr size_t kShown = 5;
   std::string list;
-  for (const size_t value : std::span(values).first((std::min)(kShown, values.size())))
-    list += StrCat("\n  ", arena.values[value].bytes, " bytes: ", DescribeMemory(value));
+  for (const int value : std::span(values).first((std::min)(kShown, values.size())))
+    list += StrCat("\n  ", bytes_of(value), " bytes: ", DescribeMemory(Index(value)));
   if (values.size() > kShown) list += StrCat("\n  and ", values.size() - kShown, " more");
   Throw(ErrorCode::kOutOfMemory, "the memory between nodes on ", ToString(arena.device), " takes ",
         arena.plan.arena_bytes, " bytes (no plan less than ", arena.plan.lower_bound_bytes,
@@ -44634,9 +44694,9 @@ OPKIT_INLINE void Recorder::Sort(Profile& profile) {
               return a.id < b.id;
             });
   const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
-  std::stable_sort(profile.counters.begin(), profile.counters.end(), by_time);
-  std::stable_sort(profile.markers.begin(), profile.markers.end(), by_time);
-  std::stable_sort(profile.allocations.begin(), profile.allocations.end(), by_time);
+  StableSort(profile.counters, by_time);
+  StableSort(profile.markers, by_time);
+  StableSort(profile.allocations, by_time);
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {

@@ -1670,9 +1670,9 @@ template <class Signature>
 class Hook;
 
 // A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
-// that it is full before main; a call from another static initialiser may come too early, and is the
-// Error of an empty hook. Filling it twice with one function is allowed. In the compiled runtime a
-// source of src/ that calls through a hook links the source that fills it.
+// that it is full before main; a call from another static initialiser may come too early, and is
+// the Error of an empty hook. Filling it twice with one function is allowed. In the compiled
+// runtime a source of src/ that calls through a hook links the source that fills it.
 //
 //   // In the header that calls.
 //   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",

@@ -6,8 +6,8 @@
 
 #include <atomic>
 
-#include "opkit/base/ref_counted.hpp"
 #include "opkit/base/hook.hpp"
+#include "opkit/base/ref_counted.hpp"
 #include "opkit/base/strings.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -118,7 +118,7 @@ struct Kernel {
   int line = 0;
   std::string origin;  // the library it came from; empty for the program itself
   detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
-  OperatorCreator create;     // may throw UnsupportedOperatorFeature: the next kernel is tried
+  OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
   // In place of `create` for a typed operator: its record, and what makes an operator of it. The
   // second is null for CPUContext, for which CreateOperator knows it.
   const detail::TypedKernel* typed = nullptr;

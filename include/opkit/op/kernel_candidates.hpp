@@ -35,8 +35,8 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
 namespace detail {
 // Error (kInvalidArgument) for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
-// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the standard
-// layout, and nothing converts. Empty: it can, or that is not known yet.
+// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
+// standard layout, and nothing converts. Empty: it can, or that is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
 // Why a layout of the configuration cannot be converted to; empty where all can.

@@ -171,9 +171,9 @@ std::string Spans(const std::function<void()>& call) {
   struct Sink final : opkit::SpanSink {
     void Open(opkit::Invocation& now, SpanNames names, const opkit::Device* device,
               bool) noexcept override {
-      text += opkit::StrCat("open ", static_cast<int>(now.kind), " ",
-                            opkit::InternedName(names.name), " on ",
-                            device ? ToString(*device) : "none", "\n");
+      text +=
+          opkit::StrCat("open ", static_cast<int>(now.kind), " ", opkit::InternedName(names.name),
+                        " on ", device ? ToString(*device) : "none", "\n");
     }
     void Close() noexcept override { text += "close\n"; }
     bool WantsWork() const noexcept override { return true; }
@@ -207,12 +207,10 @@ TEST_CASE("on another device, and where the operator has another kernel, its ope
   const opkit::Device stream{opkit::DeviceType::kCPUStream, 0};
   CHECK(Values(Invoke("DirectOnStreams", {Of({1}, {3})}, {}, {.device = stream})[0]) ==
         std::vector<float>{3});
-  const Error no_kernel = ErrorOf([&] {
-    Invoke("DirectScale", {Of({1}, {3})}, {}, {.device = stream});
-  });
+  const Error no_kernel =
+      ErrorOf([&] { Invoke("DirectScale", {Of({1}, {3})}, {}, {.device = stream}); });
   CHECK(no_kernel.code() == ErrorCode::kNotFound);
-  CHECK(no_kernel.message().find("has no kernel for cpu_stream") !=
-        std::string::npos);
+  CHECK(no_kernel.message().find("has no kernel for cpu_stream") != std::string::npos);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// OperatorCall: a ResolvedOperator's operator, bound to a workspace of its own, run on the caller's tensors. It selects
-// the kernel for their types and converts layouts, where a kernel asks for that.
+// OperatorCall: a ResolvedOperator's operator, bound to a workspace of its own, run on the caller's
+// tensors. It selects the kernel for their types and converts layouts, where a kernel asks for
+// that.
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 

@@ -25,7 +25,8 @@ struct ResolvedCall {
 
 // Makes the call of an operator. A program whose only operators are typed ones on the CPU does not
 // need it: whatever registers another kernel fills it (UseOperatorCalls).
-OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema, const OperatorDef& def)>
+OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
+                                                     const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail

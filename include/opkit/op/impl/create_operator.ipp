@@ -122,7 +122,7 @@ OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refus
 }
 
 OPKIT_INLINE std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
-                                          const KernelConfig* config) {
+                                                const KernelConfig* config) {
   std::vector<uint64_t> masks(def.outputs().size(), 0);
   for (int out = 0; uint64_t & mask : masks) {
     for (int in = 0; in < static_cast<int>(def.inputs().size()) && in < 64; ++in)
@@ -185,8 +185,8 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
     const MakeTyped make_typed =
         kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
-    std::unique_ptr<OperatorBase> op = kernel.typed ? make_typed(*kernel.typed, def, ws)
-                                                    : kernel.create(def, ws, config);
+    std::unique_ptr<OperatorBase> op =
+        kernel.typed ? make_typed(*kernel.typed, def, ws) : kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
     op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});

@@ -147,9 +147,9 @@ inline std::unique_ptr<OperatorBase> CreateSelectedFor(const OperatorDef& def, W
   *is_standard = chosen.config.is_standard();
   return op;
 }
-OPKIT_IMAGE_LOCAL inline const bool kFillsSelection =
-    g_check_config.Fill(&CheckConfig) && g_why_not_standard.Fill(&WhyNotStandard) &&
-    g_create_selected.Fill(&CreateSelectedFor);
+OPKIT_IMAGE_LOCAL inline const bool kFillsSelection = g_check_config.Fill(&CheckConfig) &&
+                                                      g_why_not_standard.Fill(&WhyNotStandard) &&
+                                                      g_create_selected.Fill(&CreateSelectedFor);
 
 }  // namespace detail
 }  // namespace opkit

@@ -148,8 +148,8 @@ OPKIT_INLINE void RethrowDescribed(FunctionRef<void(Error&)> add) {
 OPKIT_INLINE void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor& input,
                                    Device memory_device) {
   if (!input.initialized() || MemoryDevice(input.device()) == memory_device) return;
-  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def.inputs()[i], "' is on ",
-        input.device(), ", but the operator runs on ", def.device(), "; copy it there first");
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def.inputs()[i], "' is on ", input.device(),
+        ", but the operator runs on ", def.device(), "; copy it there first");
 }
 OPKIT_INLINE void ThrowMutatedStrides(const OperatorDef& def, size_t i, const Tensor& input) {
   throw Error(ErrorCode::kUnsupported,

@@ -33,7 +33,7 @@ class TypedOperator final : public Operator<Context> {
     }
     InferenceCache& inference = this->inference();
     if (!inference.IsFresh(inputs_)) [[unlikely]]
-      call_.Infer(this->def(), inputs_, inference, [this] {
+      call_.Infer(this->def(), inputs_, inference, [&] {
         if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
       });
     const size_t version = call_.VersionFor(this->def(), inputs_);

@@ -58,17 +58,15 @@ OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Ten
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
     inputs_[i] = def.inputs()[i].empty() ? nullptr : &input;
-    if (inputs_[i] &&
-        (input.device() != device_ || input.has_strides() || !input.layout().is_standard()))
-        [[unlikely]]
+    if (inputs_[i] && (input.device() != device_ || input.has_strides() ||
+                       !input.layout().is_standard())) [[unlikely]]
       inputs_[i] = Unusual(i, input);
   }
   if (!inference_.IsFresh(inputs_)) [[unlikely]]
     call_.Infer(def, inputs_, inference_, [] {});
   const size_t version = call_.VersionFor(def, inputs_);
   for (size_t o = 0; o < outputs.size(); ++o)
-    made_[o] = Output(o, outputs[o], inference_.outputs()[o].shape,
-                      call_.OutputDType(version, o));
+    made_[o] = Output(o, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
   CPUContext context(def.device());
   if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
     ThrowReturnedFalse();

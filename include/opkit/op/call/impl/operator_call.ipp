@@ -122,14 +122,12 @@ OPKIT_INLINE void OperatorCall::Select() {
   // Work that goes on in a stream has not made what would have to be converted.
   const bool converts = def_.device().type == DeviceType::kCPU;
   bool is_standard = true;
-  auto op =
-      g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
+  auto op = g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
   SetOperator(std::move(op), std::move(place));
   converts_ = !is_standard;
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }
-
 
 OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const OperatorDef& def) {
   auto call = std::make_unique<OperatorCall>(schema, def);

@@ -84,9 +84,10 @@ OPKIT_INLINE bool TypedCall::Run(void* context, size_t version, InputPointers in
       const Tensor* tensor = is_input ? inputs[Index(row.place)] : outputs[row.place];
       if (tensor) {
         if (reshaped) slot->extents.SetShape(tensor->shape());
-        slot->data = is_input ? const_cast<void*>(tensor->raw_data(
-                                    row.by_element ? to_call.element : row.dtype))
-                              : tensor->raw_mutable_data();
+        slot->data =
+            is_input
+                ? const_cast<void*>(tensor->raw_data(row.by_element ? to_call.element : row.dtype))
+                : tensor->raw_mutable_data();
       }
       slot->present = tensor;
     }
@@ -109,8 +110,8 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
   for (const TypedVersion& version : kernel_.versions) versions.push_back(version.element);
   throw Error(ErrorCode::kTypeMismatch,
               StrCat("input ", i, " '", schema_.inputs()[i].name, "' of ", def.type(), " is ",
-                     inputs[i]->dtype(), ", but its kernel for ", def.device(),
-                     " is compiled for ", versions, "; add it to .Kernel<>"),
+                     inputs[i]->dtype(), ", but its kernel for ", def.device(), " is compiled for ",
+                     versions, "; add it to .Kernel<>"),
               inputs[i]);
 }
 

@@ -30,9 +30,8 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
   schema
-      .AllowInplace([typed](int in, int out) {
-        return Contains(typed->inplace_, std::pair(in, out));
-      })
+      .AllowInplace(
+          [typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
       .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
