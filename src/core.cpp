@@ -1,5 +1,6 @@
 // The compiled runtime: errors, text, tensors, devices, events. tests/hygiene checks that every
 // .ipp stands in exactly one source.
+#include "opkit/base/impl/algorithm.ipp"
 #include "opkit/base/impl/error.ipp"
 #include "opkit/base/impl/hook.ipp"
 #include "opkit/base/impl/interned_names.ipp"
@@ -7,7 +8,6 @@
 #include "opkit/base/impl/name_map.ipp"
 #include "opkit/base/impl/output_file.ipp"
 #include "opkit/base/impl/platform.ipp"
-#include "opkit/base/impl/sort.ipp"
 #include "opkit/base/impl/strings.ipp"
 #include "opkit/base/impl/suggest.ipp"
 #include "opkit/core/impl/allocator.ipp"

@@ -12520,15 +12520,18 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
-// ---- opkit/base/contains.hpp
-// Contains: whether a container has a value. A loop, since the concepts of std::ranges cost a unit
-// some milliseconds for each type that it searches.
-#ifndef OPKIT_BASE_CONTAINS_HPP_
-#define OPKIT_BASE_CONTAINS_HPP_
+// ---- opkit/base/algorithm.hpp
+// Searching and stable sorting of lists off the hot paths, light to compile. std::sort and
+// std::stable_sort are compiled again, in some 3 KB, for every type of item and every comparison;
+// the sort behind these is compiled once. The concepts of std::ranges cost a unit some milliseconds
+// for every type that it searches.
+#ifndef OPKIT_BASE_ALGORITHM_HPP_
+#define OPKIT_BASE_ALGORITHM_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Whether a container has a value.
 template <class Container, class T>
 bool Contains(const Container& values, const T& value) {
   for (const auto& one : values)
@@ -12536,10 +12539,33 @@ bool Contains(const Container& values, const T& value) {
   return false;
 }
 
+// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
+// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
+std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
+
+// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
+template <class T, class Before>
+void StableSort(std::vector<T>& items, Before before) {
+  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
+    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
+  });
+  for (size_t first = 0; first < order.size(); ++first) {
+    if (Index(order[first]) == first) continue;
+    T held = std::move(items[first]);
+    size_t hole = first;
+    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
+      items[hole] = std::move(items[next]);
+      order[hole] = static_cast<int>(hole);
+    }
+    items[hole] = std::move(held);
+    order[hole] = static_cast<int>(hole);
+  }
+}
+
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_BASE_CONTAINS_HPP_
+#endif  // OPKIT_BASE_ALGORITHM_HPP_
 
 // ---- opkit/op/impl/schema.ipp
 // OpSchema's definitions: the rules that nodes are verified against and their sentences, ready-made
@@ -13548,43 +13574,6 @@ OPKIT_INLINE void NameIndex::Grow() {
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-
-// ---- opkit/base/sort.hpp
-// Stable sorting of lists off the hot paths. std::sort and std::stable_sort are compiled again, in
-// some 3 KB, for every type of item and every comparison; the sort behind these is compiled once.
-#ifndef OPKIT_BASE_SORT_HPP_
-#define OPKIT_BASE_SORT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
-// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
-std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
-
-// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
-template <class T, class Before>
-void StableSort(std::vector<T>& items, Before before) {
-  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
-    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
-  });
-  for (size_t first = 0; first < order.size(); ++first) {
-    if (Index(order[first]) == first) continue;
-    T held = std::move(items[first]);
-    size_t hole = first;
-    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
-      items[hole] = std::move(items[next]);
-      order[hole] = static_cast<int>(hole);
-    }
-    items[hole] = std::move(held);
-    order[hole] = static_cast<int>(hole);
-  }
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_SORT_HPP_
 
 // ---- opkit/op/impl/workspace.ipp
 // The definitions of Workspace, and Blob's errors.
@@ -24195,6 +24184,38 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
 
 #endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
+// ---- opkit/base/impl/algorithm.ipp
+// The definitions of opkit/base/algorithm.hpp.
+#ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
+#define OPKIT_BASE_IMPL_ALGORITHM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
+  std::vector<int> order(count), merged(count);
+  for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
+  // Runs of `width` numbers are sorted.
+  for (size_t width = 1; width < count; width *= 2) {
+    for (size_t begin = 0; begin < count; begin += 2 * width) {
+      const size_t middle = begin + width < count ? begin + width : count;
+      const size_t end = middle + width < count ? middle + width : count;
+      size_t a = begin, b = middle, to = begin;
+      while (a < middle && b < end)
+        merged[to++] = before(order[b], order[a]) ? order[b++] : order[a++];
+      while (a < middle) merged[to++] = order[a++];
+      while (b < end) merged[to++] = order[b++];
+    }
+    order.swap(merged);
+  }
+  return order;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
+
 // ---- opkit/base/impl/name_map.ipp
 // The definitions of opkit/base/name_map.hpp.
 #ifndef OPKIT_BASE_IMPL_NAME_MAP_IPP_
@@ -24237,38 +24258,6 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
-
-// ---- opkit/base/impl/sort.ipp
-// The definitions of opkit/base/sort.hpp.
-#ifndef OPKIT_BASE_IMPL_SORT_IPP_
-#define OPKIT_BASE_IMPL_SORT_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
-  std::vector<int> order(count), merged(count);
-  for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
-  // Runs of `width` numbers are sorted.
-  for (size_t width = 1; width < count; width *= 2) {
-    for (size_t begin = 0; begin < count; begin += 2 * width) {
-      const size_t middle = begin + width < count ? begin + width : count;
-      const size_t end = middle + width < count ? middle + width : count;
-      size_t a = begin, b = middle, to = begin;
-      while (a < middle && b < end)
-        merged[to++] = before(order[b], order[a]) ? order[b++] : order[a++];
-      while (a < middle) merged[to++] = order[a++];
-      while (b < end) merged[to++] = order[b++];
-    }
-    order.swap(merged);
-  }
-  return order;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_IMPL_SORT_IPP_
 
 // ---- opkit/op/call/impl/direct_call.ipp
 // The definitions of DirectCall.

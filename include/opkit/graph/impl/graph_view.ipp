@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/graph/graph_view.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/strings.hpp"
 #include "opkit/graph/net_benchmark.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/run_profile.hpp"
 #include "opkit/profile/text_columns.hpp"

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/error.hpp"
-#include "opkit/base/sort.hpp"
 #include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/memory/types.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "opkit/base/contains.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/typed/typed_class.hpp"
 

@@ -2,7 +2,7 @@
 #ifndef OPKIT_OP_IMPL_INVOKE_IPP_
 #define OPKIT_OP_IMPL_INVOKE_IPP_
 
-#include "opkit/base/contains.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/call/direct_call.hpp"
 #include "opkit/op/call/operator_call.hpp"

@@ -3,7 +3,7 @@
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
-#include "opkit/base/contains.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/schema.hpp"

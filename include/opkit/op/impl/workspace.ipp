@@ -2,7 +2,7 @@
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
 #define OPKIT_OP_IMPL_WORKSPACE_IPP_
 
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/workspace.hpp"
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <span>
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/index.hpp"
-#include "opkit/base/sort.hpp"
 #include "opkit/profile/recorder.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/graph/memory/search/fit.hpp"
 
 namespace opkit::inline OPKIT_ABI {

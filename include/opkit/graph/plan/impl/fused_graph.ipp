@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"

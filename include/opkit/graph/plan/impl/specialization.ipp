@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/plan/specialization.hpp"

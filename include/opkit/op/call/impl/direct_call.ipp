@@ -2,7 +2,7 @@
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-#include "opkit/base/contains.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/op/call/direct_call.hpp"
 
 namespace opkit::inline OPKIT_ABI {

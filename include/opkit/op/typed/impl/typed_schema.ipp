@@ -2,7 +2,7 @@
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-#include "opkit/base/contains.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/op/typed/typed_schema.hpp"
 

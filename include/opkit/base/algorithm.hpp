@@ -1,7 +1,9 @@
-// Stable sorting of lists off the hot paths. std::sort and std::stable_sort are compiled again, in
-// some 3 KB, for every type of item and every comparison; the sort behind these is compiled once.
-#ifndef OPKIT_BASE_SORT_HPP_
-#define OPKIT_BASE_SORT_HPP_
+// Searching and stable sorting of lists off the hot paths, light to compile. std::sort and
+// std::stable_sort are compiled again, in some 3 KB, for every type of item and every comparison;
+// the sort behind these is compiled once. The concepts of std::ranges cost a unit some milliseconds
+// for every type that it searches.
+#ifndef OPKIT_BASE_ALGORITHM_HPP_
+#define OPKIT_BASE_ALGORITHM_HPP_
 
 #include <utility>
 #include <vector>
@@ -11,6 +13,14 @@
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+// Whether a container has a value.
+template <class Container, class T>
+bool Contains(const Container& values, const T& value) {
+  for (const auto& one : values)
+    if (one == value) return true;
+  return false;
+}
 
 // The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
 // sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
@@ -39,7 +49,7 @@ void StableSort(std::vector<T>& items, Before before) {
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/base/impl/sort.ipp"
+#include "opkit/base/impl/algorithm.ipp"
 #endif
 
-#endif  // OPKIT_BASE_SORT_HPP_
+#endif  // OPKIT_BASE_ALGORITHM_HPP_

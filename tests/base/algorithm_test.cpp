@@ -1,4 +1,4 @@
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 
 #include <doctest/doctest.h>
 
@@ -6,10 +6,18 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace opkit {
 namespace {
+
+TEST_CASE("Contains finds a value, by the == of its elements") {
+  const std::vector<std::string> names{"a", "b"};
+  CHECK(detail::Contains(names, std::string_view("b")));
+  CHECK(!detail::Contains(names, "c"));
+  CHECK(!detail::Contains(std::vector<int>{}, 0));
+}
 
 TEST_CASE("SortedOrder numbers nothing, one thing and several, equal ones as they are") {
   const auto never = [](int, int) { return false; };

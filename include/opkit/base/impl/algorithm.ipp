@@ -1,8 +1,8 @@
-// The definitions of opkit/base/sort.hpp.
-#ifndef OPKIT_BASE_IMPL_SORT_IPP_
-#define OPKIT_BASE_IMPL_SORT_IPP_
+// The definitions of opkit/base/algorithm.hpp.
+#ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
+#define OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -29,4 +29,4 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_BASE_IMPL_SORT_IPP_
+#endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
