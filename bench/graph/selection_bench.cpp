@@ -72,8 +72,8 @@ void Select(benchmark::State& state, bool layouts) {
     GraphTypes types = inferred;
     std::vector<NodeChoice> choices;
     detail::KernelSelector(view, types, {}).SelectAll(choices);
-    if (detail::ConvertedGraph::IsNeeded(view, types, choices))
-      benchmark::DoNotOptimize(detail::ConvertedGraph(view, types, choices, constants));
+    if (detail::NeedsConverters(view, types, choices))
+      benchmark::DoNotOptimize(detail::ConvertedGraph::Make(view, types, choices, constants));
     nodes = choices.size();
   }
   state.counters["nodes"] = static_cast<double>(nodes);

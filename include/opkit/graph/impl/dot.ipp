@@ -2,9 +2,8 @@
 #ifndef OPKIT_GRAPH_IMPL_DOT_IPP_
 #define OPKIT_GRAPH_IMPL_DOT_IPP_
 
-#include <map>
-
 #include "opkit/base/index.hpp"
+#include "opkit/base/name_map.hpp"
 #include "opkit/graph/dot.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -63,7 +62,7 @@ class DotWriter {
   // `prefix` keeps the names of subgraphs' boxes apart.
   void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
                  const std::string& indent) {
-    std::map<std::string, std::string> makers;  // by value: the box that made or wrote it last
+    NameMap<std::string> makers;  // by value: the box that made or wrote it last
     const auto maker_of = [&](const std::string& value) {
       std::string& box = makers[value];
       if (box.empty()) {  // a graph with errors can be drawn too
@@ -93,7 +92,7 @@ class DotWriter {
       const OperatorDef& def = graph.node(n);
       const std::string box = StrCat(prefix, "n", n);
       const auto is_line = [&](const std::string& input) {  // a line in the box instead of an edge
-        return !options_.constants && graph.IsConstant(input) && makers.count(input) == 0;
+        return !options_.constants && graph.IsConstant(input) && !makers.Has(input);
       };
       std::string label = Label(def);
       for (const std::string& input : def.inputs())

@@ -3,8 +3,6 @@
 #ifndef OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 #define OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
-#include <set>
-
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/plan/bound_plan.hpp"
@@ -116,7 +114,8 @@ class Executor::Impl {
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
-    asked_for_.insert(node);
+    if (is_asked_for_.empty()) is_asked_for_.assign(detail::Index(plan_.graph().num_nodes()), 0);
+    if (!std::exchange(is_asked_for_[detail::Index(node)], 1)) asked_for_.push_back(node);
     return current_->op(node);
   }
   std::string ExplainMode() const {
@@ -410,8 +409,9 @@ class Executor::Impl {
   detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
-  detail::Mutex current_mutex_;  // of `current_`, for Cancel
-  std::set<int> asked_for_;      // nodes whose operators may have observers
+  detail::Mutex current_mutex_;     // of `current_`, for Cancel
+  std::vector<int> asked_for_;      // nodes whose operators may have observers
+  std::vector<char> is_asked_for_;  // by node
   Event event_;
   std::atomic<RunState> run_state_{RunState::kIdle};
 };

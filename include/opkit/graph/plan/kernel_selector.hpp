@@ -5,7 +5,6 @@
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
-#include <map>
 #include <optional>
 
 #include "opkit/graph/graph_inference.hpp"
@@ -111,8 +110,8 @@ class KernelSelector {
     int config;
     std::string why;
   };
-  std::map<int, std::vector<Refusal>> refused_;  // by node
-  std::vector<const SelectedKernel*> forced_;    // by node, null: none; empty where nothing is
+  std::vector<std::vector<Refusal>> refused_;  // by node; empty where nothing is
+  std::vector<const SelectedKernel*> forced_;  // by node, null: none; empty where nothing is
 };
 
 // The name by which selections know a node.

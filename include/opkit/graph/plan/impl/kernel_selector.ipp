@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "opkit/base/name_index.hpp"
+#include "opkit/base/sort.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
@@ -84,11 +86,13 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 // A forced choice that no node would take is not passed over in silence.
 OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
-  std::map<std::string, int> numbers;
+  NameIndex names;
+  std::vector<int> first;  // the node of a name, by its number
   std::vector<std::string> bodies;
   for (int node = 0; node < view_.num_nodes(); ++node) {
     const OperatorDef& def = view_.graph().node(node);
-    numbers.emplace(SelectionName(def), node);
+    if (const size_t number = Index(names.Add(SelectionName(def))); number == first.size())
+      first.push_back(node);
     for (const NamedSubgraph& item : def.subgraphs())
       bodies.push_back(SelectionPrefix(def, item.name));
   }
@@ -96,19 +100,20 @@ OPKIT_INLINE void KernelSelector::FindForced() {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
-    const auto found = numbers.find(one.node);
-    if (found == numbers.end()) {
-      std::vector<std::string> names;
-      for (const auto& [name, node] : numbers) names.emplace_back(name);
+    const int found = names.Find(one.node);
+    if (found < 0) {
+      std::vector<std::string> known = names.names();
+      StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
-            "', which the graph does not have", SuggestName(one.node, names),
+            "', which the graph does not have", SuggestName(one.node, known),
             "; nodes are known by their first output, after the passes");
     }
-    const OperatorDef& def = view_.graph().node(found->second);
+    const int node = first[Index(found)];
+    const OperatorDef& def = view_.graph().node(node);
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
-    const SelectedKernel*& forced = forced_[Index(found->second)];
+    const SelectedKernel*& forced = forced_[Index(node)];
     if (forced && (forced->backend != one.backend || forced->config != one.config))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
@@ -145,8 +150,8 @@ OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node, const NodeDevices& 
 }
 OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
   if (!candidate.dropped.empty()) return candidate.dropped;
-  if (const auto refusals = refused_.find(node); refusals != refused_.end())
-    for (const Refusal& one : refusals->second)
+  if (!refused_.empty())
+    for (const Refusal& one : refused_[Index(node)])
       if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
@@ -324,7 +329,8 @@ OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
 OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,
                                                      NodeChoice& choice) {
   const RegistryUse use;
-  refused_[node].push_back({choice.kernel, choice.config_number, why});
+  if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
+  refused_[Index(node)].push_back({choice.kernel, choice.config_number, why});
   const KernelConfig before = std::move(choice.config);
   const Device device = choice.device;
   Select(node, choice);
