@@ -1,8 +1,6 @@
-// Plans and executors of graphs, compiled once.
+// Plans of graphs: selection, fusion, conversion, memory. Compiled once.
 #include "opkit/graph/impl/plan.ipp"
 #include "opkit/graph/impl/draw_plan.ipp"
-#include "opkit/graph/impl/executor.ipp"
-#include "opkit/graph/impl/run_profile.ipp"
 #include "opkit/graph/plan/impl/converted_graph.ipp"
 #include "opkit/graph/plan/impl/converters.ipp"
 #include "opkit/graph/plan/impl/explain_selection.ipp"
