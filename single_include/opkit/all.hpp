@@ -24346,7 +24346,7 @@ class DotWriter {
   // `prefix` keeps the names of subgraphs' boxes apart.
   void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
                  const std::string& indent) {
-    std::map<std::string, std::string> makers;  // by value: the box that made or wrote it last
+    NameMap<std::string> makers;  // by value: the box that made or wrote it last
     const auto maker_of = [&](const std::string& value) {
       std::string& box = makers[value];
       if (box.empty()) {  // a graph with errors can be drawn too
@@ -24376,7 +24376,7 @@ class DotWriter {
       const OperatorDef& def = graph.node(n);
       const std::string box = StrCat(prefix, "n", n);
       const auto is_line = [&](const std::string& input) {  // a line in the box instead of an edge
-        return !options_.constants && graph.IsConstant(input) && makers.count(input) == 0;
+        return !options_.constants && graph.IsConstant(input) && !makers.Has(input);
       };
       std::string label = Label(def);
       for (const std::string& input : def.inputs())
@@ -25676,8 +25676,8 @@ class KernelSelector {
     int config;
     std::string why;
   };
-  std::map<int, std::vector<Refusal>> refused_;  // by node
-  std::vector<const SelectedKernel*> forced_;    // by node, null: none; empty where nothing is
+  std::vector<std::vector<Refusal>> refused_;  // by node; empty where nothing is
+  std::vector<const SelectedKernel*> forced_;  // by node, null: none; empty where nothing is
 };
 
 // The name by which selections know a node.
@@ -28043,7 +28043,8 @@ class Executor::Impl {
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
-    asked_for_.insert(node);
+    if (is_asked_for_.empty()) is_asked_for_.assign(detail::Index(plan_.graph().num_nodes()), 0);
+    if (!std::exchange(is_asked_for_[detail::Index(node)], 1)) asked_for_.push_back(node);
     return current_->op(node);
   }
   std::string ExplainMode() const {
@@ -28337,8 +28338,9 @@ class Executor::Impl {
   detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
-  detail::Mutex current_mutex_;  // of `current_`, for Cancel
-  std::set<int> asked_for_;      // nodes whose operators may have observers
+  detail::Mutex current_mutex_;     // of `current_`, for Cancel
+  std::vector<int> asked_for_;      // nodes whose operators may have observers
+  std::vector<char> is_asked_for_;  // by node
   Event event_;
   std::atomic<RunState> run_state_{RunState::kIdle};
 };
@@ -41692,11 +41694,13 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 // A forced choice that no node would take is not passed over in silence.
 OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
-  std::map<std::string, int> numbers;
+  NameIndex names;
+  std::vector<int> first;  // the node of a name, by its number
   std::vector<std::string> bodies;
   for (int node = 0; node < view_.num_nodes(); ++node) {
     const OperatorDef& def = view_.graph().node(node);
-    numbers.emplace(SelectionName(def), node);
+    if (const size_t number = Index(names.Add(SelectionName(def))); number == first.size())
+      first.push_back(node);
     for (const NamedSubgraph& item : def.subgraphs())
       bodies.push_back(SelectionPrefix(def, item.name));
   }
@@ -41704,19 +41708,20 @@ OPKIT_INLINE void KernelSelector::FindForced() {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
-    const auto found = numbers.find(one.node);
-    if (found == numbers.end()) {
-      std::vector<std::string> names;
-      for (const auto& [name, node] : numbers) names.emplace_back(name);
+    const int found = names.Find(one.node);
+    if (found < 0) {
+      std::vector<std::string> known = names.names();
+      StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
-            "', which the graph does not have", SuggestName(one.node, names),
+            "', which the graph does not have", SuggestName(one.node, known),
             "; nodes are known by their first output, after the passes");
     }
-    const OperatorDef& def = view_.graph().node(found->second);
+    const int node = first[Index(found)];
+    const OperatorDef& def = view_.graph().node(node);
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
-    const SelectedKernel*& forced = forced_[Index(found->second)];
+    const SelectedKernel*& forced = forced_[Index(node)];
     if (forced && (forced->backend != one.backend || forced->config != one.config))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
@@ -41753,8 +41758,8 @@ OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node, const NodeDevices& 
 }
 OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
   if (!candidate.dropped.empty()) return candidate.dropped;
-  if (const auto refusals = refused_.find(node); refusals != refused_.end())
-    for (const Refusal& one : refusals->second)
+  if (!refused_.empty())
+    for (const Refusal& one : refused_[Index(node)])
       if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
@@ -41932,7 +41937,8 @@ OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
 OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,
                                                      NodeChoice& choice) {
   const RegistryUse use;
-  refused_[node].push_back({choice.kernel, choice.config_number, why});
+  if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
+  refused_[Index(node)].push_back({choice.kernel, choice.config_number, why});
   const KernelConfig before = std::move(choice.config);
   const Device device = choice.device;
   Select(node, choice);

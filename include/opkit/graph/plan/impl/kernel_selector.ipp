@@ -6,7 +6,7 @@
 #include <map>
 
 #include "opkit/base/name_index.hpp"
-#include "opkit/base/sort.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
