@@ -1,3 +1,4 @@
-// Executors of plans, and what a recorded run of one was: the compiled runtime's part that runs graphs.
+// Executors of plans, and what a recorded run of one was: the compiled runtime's part that runs
+// graphs.
 #include "opkit/graph/impl/executor.ipp"
 #include "opkit/graph/impl/run_profile.ipp"
