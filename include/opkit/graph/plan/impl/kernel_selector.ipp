@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "opkit/base/name_index.hpp"
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/name_index.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
