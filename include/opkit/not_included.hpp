@@ -1,5 +1,6 @@
-// What opkit/opkit.hpp leaves out, so that the compiler's words for a program that uses it without
-// its header name that header: a macro is one error, a class is declared beside its header's name.
+// Names what opkit/opkit.hpp leaves out, so that the compiler's words for a program that uses it
+// without its header name that header: a macro is one error, a class is declared beside its
+// header's name.
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 

@@ -184,8 +184,9 @@
 #endif  // OPKIT_MACROS_HPP_
 
 // ---- opkit/not_included.hpp
-// What opkit/opkit.hpp leaves out, so that the compiler's words for a program that uses it without
-// its header name that header: a macro is one error, a class is declared beside its header's name.
+// Names what opkit/opkit.hpp leaves out, so that the compiler's words for a program that uses it
+// without its header name that header: a macro is one error, a class is declared beside its
+// header's name.
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 
@@ -11082,7 +11083,7 @@ class NameMap {
     using NamedRow::NamedRow;
     T value{};
   };
-  // Of Row or const Row.
+  // R is Row or const Row.
   template <class R>
   struct Iterator {
     R& operator*() const { return static_cast<R&>(**at); }
@@ -12562,8 +12563,11 @@ class DirectCall {
   // The input as the function takes it: on this device, in the standard layout, dense.
   const Tensor* Unusual(size_t i, const Tensor& input);
   // A tensor for output o: the caller's where it fits and no input is overwritten by it.
-  Tensor Output(size_t o, const Tensor& callers, const Shape& shape, DType dtype) const;
-  bool Clobbers(size_t o, const Tensor& output) const;
+  Tensor Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers, const Shape& shape,
+                DType dtype) const;
+  // Whether writing to the output would overwrite an input of the caller's that the schema does not
+  // pair with it, or that the function reads by a copy.
+  bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
   OPKIT_COLD void DescribeSpan() const noexcept;
 
@@ -12574,7 +12578,7 @@ class DirectCall {
   uint64_t mutated_inputs_;
   InferenceCache inference_;
   SpanNames span_names_;  // once they were asked for
-  // Of the call in progress.
+  // The tensors of the call in progress.
   std::vector<const Tensor*> inputs_;  // null where the node leaves one out
   std::vector<Tensor> copies_;         // of inputs that are not dense
   std::vector<Tensor> made_;
@@ -13378,7 +13382,8 @@ OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Ten
     call_.Infer(def, inputs_, inference_, [] {});
   const size_t version = call_.VersionFor(def, inputs_);
   for (size_t o = 0; o < outputs.size(); ++o)
-    made_[o] = Output(o, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
+    made_[o] =
+        Output(o, inputs, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
   CPUContext context(def.device());
   if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
     ThrowReturnedFalse();
@@ -13395,16 +13400,17 @@ OPKIT_INLINE const Tensor* DirectCall::Unusual(size_t i, const Tensor& input) {
   dense.CopyFrom(input);
   return &(copies_[i] = std::move(dense));
 }
-OPKIT_INLINE bool DirectCall::Clobbers(size_t o, const Tensor& output) const {
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    const Tensor* input = inputs_[i];
-    if (!input || !input->SharesMemoryWith(output)) continue;
+OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
+                                       const Tensor& output) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs_[i] || !inputs[i].SharesMemoryWith(output)) continue;
     const bool may_share = i < 64 && (inplace_masks_[o] >> i & 1);
-    if (!may_share || input->raw_data() != output.raw_data()) return true;
+    if (!may_share || inputs_[i]->raw_data() != output.raw_data()) return true;
   }
   return false;
 }
-OPKIT_INLINE Tensor DirectCall::Output(size_t o, const Tensor& callers, const Shape& shape,
+OPKIT_INLINE Tensor DirectCall::Output(size_t o, std::span<const Tensor> inputs,
+                                       const Tensor& callers, const Shape& shape,
                                        DType dtype) const {
   Tensor output = callers;
   if (MemoryDevice(output.device()) != device_ || !output.is_dense() ||
@@ -13413,7 +13419,7 @@ OPKIT_INLINE Tensor DirectCall::Output(size_t o, const Tensor& callers, const Sh
   output.SetDevice(device_);
   if (output.dtype() != dtype || output.shape() != shape || !output.initialized())
     output.Resize(shape, dtype);
-  if (Clobbers(o, output)) {
+  if (Clobbers(o, inputs, output)) {
     output = Tensor(device_);
     output.Resize(shape, dtype);
   }

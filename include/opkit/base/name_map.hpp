@@ -50,7 +50,7 @@ class NameMap {
     using NamedRow::NamedRow;
     T value{};
   };
-  // Of Row or const Row.
+  // R is Row or const Row.
   template <class R>
   struct Iterator {
     R& operator*() const { return static_cast<R&>(**at); }

@@ -152,6 +152,11 @@ TEST_CASE("outputs are written where they are, but never over an input that is s
   scale.Run(std::vector{x, bias}, out);
   CHECK(out[0].raw_data() != bias.raw_data());
   CHECK(Values(bias) == std::vector<float>{10, 20});
+  const Tensor matrix = Of({2, 2}, {1, 2, 3, 4});  // read by a dense copy of its transpose
+  out = {matrix};
+  ResolvedOperator("DirectScale", 1).Run(std::vector{matrix.Permute({1, 0})}, out);
+  CHECK(Values(matrix) == std::vector<float>{1, 2, 3, 4});
+  CHECK(Values(out[0]) == std::vector<float>{2, 6, 4, 8});
   out = {Tensor::From<int32_t>({3}, {1, 2, 3})};  // another dtype and shape
   scale.Run(std::vector{x, bias}, out);
   CHECK(Values(out[0]) == std::vector<float>{34, 68});

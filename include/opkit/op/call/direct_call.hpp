@@ -24,8 +24,11 @@ class DirectCall {
   // The input as the function takes it: on this device, in the standard layout, dense.
   const Tensor* Unusual(size_t i, const Tensor& input);
   // A tensor for output o: the caller's where it fits and no input is overwritten by it.
-  Tensor Output(size_t o, const Tensor& callers, const Shape& shape, DType dtype) const;
-  bool Clobbers(size_t o, const Tensor& output) const;
+  Tensor Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers, const Shape& shape,
+                DType dtype) const;
+  // Whether writing to the output would overwrite an input of the caller's that the schema does not
+  // pair with it, or that the function reads by a copy.
+  bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
   OPKIT_COLD void DescribeSpan() const noexcept;
 
@@ -36,7 +39,7 @@ class DirectCall {
   uint64_t mutated_inputs_;
   InferenceCache inference_;
   SpanNames span_names_;  // once they were asked for
-  // Of the call in progress.
+  // The tensors of the call in progress.
   std::vector<const Tensor*> inputs_;  // null where the node leaves one out
   std::vector<Tensor> copies_;         // of inputs that are not dense
   std::vector<Tensor> made_;

@@ -3,7 +3,6 @@
 #define OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
 #include <algorithm>
-#include <map>
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/name_index.hpp"

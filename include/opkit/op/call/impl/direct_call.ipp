@@ -66,7 +66,8 @@ OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Ten
     call_.Infer(def, inputs_, inference_, [] {});
   const size_t version = call_.VersionFor(def, inputs_);
   for (size_t o = 0; o < outputs.size(); ++o)
-    made_[o] = Output(o, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
+    made_[o] =
+        Output(o, inputs, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
   CPUContext context(def.device());
   if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
     ThrowReturnedFalse();
@@ -83,16 +84,17 @@ OPKIT_INLINE const Tensor* DirectCall::Unusual(size_t i, const Tensor& input) {
   dense.CopyFrom(input);
   return &(copies_[i] = std::move(dense));
 }
-OPKIT_INLINE bool DirectCall::Clobbers(size_t o, const Tensor& output) const {
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    const Tensor* input = inputs_[i];
-    if (!input || !input->SharesMemoryWith(output)) continue;
+OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
+                                       const Tensor& output) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs_[i] || !inputs[i].SharesMemoryWith(output)) continue;
     const bool may_share = i < 64 && (inplace_masks_[o] >> i & 1);
-    if (!may_share || input->raw_data() != output.raw_data()) return true;
+    if (!may_share || inputs_[i]->raw_data() != output.raw_data()) return true;
   }
   return false;
 }
-OPKIT_INLINE Tensor DirectCall::Output(size_t o, const Tensor& callers, const Shape& shape,
+OPKIT_INLINE Tensor DirectCall::Output(size_t o, std::span<const Tensor> inputs,
+                                       const Tensor& callers, const Shape& shape,
                                        DType dtype) const {
   Tensor output = callers;
   if (MemoryDevice(output.device()) != device_ || !output.is_dense() ||
@@ -101,7 +103,7 @@ OPKIT_INLINE Tensor DirectCall::Output(size_t o, const Tensor& callers, const Sh
   output.SetDevice(device_);
   if (output.dtype() != dtype || output.shape() != shape || !output.initialized())
     output.Resize(shape, dtype);
-  if (Clobbers(o, output)) {
+  if (Clobbers(o, inputs, output)) {
     output = Tensor(device_);
     output.Resize(shape, dtype);
   }
