@@ -30,7 +30,8 @@ class Hook;
 template <class R, class... Args>
 class Hook<R(Args...)> {
  public:
-  // The Error of an empty hook says "`what` needs `header`".
+  // The Error of an empty hook says "`what` needs `header`": the narrowest umbrella that fills it,
+  // or the header itself where that is none but opkit/all.hpp.
   constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
   Hook(Hook&&) = delete;
 

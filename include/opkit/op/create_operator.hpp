@@ -33,10 +33,6 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
-// Why a kernel that takes and gives other layouts than the standard one is passed over.
-inline constexpr const char* kNothingConverts =
-    "it takes another layout than the standard one, and nothing converts here";
-
 // What a workspace holds by these names; unknown where that is no tensor or one without memory.
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 

@@ -3,6 +3,7 @@
 #ifndef OPKIT_PROFILE_REPORT_HPP_
 #define OPKIT_PROFILE_REPORT_HPP_
 
+#include "opkit/base/hook.hpp"
 #include "opkit/profile/profile_table.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -40,10 +41,10 @@ void WriteReport(const Profile& profile, const std::string& path,
 
 namespace detail {
 
-using ReportWriter = void(const Profile& profile, const std::string& path,
-                          const ProfileTableOptions& table, const RunReport& run);
-// True, for static initialisers.
-bool SetReportWriter(ReportWriter* writer) noexcept;
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Profile& profile, const std::string& path,
+                                             const ProfileTableOptions& table,
+                                             const RunReport& run)>
+    g_report_writer{"a report", "opkit/report/report.hpp"};
 
 }  // namespace detail
 }  // namespace opkit

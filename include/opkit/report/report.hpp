@@ -16,7 +16,7 @@ namespace detail {
 void WriteHtmlReport(const Profile& profile, const std::string& path,
                      const ProfileTableOptions& table, const RunReport& run);
 
-[[maybe_unused]] inline const bool kReportWriterIsSet = SetReportWriter(&WriteHtmlReport);
+OPKIT_IMAGE_LOCAL inline const bool kFillsReportWriter = g_report_writer.Fill(&WriteHtmlReport);
 
 }  // namespace detail
 }  // namespace opkit

@@ -187,9 +187,7 @@ inline void CheckOperatorsKnown(const Graph& graph) {
 
 // Partition's result. Throws kNotFound for a partitioner where none is registered.
 inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
-  // Relaxed: see RegisterPartitioner.
-  if (PartitionFunction* const partition = g_partition.load(std::memory_order_relaxed))
-    return partition(graph, options.partitioners, options.partition_report);
+  if (g_partition) return g_partition(graph, options.partitioners, options.partition_report);
   Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
         "' is registered; REGISTER_PARTITIONER registers one");
 }

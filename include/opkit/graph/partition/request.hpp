@@ -3,12 +3,11 @@
 #ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 #define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
-#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "opkit/config.hpp"
+#include "opkit/base/hook.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -40,11 +39,10 @@ struct PartitionerRequest {
 
 namespace detail {
 
-// Partition, from the first registration of a partitioner on: Compile calls it by this, so that a
-// program without partitioners does not compile it.
-using PartitionFunction = Graph(const Graph&, const std::vector<PartitionerRequest>&,
-                                PartitionReport*);
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<PartitionFunction*> g_partition{nullptr};
+// Partition. Compile calls it; the first registration of a partitioner fills it.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<PartitionerRequest>&,
+                                              PartitionReport*)>
+    g_partition{"a partitioner", "opkit/partition.hpp"};
 
 }  // namespace detail
 

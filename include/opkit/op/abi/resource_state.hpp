@@ -4,6 +4,7 @@
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
+#include "opkit/base/hook.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
 #include "opkit/op/invoke.hpp"
@@ -116,10 +117,9 @@ class HostedGraph : public RefCounted {
   virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
   const opkit_graph* const key;
 };
-// Makes one ready. Set where a library is loaded: operators are below graphs. Relaxed: a function,
-// which needs nothing that was written before.
-using MakeHostedGraph = IntrusivePtr<HostedGraph> (*)(const opkit_graph* graph);
-inline constinit std::atomic<MakeHostedGraph> g_make_hosted_graph{nullptr};
+// Makes a graph ready. The loading of a library fills it.
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_graph* graph)>
+    g_make_hosted_graph{"a graph of a library", "opkit/plugin.hpp"};
 
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and

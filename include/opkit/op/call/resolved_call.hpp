@@ -27,7 +27,7 @@ struct ResolvedCall {
 // need it: whatever registers another kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
                                                      const OperatorDef& def)>
-    g_operator_call{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
+    g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
 }  // namespace detail
 }  // namespace opkit

@@ -8,6 +8,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Why a kernel that takes and gives other layouts than the standard one is passed over.
+inline constexpr const char* kNothingConverts =
+    "it takes another layout than the standard one, and nothing converts here";
+
 OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
                               const KernelConfig& config) {
   auto wrong = [&](const std::string& what) {

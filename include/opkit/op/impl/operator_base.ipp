@@ -158,6 +158,18 @@ OPKIT_INLINE void ThrowMutatedStrides(const OperatorDef& def, size_t i, const Te
                      "dense, or follow x.strides() and override AcceptsStrides()"),
               &input);
 }
+OPKIT_INLINE Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
+                                 FunctionRef<bool(const Tensor&)> clobbers) {
+  if (MemoryDevice(out.device()) != device || !out.is_dense() || !out.layout().is_standard())
+    out = Tensor(device);
+  out.SetDevice(device);
+  out.Resize(shape, dtype);
+  if (clobbers(out)) {
+    out = Tensor(device);
+    out.Resize(shape, dtype);
+  }
+  return out;
+}
 OPKIT_INLINE SpanSink* EndSpanForWork() noexcept {
   SpanSink* const sink = CurrentSpanSink();
   if (!sink || !sink->WantsWork()) return nullptr;
@@ -433,16 +445,9 @@ OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const 
       return Output(o);
     return Replace(o, detail::g_make_tensor(shape, dtype, layout, device));
   }
-  Tensor next = out;
-  if (MemoryDevice(next.device()) != device || !next.is_dense() || !next.layout().is_standard())
-    next = Tensor(device);
-  next.SetDevice(device);
-  next.Resize(shape, dtype);
-  if (Clobbers(o, next)) {
-    next = Tensor(device);
-    next.Resize(shape, dtype);
-  }
-  return Replace(o, std::move(next));
+  return Replace(o, detail::OutputTensor(out, shape, dtype, device, [&](const Tensor& next) {
+                   return Clobbers(o, next);
+                 }));
 }
 OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
   Tensor* out = Output(i);

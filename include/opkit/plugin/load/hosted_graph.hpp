@@ -49,11 +49,9 @@ class PlannedHostedGraph final : public HostedGraph {
 };
 
 inline void ServeHostedGraphs() {
-  g_make_hosted_graph.store(
-      [](const opkit_graph* graph) -> IntrusivePtr<HostedGraph> {
-        return MakeIntrusive<PlannedHostedGraph>(graph);
-      },
-      std::memory_order_relaxed);
+  g_make_hosted_graph.Fill([](const opkit_graph* graph) -> IntrusivePtr<HostedGraph> {
+    return MakeIntrusive<PlannedHostedGraph>(graph);
+  });
 }
 
 }  // namespace detail

@@ -370,8 +370,7 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
 
 OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner,
                                       const char* file, int line) noexcept {
-  // Relaxed: it is a function, which refers to nothing that this thread has written.
-  detail::g_partition.store(&Partition, std::memory_order_relaxed);
+  detail::g_partition.Fill(&Partition);
   return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 

@@ -331,13 +331,12 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                uint64_t num_outputs, const opkit_tensor* outputs) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      const auto make = g_make_hosted_graph.load(std::memory_order_relaxed);
-      if (!graph || !make)
+      if (!graph || !g_make_hosted_graph)
         Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
               graph ? " of no library" : " of null");
       if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
       const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
-      const IntrusivePtr<HostedGraph> ready = known == state.graphs.end() ? make(graph) : *known;
+      const IntrusivePtr<HostedGraph> ready = known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
       if (known == state.graphs.end()) state.graphs.push_back(ready);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       if (!call->asynchronous) return ready->Run(ins, outs);

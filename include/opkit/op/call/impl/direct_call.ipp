@@ -96,18 +96,12 @@ OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
 OPKIT_INLINE Tensor DirectCall::Output(size_t o, std::span<const Tensor> inputs,
                                        const Tensor& callers, const Shape& shape,
                                        DType dtype) const {
-  Tensor output = callers;
-  if (MemoryDevice(output.device()) != device_ || !output.is_dense() ||
-      !output.layout().is_standard())
-    output = Tensor(device_);
-  output.SetDevice(device_);
-  if (output.dtype() != dtype || output.shape() != shape || !output.initialized())
-    output.Resize(shape, dtype);
-  if (Clobbers(o, inputs, output)) {
-    output = Tensor(device_);
-    output.Resize(shape, dtype);
-  }
-  return output;
+  if (callers.dtype() == dtype && callers.shape() == shape && callers.initialized() &&
+      callers.device() == device_ && callers.is_dense() && callers.layout().is_standard() &&
+      !Clobbers(o, inputs, callers)) [[likely]]
+    return callers;
+  return OutputTensor(callers, shape, dtype, device_,
+                      [&](const Tensor& output) { return Clobbers(o, inputs, output); });
 }
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
