@@ -1682,7 +1682,8 @@ class Hook;
 template <class R, class... Args>
 class Hook<R(Args...)> {
  public:
-  // The Error of an empty hook says "`what` needs `header`".
+  // The Error of an empty hook says "`what` needs `header`": the narrowest umbrella that fills it,
+  // or the header itself where that is none but opkit/all.hpp.
   constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
   Hook(Hook&&) = delete;
 
@@ -10098,10 +10099,9 @@ class HostedGraph : public RefCounted {
   virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
   const opkit_graph* const key;
 };
-// Makes one ready. Set where a library is loaded: operators are below graphs. Relaxed: a function,
-// which needs nothing that was written before.
-using MakeHostedGraph = IntrusivePtr<HostedGraph> (*)(const opkit_graph* graph);
-inline constinit std::atomic<MakeHostedGraph> g_make_hosted_graph{nullptr};
+// Makes a graph ready. The loading of a library fills it.
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_graph* graph)>
+    g_make_hosted_graph{"a graph of a library", "opkit/plugin.hpp"};
 
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
@@ -10534,13 +10534,13 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                uint64_t num_outputs, const opkit_tensor* outputs) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      const auto make = g_make_hosted_graph.load(std::memory_order_relaxed);
-      if (!graph || !make)
+      if (!graph || !g_make_hosted_graph)
         Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
               graph ? " of no library" : " of null");
       if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
       const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
-      const IntrusivePtr<HostedGraph> ready = known == state.graphs.end() ? make(graph) : *known;
+      const IntrusivePtr<HostedGraph> ready =
+          known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
       if (known == state.graphs.end()) state.graphs.push_back(ready);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       if (!call->asynchronous) return ready->Run(ins, outs);

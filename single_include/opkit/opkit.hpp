@@ -734,7 +734,8 @@ class Hook;
 template <class R, class... Args>
 class Hook<R(Args...)> {
  public:
-  // The Error of an empty hook says "`what` needs `header`".
+  // The Error of an empty hook says "`what` needs `header`": the narrowest umbrella that fills it,
+  // or the header itself where that is none but opkit/all.hpp.
   constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
   Hook(Hook&&) = delete;
 
@@ -5760,6 +5761,10 @@ OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor&
 // The Error (kUnsupported) of an input that has strides and that the node writes to.
 [[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
                                                  const Tensor& input);
+// A tensor for an output: in the memory of `out` where that is dense, on `device` and large enough,
+// and otherwise, or where `clobbers` says that writing to it would change an input, in new memory.
+OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
+                               FunctionRef<bool(const Tensor&)> clobbers);
 // Ends the span that began last on this thread, where a profile wants to know its work. Returns
 // that profile's sink, null where none does.
 SpanSink* EndSpanForWork() noexcept;
@@ -6207,10 +6212,6 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
-// Why a kernel that takes and gives other layouts than the standard one is passed over.
-inline constexpr const char* kNothingConverts =
-    "it takes another layout than the standard one, and nothing converts here";
-
 // What a workspace holds by these names; unknown where that is no tensor or one without memory.
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 
@@ -6248,20 +6249,20 @@ uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
 // What a profile shows of a run: WorkOfRun::tell.
 SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
                   const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
+// Error (kInvalidArgument) for a configuration that does not fit the node.
+void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
 // Functions of kernel_candidates.hpp, which programs need whose kernels propose configurations or
-// have ranked backends.
+// have ranked backends: UseSelection fills them.
 inline constexpr const char* kProposes = "a kernel that proposes configurations, or has a rank,";
-OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Kernel&, const OperatorDef&,
-                                             const KernelConfig&)>
-    g_check_config{kProposes, "opkit/graph.hpp"};
+inline constexpr const char* kRegisters = "opkit/op/registration.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(const Kernel&, const OpSchema&,
                                                     const OperatorDef&, const Workspace&)>
-    g_why_not_standard{kProposes, "opkit/graph.hpp"};
+    g_why_not_standard{kProposes, kRegisters};
 // CreateSelected; stores whether all layouts of the configuration are the standard one.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<OperatorBase>(
     const OperatorDef&, Workspace*, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs, bool converts, bool* is_standard)>
-    g_create_selected{kProposes, "opkit/graph.hpp"};
+    g_create_selected{kProposes, kRegisters};
 // The operator made by `kernel`, with its registration and in-place pairs. Errors get the node and
 // the kernel as context; null where the creator returned it.
 std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
@@ -6386,7 +6387,7 @@ struct ResolvedCall {
 // need it: whatever registers another kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
                                                      const OperatorDef& def)>
-    g_operator_call{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
+    g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
 }  // namespace detail
 }  // namespace opkit
@@ -6911,8 +6912,12 @@ bool Registered(F add) noexcept {
 }
 OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                       RegistrationPriority priority, const char* file, int line,
-                                      OperatorCreator create, KernelProposer propose = {},
-                                      KernelFuser fuse = {}) noexcept;
+                                      OperatorCreator create) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device,
+                                               const char* backend, RegistrationPriority priority,
+                                               const char* file, int line, OperatorCreator create,
+                                               KernelProposer propose,
+                                               KernelFuser fuse = {}) noexcept;
 // The same for a plain function, for which a registering unit compiles nothing else.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
@@ -6946,11 +6951,11 @@ OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const ch
                                      RegistrationPriority priority, const char* file,
                                      int line) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
-    return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>, &Op::Propose,
-                          &Op::Fuse);
+    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                                   &Op::Propose, &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
-    return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                          &Op::Propose);
+    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                                   &Op::Propose);
   } else {
     if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the sentence of CreateClass
       static_assert(!HasMemberPropose<Op>(),
@@ -11945,6 +11950,18 @@ OPKIT_INLINE void ThrowMutatedStrides(const OperatorDef& def, size_t i, const Te
                      "dense, or follow x.strides() and override AcceptsStrides()"),
               &input);
 }
+OPKIT_INLINE Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
+                                 FunctionRef<bool(const Tensor&)> clobbers) {
+  if (MemoryDevice(out.device()) != device || !out.is_dense() || !out.layout().is_standard())
+    out = Tensor(device);
+  out.SetDevice(device);
+  out.Resize(shape, dtype);
+  if (clobbers(out)) {
+    out = Tensor(device);
+    out.Resize(shape, dtype);
+  }
+  return out;
+}
 OPKIT_INLINE SpanSink* EndSpanForWork() noexcept {
   SpanSink* const sink = CurrentSpanSink();
   if (!sink || !sink->WantsWork()) return nullptr;
@@ -12220,16 +12237,8 @@ OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const 
       return Output(o);
     return Replace(o, detail::g_make_tensor(shape, dtype, layout, device));
   }
-  Tensor next = out;
-  if (MemoryDevice(next.device()) != device || !next.is_dense() || !next.layout().is_standard())
-    next = Tensor(device);
-  next.SetDevice(device);
-  next.Resize(shape, dtype);
-  if (Clobbers(o, next)) {
-    next = Tensor(device);
-    next.Resize(shape, dtype);
-  }
-  return Replace(o, std::move(next));
+  return Replace(o, detail::OutputTensor(out, shape, dtype, device,
+                                         [&](const Tensor& next) { return Clobbers(o, next); }));
 }
 OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
   Tensor* out = Output(i);
@@ -12476,6 +12485,27 @@ OPKIT_INLINE std::vector<TensorInfo> TypesIn(const Workspace& ws,
   return infos;
 }
 
+OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
+                              const KernelConfig& config) {
+  auto wrong = [&](const std::string& what) {
+    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
+          kernel.Place(), " proposes for ", def, " ", what);
+  };
+  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
+  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
+    if (found != 0 && found != expected)
+      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
+  };
+  check_layouts(config.input_layouts.size(), inputs, "inputs");
+  check_layouts(config.output_layouts.size(), outputs, "outputs");
+  for (const auto& [in, out] : config.inplace)
+    if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
+      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
+                   " inputs and ", outputs, " outputs"));
+  if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
+  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+}
+
 // The operator of the kernel that was chosen for the node, or of the first that takes it.
 OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
                                                                 const OperatorDef& def,
@@ -12485,7 +12515,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
     if (kernel->op != def.type() || kernel->device != def.device().type)
       Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel->op, " for ",
             kernel->device, " at ", kernel->Place(), ", cannot run ", def, " on ", def.device());
-    if (options.config) g_check_config(*kernel, def, *options.config);
+    if (options.config) CheckConfig(*kernel, def, *options.config);
     if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
     throw UnsupportedOperatorFeature(
         StrCat("the creator of ", kernel->op, " at ", kernel->Place(), " returned null"));
@@ -12913,6 +12943,74 @@ OPKIT_INLINE void UseOperatorCalls() noexcept { g_operator_call.Fill(&MakeOperat
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
+// ---- opkit/op/kernel_candidates.hpp
+// KernelCandidates: the kernels of a node in the order of preference with the configurations that
+// they propose, and why others propose none. Selection picks one, memory is planned with it, and
+// CreateOperator makes it.
+#ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
+#define OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A configuration that a kernel proposes for a node, or why it has none.
+struct KernelCandidate {
+  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
+  KernelConfig config;
+  std::string dropped;  // why it cannot be chosen; empty: it can be
+  std::string backend;  // whose it is
+  int number = 0;       // of the configuration among those that the kernel proposes
+};
+
+// The candidates for a node, best first: the kernels of the backends that the node, the operator's
+// or the program's preference ask for, then the others by the rank of their backends, each with
+// every configuration that it proposes. A kernel without any is listed once, with the reason, and
+// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
+// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
+// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
+// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
+//
+//   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
+//     if (candidate.dropped.empty())
+//       return CreateOperator(def, &ws, {.kernel = candidate.kernel, .config = &candidate.config});
+OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
+    const OperatorDef& def, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs);
+
+namespace detail {
+// Lets CreateOperator, Invoke and ResolvedOperator select among kernels that propose configurations
+// or have a rank. What registers such a kernel, or a rank, calls it.
+OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
+// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
+// standard layout, and nothing converts. Empty: it can, or that is not known yet.
+OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
+                                             const OperatorDef& def, const Workspace& ws);
+// Why a layout of the configuration cannot be converted to; empty where all can.
+OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
+}  // namespace detail
+
+struct SelectOptions {
+  int net_position = -1;
+  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
+  // the configuration that it proposed for them.
+  bool any_shapes = false;
+  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
+  // other layouts than the standard one are passed over.
+  bool converts = false;
+};
+
+// The operator of the first candidate that takes the node, which is stored in `chosen` where that
+// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
+// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
+// none takes it.
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
+    const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs, const SelectOptions& options = {},
+    KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
 // ---- opkit/op/impl/registration.ipp
 // The definitions of the functions that registration macros call.
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
@@ -12921,22 +13019,38 @@ OPKIT_INLINE void UseOperatorCalls() noexcept { g_operator_call.Fill(&MakeOperat
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A kernel without what it proposes.
+inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
+                          RegistrationPriority priority, const char* file, int line,
+                          OperatorCreator create) {
+  Kernel kernel;
+  kernel.op = op;
+  kernel.device = device;
+  if (*backend && std::string_view(backend) != "DEFAULT") kernel.backend = backend;
+  kernel.priority = priority;
+  kernel.file = file;
+  kernel.line = line;
+  kernel.create = std::move(create);
+  return kernel;
+}
 OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                  RegistrationPriority priority, const char* file, int line,
-                                 OperatorCreator create, KernelProposer propose,
-                                 KernelFuser fuse) noexcept {
+                                 OperatorCreator create) noexcept {
   return Registered([&] {
     UseOperatorCalls();
-    const bool plain = std::string_view(backend) == "DEFAULT" || !*backend;
-    Kernel kernel;
-    kernel.op = op;
-    kernel.device = device;
-    if (!plain) kernel.backend = backend;
-    kernel.priority = priority;
-    kernel.file = file;
-    kernel.line = line;
-    kernel.create = std::move(create);
-    kernel.proposes_layouts = static_cast<bool>(propose);
+    OpRegistry::Global().AddKernel(
+        PlainKernel(op, device, backend, priority, file, line, std::move(create)));
+  });
+}
+OPKIT_INLINE bool RegisterProposingKernel(const char* op, DeviceType device, const char* backend,
+                                          RegistrationPriority priority, const char* file, int line,
+                                          OperatorCreator create, KernelProposer propose,
+                                          KernelFuser fuse) noexcept {
+  return Registered([&] {
+    UseOperatorCalls();
+    UseSelection();
+    Kernel kernel = PlainKernel(op, device, backend, priority, file, line, std::move(create));
+    kernel.proposes_layouts = true;
     kernel.propose = std::move(propose);
     kernel.fuse = std::move(fuse);
     OpRegistry::Global().AddKernel(std::move(kernel));
@@ -12952,7 +13066,10 @@ OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
   return Registered([&] { OpRegistry::Global().SetBackendAvailability(backend, why_not); });
 }
 OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
-  return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
+  return Registered([&] {
+    UseSelection();
+    OpRegistry::Global().SetBackendRank(backend, rank);
+  });
 }
 
 }  // namespace detail
@@ -13412,18 +13529,12 @@ OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
 OPKIT_INLINE Tensor DirectCall::Output(size_t o, std::span<const Tensor> inputs,
                                        const Tensor& callers, const Shape& shape,
                                        DType dtype) const {
-  Tensor output = callers;
-  if (MemoryDevice(output.device()) != device_ || !output.is_dense() ||
-      !output.layout().is_standard())
-    output = Tensor(device_);
-  output.SetDevice(device_);
-  if (output.dtype() != dtype || output.shape() != shape || !output.initialized())
-    output.Resize(shape, dtype);
-  if (Clobbers(o, inputs, output)) {
-    output = Tensor(device_);
-    output.Resize(shape, dtype);
-  }
-  return output;
+  if (callers.dtype() == dtype && callers.shape() == shape && callers.initialized() &&
+      callers.device() == device_ && callers.is_dense() && callers.layout().is_standard() &&
+      !Clobbers(o, inputs, callers)) [[likely]]
+    return callers;
+  return OutputTensor(callers, shape, dtype, device_,
+                      [&](const Tensor& output) { return Clobbers(o, inputs, output); });
 }
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
@@ -13473,6 +13584,146 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
+
+// ---- opkit/op/impl/kernel_candidates.ipp
+// The definitions of opkit/op/kernel_candidates.hpp.
+#ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
+#define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Why a kernel that takes and gives other layouts than the standard one is passed over.
+inline constexpr const char* kNothingConverts =
+    "it takes another layout than the standard one, and nothing converts here";
+
+OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
+                                        const OperatorDef& def, const Workspace& ws) {
+  const std::vector<TensorInfo> infos = TypesIn(ws, def.inputs());
+  std::vector<KernelConfig> proposed;
+  try {
+    proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
+  } catch (const Error&) {  // too little is known, or the run says what is wrong
+    return {};
+  }
+  for (const KernelConfig& config : proposed)
+    if (config.is_standard()) return {};
+  return proposed.empty() ? "" : kNothingConverts;
+}
+
+OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
+    for (size_t i = 0; i < layouts->size(); ++i) {
+      const Layout& layout = (*layouts)[i];
+      if (layout.is_standard()) continue;
+      const char* why = nullptr;
+      if (!g_layout_name || g_layout_name(layout.id).empty())
+        why = "and nothing converts between it and the standard layout";
+      if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
+      if (why)
+        return StrCat("it proposes ", ToString(layout), " for ",
+                      layouts == &config.input_layouts ? "input " : "output ", i, ", ", why);
+    }
+  return {};
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
+                                                           std::span<const TensorInfo> inputs,
+                                                           std::span<const TensorInfo> outputs) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  std::vector<KernelCandidate> out;
+  const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
+  for (auto& [backend, why] : detail::MissingBackends(def))
+    out.push_back({nullptr, {}, std::move(why), std::move(backend)});
+  for (const Kernel* kernel : kernels) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+      out.push_back({kernel, {}, std::move(why), kernel->backend});
+      continue;
+    }
+    if (!kernel->propose) {
+      KernelCandidate& plain = out.emplace_back();
+      plain.kernel = kernel;
+      plain.backend = kernel->backend;
+      for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
+        for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
+          if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
+      continue;
+    }
+    std::string dropped = "it proposes no configuration for this node";
+    int number = 0;
+    try {
+      for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
+        detail::CheckConfig(*kernel, def, config);
+        out.push_back({kernel, std::move(config), {}, kernel->backend, number++});
+        out.back().dropped = detail::UnmetLayout(def, out.back().config);
+        dropped.clear();
+      }
+    } catch (const UnsupportedOperatorFeature& error) {
+      dropped = error.message();
+    } catch (...) {
+      detail::RethrowInContext(StrCat("in the proposal for operator ", def,
+                                      " of the kernel registered at ", kernel->Place()));
+    }
+    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped), kernel->backend});
+  }
+  if (kernels.empty()) detail::ThrowNoKernel(def, {});
+  return out;
+}
+
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
+                                                          std::span<const TensorInfo> inputs,
+                                                          std::span<const TensorInfo> outputs,
+                                                          const SelectOptions& options,
+                                                          KernelCandidate* chosen,
+                                                          std::string* passed_over) try {
+  const detail::RegistryUse use;
+  std::string refused;
+  for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
+    if (!options.converts && !candidate.config.is_standard() && candidate.dropped.empty())
+      candidate.dropped = detail::kNothingConverts;
+    if (candidate.dropped.empty()) {
+      try {
+        auto op = CreateOperator(def, ws,
+                                 {.kernel = candidate.kernel,
+                                  .config = options.any_shapes ? nullptr : &candidate.config,
+                                  .net_position = options.net_position});
+        if (chosen) *chosen = std::move(candidate);
+        if (passed_over) *passed_over = std::move(refused);
+        return op;
+      } catch (const UnsupportedOperatorFeature& error) {
+        candidate.dropped = error.message();
+      }
+    }
+    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
+  }
+  detail::ThrowNoKernel(def, refused);
+} catch (...) {
+  if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
+  throw;
+}
+
+namespace detail {
+
+inline std::unique_ptr<OperatorBase> CreateSelectedFor(const OperatorDef& def, Workspace* ws,
+                                                       std::span<const TensorInfo> inputs,
+                                                       std::span<const TensorInfo> outputs,
+                                                       bool converts, bool* is_standard) {
+  KernelCandidate chosen;
+  auto op = CreateSelected(def, ws, inputs, outputs, {.converts = converts}, &chosen);
+  *is_standard = chosen.config.is_standard();
+  return op;
+}
+OPKIT_INLINE void UseSelection() noexcept {
+  g_why_not_standard.Fill(&WhyNotStandard);
+  g_create_selected.Fill(&CreateSelectedFor);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
 // ---- opkit/core/layout_registry.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well

@@ -70,20 +70,20 @@ uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
 // What a profile shows of a run: WorkOfRun::tell.
 SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
                   const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
+// Error (kInvalidArgument) for a configuration that does not fit the node.
+void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
 // Functions of kernel_candidates.hpp, which programs need whose kernels propose configurations or
-// have ranked backends.
+// have ranked backends: UseSelection fills them.
 inline constexpr const char* kProposes = "a kernel that proposes configurations, or has a rank,";
-OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Kernel&, const OperatorDef&,
-                                             const KernelConfig&)>
-    g_check_config{kProposes, "opkit/graph.hpp"};
+inline constexpr const char* kRegisters = "opkit/op/registration.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(const Kernel&, const OpSchema&,
                                                     const OperatorDef&, const Workspace&)>
-    g_why_not_standard{kProposes, "opkit/graph.hpp"};
+    g_why_not_standard{kProposes, kRegisters};
 // CreateSelected; stores whether all layouts of the configuration are the standard one.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<OperatorBase>(
     const OperatorDef&, Workspace*, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs, bool converts, bool* is_standard)>
-    g_create_selected{kProposes, "opkit/graph.hpp"};
+    g_create_selected{kProposes, kRegisters};
 // The operator made by `kernel`, with its registration and in-place pairs. Errors get the node and
 // the kernel as context; null where the creator returned it.
 std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,

@@ -1,6 +1,6 @@
 // KernelCandidates: the kernels of a node in the order of preference with the configurations that
 // they propose, and why others propose none. Selection picks one, memory is planned with it, and
-// CreateOperator makes it. Invoke of a kernel that proposes configurations needs it in the program.
+// CreateOperator makes it.
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
@@ -33,8 +33,9 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     std::span<const TensorInfo> outputs);
 
 namespace detail {
-// Error (kInvalidArgument) for a configuration that does not fit the node.
-void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
+// Lets CreateOperator, Invoke and ResolvedOperator select among kernels that propose configurations
+// or have a rank. What registers such a kernel, or a rank, calls it.
+OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
 // Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
 // standard layout, and nothing converts. Empty: it can, or that is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,

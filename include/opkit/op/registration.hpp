@@ -48,8 +48,12 @@ bool Registered(F add) noexcept {
 }
 OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                       RegistrationPriority priority, const char* file, int line,
-                                      OperatorCreator create, KernelProposer propose = {},
-                                      KernelFuser fuse = {}) noexcept;
+                                      OperatorCreator create) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device,
+                                               const char* backend, RegistrationPriority priority,
+                                               const char* file, int line, OperatorCreator create,
+                                               KernelProposer propose,
+                                               KernelFuser fuse = {}) noexcept;
 // The same for a plain function, for which a registering unit compiles nothing else.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
@@ -83,11 +87,11 @@ OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const ch
                                      RegistrationPriority priority, const char* file,
                                      int line) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
-    return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>, &Op::Propose,
-                          &Op::Fuse);
+    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                                   &Op::Propose, &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
-    return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                          &Op::Propose);
+    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                                   &Op::Propose);
   } else {
     if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the sentence of CreateClass
       static_assert(!HasMemberPropose<Op>(),

@@ -5,7 +5,6 @@
 #ifndef OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_
 #define OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_
 
-#include "opkit/op/kernel_candidates.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -225,6 +225,27 @@ OPKIT_INLINE std::vector<TensorInfo> TypesIn(const Workspace& ws,
   return infos;
 }
 
+OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
+                              const KernelConfig& config) {
+  auto wrong = [&](const std::string& what) {
+    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
+          kernel.Place(), " proposes for ", def, " ", what);
+  };
+  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
+  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
+    if (found != 0 && found != expected)
+      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
+  };
+  check_layouts(config.input_layouts.size(), inputs, "inputs");
+  check_layouts(config.output_layouts.size(), outputs, "outputs");
+  for (const auto& [in, out] : config.inplace)
+    if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
+      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
+                   " inputs and ", outputs, " outputs"));
+  if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
+  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+}
+
 // The operator of the kernel that was chosen for the node, or of the first that takes it.
 OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
                                                                 const OperatorDef& def,
@@ -234,7 +255,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
     if (kernel->op != def.type() || kernel->device != def.device().type)
       Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel->op, " for ",
             kernel->device, " at ", kernel->Place(), ", cannot run ", def, " on ", def.device());
-    if (options.config) g_check_config(*kernel, def, *options.config);
+    if (options.config) CheckConfig(*kernel, def, *options.config);
     if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
     throw UnsupportedOperatorFeature(
         StrCat("the creator of ", kernel->op, " at ", kernel->Place(), " returned null"));

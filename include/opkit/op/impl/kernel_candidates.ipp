@@ -2,7 +2,6 @@
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
-#include "opkit/core/layout_registry.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -11,27 +10,6 @@ namespace detail {
 // Why a kernel that takes and gives other layouts than the standard one is passed over.
 inline constexpr const char* kNothingConverts =
     "it takes another layout than the standard one, and nothing converts here";
-
-OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
-                              const KernelConfig& config) {
-  auto wrong = [&](const std::string& what) {
-    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
-          kernel.Place(), " proposes for ", def, " ", what);
-  };
-  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
-  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
-    if (found != 0 && found != expected)
-      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
-  };
-  check_layouts(config.input_layouts.size(), inputs, "inputs");
-  check_layouts(config.output_layouts.size(), outputs, "outputs");
-  for (const auto& [in, out] : config.inplace)
-    if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
-      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
-                   " inputs and ", outputs, " outputs"));
-  if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
-  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
-}
 
 OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                         const OperatorDef& def, const Workspace& ws) {
@@ -53,7 +31,7 @@ OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig&
       const Layout& layout = (*layouts)[i];
       if (layout.is_standard()) continue;
       const char* why = nullptr;
-      if (!IsRegisteredLayout(layout.id))
+      if (!g_layout_name || g_layout_name(layout.id).empty())
         why = "and nothing converts between it and the standard layout";
       if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
       if (why)
@@ -151,9 +129,10 @@ inline std::unique_ptr<OperatorBase> CreateSelectedFor(const OperatorDef& def, W
   *is_standard = chosen.config.is_standard();
   return op;
 }
-OPKIT_IMAGE_LOCAL inline const bool kFillsSelection = g_check_config.Fill(&CheckConfig) &&
-                                                      g_why_not_standard.Fill(&WhyNotStandard) &&
-                                                      g_create_selected.Fill(&CreateSelectedFor);
+OPKIT_INLINE void UseSelection() noexcept {
+  g_why_not_standard.Fill(&WhyNotStandard);
+  g_create_selected.Fill(&CreateSelectedFor);
+}
 
 }  // namespace detail
 }  // namespace opkit

@@ -445,9 +445,8 @@ OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const 
       return Output(o);
     return Replace(o, detail::g_make_tensor(shape, dtype, layout, device));
   }
-  return Replace(o, detail::OutputTensor(out, shape, dtype, device, [&](const Tensor& next) {
-                   return Clobbers(o, next);
-                 }));
+  return Replace(o, detail::OutputTensor(out, shape, dtype, device,
+                                         [&](const Tensor& next) { return Clobbers(o, next); }));
 }
 OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
   Tensor* out = Output(i);

@@ -3,27 +3,44 @@
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
 #include "opkit/op/call/operator_call.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/registration.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A kernel without what it proposes.
+inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
+                          RegistrationPriority priority, const char* file, int line,
+                          OperatorCreator create) {
+  Kernel kernel;
+  kernel.op = op;
+  kernel.device = device;
+  if (*backend && std::string_view(backend) != "DEFAULT") kernel.backend = backend;
+  kernel.priority = priority;
+  kernel.file = file;
+  kernel.line = line;
+  kernel.create = std::move(create);
+  return kernel;
+}
 OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                  RegistrationPriority priority, const char* file, int line,
-                                 OperatorCreator create, KernelProposer propose,
-                                 KernelFuser fuse) noexcept {
+                                 OperatorCreator create) noexcept {
   return Registered([&] {
     UseOperatorCalls();
-    const bool plain = std::string_view(backend) == "DEFAULT" || !*backend;
-    Kernel kernel;
-    kernel.op = op;
-    kernel.device = device;
-    if (!plain) kernel.backend = backend;
-    kernel.priority = priority;
-    kernel.file = file;
-    kernel.line = line;
-    kernel.create = std::move(create);
-    kernel.proposes_layouts = static_cast<bool>(propose);
+    OpRegistry::Global().AddKernel(
+        PlainKernel(op, device, backend, priority, file, line, std::move(create)));
+  });
+}
+OPKIT_INLINE bool RegisterProposingKernel(const char* op, DeviceType device, const char* backend,
+                                          RegistrationPriority priority, const char* file, int line,
+                                          OperatorCreator create, KernelProposer propose,
+                                          KernelFuser fuse) noexcept {
+  return Registered([&] {
+    UseOperatorCalls();
+    UseSelection();
+    Kernel kernel = PlainKernel(op, device, backend, priority, file, line, std::move(create));
+    kernel.proposes_layouts = true;
     kernel.propose = std::move(propose);
     kernel.fuse = std::move(fuse);
     OpRegistry::Global().AddKernel(std::move(kernel));
@@ -39,7 +56,10 @@ OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
   return Registered([&] { OpRegistry::Global().SetBackendAvailability(backend, why_not); });
 }
 OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
-  return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
+  return Registered([&] {
+    UseSelection();
+    OpRegistry::Global().SetBackendRank(backend, rank);
+  });
 }
 
 }  // namespace detail

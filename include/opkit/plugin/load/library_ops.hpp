@@ -12,6 +12,7 @@
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 #include "opkit/plugin/load/abi_graph.hpp"
 #include "opkit/plugin/load/finalizers.hpp"
 
@@ -310,11 +311,12 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
       state = MakeIntrusive<LibraryInstance>(image, original, kernel, context, calls);
       return {};
     };
-    if (device.abi.propose)
-      device.propose = [image, original = op.kernels[k],
-                        kernel = device.abi](const KernelQuery& query) {
-        return LibraryProposals(*image, query).Ask(original, kernel, query);
-      };
+    if (!device.abi.propose) continue;
+    UseSelection();
+    device.propose = [image, original = op.kernels[k],
+                      kernel = device.abi](const KernelQuery& query) {
+      return LibraryProposals(*image, query).Ask(original, kernel, query);
+    };
   }
 }
 

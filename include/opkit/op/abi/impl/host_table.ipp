@@ -336,7 +336,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
               graph ? " of no library" : " of null");
       if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
       const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
-      const IntrusivePtr<HostedGraph> ready = known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
+      const IntrusivePtr<HostedGraph> ready =
+          known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
       if (known == state.graphs.end()) state.graphs.push_back(ready);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       if (!call->asynchronous) return ready->Run(ins, outs);

@@ -10,7 +10,6 @@
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
-#include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
