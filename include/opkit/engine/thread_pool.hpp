@@ -25,8 +25,8 @@ class ThreadPool;
 // free it. It runs under `invocation`, by default the one that was current when it was made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
-  explicit PoolTask(RunFunction run, Invocation invocation = CurrentInvocation())
-      : run(run), invocation(invocation) {}
+  explicit PoolTask(RunFunction runs, Invocation runs_under = CurrentInvocation())
+      : run(runs), invocation(runs_under) {}
 
   RunFunction run;
   Invocation invocation;

@@ -14,11 +14,11 @@ namespace detail {
 struct OnednnBlocks {
   int64_t batch, channels, pixels, block;
 
-  OnednnBlocks(const Shape& shape, int64_t block)
+  OnednnBlocks(const Shape& shape, int64_t block_size)
       : batch(shape[0]),
         channels(shape[1]),
         pixels(shape.NumelBetween(2, shape.rank())),
-        block(block) {}
+        block(block_size) {}
   int64_t blocks() const { return (channels + block - 1) / block; }
   int64_t planes() const { return batch * blocks(); }
   int64_t plane() const { return pixels * block; }  // floats

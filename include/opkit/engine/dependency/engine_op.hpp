@@ -141,7 +141,7 @@ struct alignas(16384) OpSlab {
   static constexpr size_t kBytes = 16384;
   static constexpr int kOps = kBytes / sizeof(EngineOp) - 1;
 
-  explicit OpSlab(OpSlab* previous) : previous(previous) {}
+  explicit OpSlab(OpSlab* slab_before) : previous(slab_before) {}
   ~OpSlab() { delete[] details; }
 
   OpSlab* const previous;

@@ -7,8 +7,8 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct TaskGroup::Member : PoolTask {
-  Member(TaskGroup& group, ThreadPool::Task&& task)
-      : PoolTask(&RunMember), group(group), task(std::move(task)) {}
+  Member(TaskGroup& its_group, ThreadPool::Task&& its_task)
+      : PoolTask(&RunMember), group(its_group), task(std::move(its_task)) {}
   static void RunMember(PoolTask* self) noexcept {
     Member* member = static_cast<Member*>(self);
     TaskGroup& group = member->group;

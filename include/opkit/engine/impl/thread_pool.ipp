@@ -16,7 +16,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct alignas(kCacheLine) PoolWorker {
-  PoolWorker(ThreadPool* pool, int index) : pool(pool), index(index) {}
+  PoolWorker(ThreadPool* its_pool, int its_index) : pool(its_pool), index(its_index) {}
 
   ThreadPool* const pool;
   const int index;
@@ -215,7 +215,7 @@ OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
 
 OPKIT_INLINE void ThreadPool::Submit(Task task) {
   struct Record : PoolTask {
-    explicit Record(Task&& task) : PoolTask(&RunRecord), task(std::move(task)) {}
+    explicit Record(Task&& its_task) : PoolTask(&RunRecord), task(std::move(its_task)) {}
     static void RunRecord(PoolTask* self) noexcept {
       Record* record = static_cast<Record*>(self);
       record->task();
@@ -336,7 +336,7 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
     if (!helps || !HasWork()) {
-      const detail::EngineScope scope("wait");
+      const detail::EngineScope waiting("wait");
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);

@@ -121,8 +121,8 @@ class ReplayCore : public RefCounted {
   };
   enum : int { kNobody, kSearching, kAsleep, kAnybody };
 
-  ReplayCore(const Schedule& schedule, const Body& body, int threads)
-      : schedule(schedule), body(body), threads_(threads) {}
+  ReplayCore(const Schedule& its_schedule, const Body& its_body, int threads)
+      : schedule(its_schedule), body(its_body), threads_(threads) {}
 
   virtual bool MustStop(Watch watch) = 0;
 

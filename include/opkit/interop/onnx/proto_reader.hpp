@@ -294,8 +294,8 @@ class OnnxProtoReader {
     }
     AtOnnxPlace([&] { return StrCat("function '", out.name, "'"); },
                 [&] {
-                  for (const std::string_view bytes : defaults)
-                    out.defaults.push_back({AttributeName(bytes), bytes});
+                  for (const std::string_view value : defaults)
+                    out.defaults.push_back({AttributeName(value), value});
                 });
     model_.functions.push_back(std::move(out));
   }

@@ -207,8 +207,8 @@ OPKIT_INLINE const ToolRanges* ToolRanges::LoadItt(const std::string& library) {
   return new IttRanges(library);
 }
 OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
-  const auto load = [](const char* variable,
-                       const ToolRanges* (*load)(const std::string&)) -> const ToolRanges* {
+  const auto of_variable = [](const char* variable,
+                              const ToolRanges* (*load)(const std::string&)) -> const ToolRanges* {
     const char* const library = std::getenv(variable);
     if (!library || !*library) return nullptr;
     try {
@@ -219,8 +219,8 @@ OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
     }
   };
   static const ToolRanges* const tools = [&]() -> const ToolRanges* {
-    const ToolRanges* const nvtx = load("NVTX_INJECTION64_PATH", &LoadNvtx);
-    const ToolRanges* const itt = load("INTEL_LIBITTNOTIFY64", &LoadItt);
+    const ToolRanges* const nvtx = of_variable("NVTX_INJECTION64_PATH", &LoadNvtx);
+    const ToolRanges* const itt = of_variable("INTEL_LIBITTNOTIFY64", &LoadItt);
     if (nvtx && itt) return new BothRanges(nvtx, itt);
     return nvtx ? nvtx : itt;
   }();

@@ -15,14 +15,14 @@ namespace detail {
 // Eigen's own sums, which begin where memory is aligned.
 template <class F>
 double SumInBlocks(const float* x, int64_t count, F f) {
-  constexpr int64_t kFloats = 2048, kLanes = 32;
-  using Lanes = Eigen::Array<float, kLanes, 1>;
+  constexpr int64_t kFloats = 2048, kWidth = 32;
+  using Part = Eigen::Array<float, kWidth, 1>;
   double sum = 0;
   for (int64_t at = 0; at < count; at += kFloats) {
     const int64_t size = (std::min)(kFloats, count - at);
-    Lanes lanes = Lanes::Zero();
+    Part lanes = Part::Zero();
     int64_t i = 0;
-    for (; i + kLanes <= size; i += kLanes) lanes += f(Eigen::Map<const Lanes>(x + at + i));
+    for (; i + kWidth <= size; i += kWidth) lanes += f(Eigen::Map<const Part>(x + at + i));
     for (int64_t lane = 0; i < size; ++i, ++lane)
       lanes[lane] += f(Eigen::Map<const Eigen::Array<float, 1, 1>>(x + at + i))(0);
     const float part = lanes.sum();

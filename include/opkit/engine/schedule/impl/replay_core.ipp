@@ -61,8 +61,8 @@ class SharedLevel {
 // alive.
 class ReplayCore::Impl final : public ReplayCore {
  public:
-  Impl(const Schedule& schedule, ThreadPool& pool, const Body& body)
-      : ReplayCore(schedule, body, pool.threads()),
+  Impl(const Schedule& its_schedule, ThreadPool& pool, const Body& its_body)
+      : ReplayCore(its_schedule, its_body, pool.threads()),
         pool_(pool),
         search_ticks_(threads_ <= AvailableCpus() ? 12'000 : 0),
         helpers_(Index(threads_)) {
