@@ -23,9 +23,10 @@ class DirectCall {
   void Call(std::span<const Tensor> inputs, std::span<Tensor> outputs);
   // The input as the function takes it: on this device, in the standard layout, dense.
   const Tensor* Unusual(size_t i, const Tensor& input);
-  // A tensor for output o: the caller's where it fits and no input is overwritten by it.
-  Tensor Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers, const Shape& shape,
-                DType dtype) const;
+  // The tensor for output o: the caller's where it fits and no input is overwritten by it, else one
+  // of made_.
+  const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
+                       const Shape& shape, DType dtype);
   // Whether writing to the output would overwrite an input of the caller's that the schema does not
   // pair with it, or that the function reads by a copy.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
@@ -40,10 +41,10 @@ class DirectCall {
   InferenceCache inference_;
   SpanNames span_names_;  // once they were asked for
   // The tensors of the call in progress.
-  std::vector<const Tensor*> inputs_;  // null where the node leaves one out
-  std::vector<Tensor> copies_;         // of inputs that are not dense
-  std::vector<Tensor> made_;
-  std::vector<const Tensor*> outputs_;  // into made_
+  std::vector<const Tensor*> inputs_;   // null where the node leaves one out
+  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> made_;            // where the caller's does not fit
+  std::vector<const Tensor*> outputs_;  // the caller's, or into made_
 };
 
 // The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it

@@ -21,7 +21,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
   identity_.file = kernel.file;
   identity_.line = kernel.line;
   identity_.work = {&schema, &kernel.backend, &TellWork};
-  for (Tensor& tensor : made_) outputs_.push_back(&tensor);
+  outputs_.resize(made_.size());
 } catch (...) {
   RethrowFromConstructor(kernel, def);
 }
@@ -30,9 +30,10 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
 struct DirectCall::Finish {
   DirectCall& self;
   ~Finish() {
-    for (Tensor& tensor : self.made_) const Tensor dropped = std::move(tensor);
-    for (Tensor& tensor : self.copies_)
-      if (tensor.storage()) const Tensor dropped = std::move(tensor);
+    for (std::vector<Tensor>* tensors : {&self.made_, &self.copies_})
+      for (Tensor& tensor : *tensors)
+        if (tensor.storage()) const Tensor dropped = std::move(tensor);
+    for (const Tensor*& output : self.outputs_) output = nullptr;  // the caller's
   }
 };
 
@@ -50,7 +51,8 @@ OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tens
   }
   if (invocation.is_recorded()) [[unlikely]]
     DescribeSpan();
-  for (size_t o = 0; o < outputs.size(); ++o) outputs[o] = std::move(made_[o]);
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (outputs_[o] == &made_[o]) outputs[o] = std::move(made_[o]);
 }
 
 OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
@@ -66,7 +68,7 @@ OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Ten
     call_.Infer(def, inputs_, inference_, [] {});
   const size_t version = call_.VersionFor(def, inputs_);
   for (size_t o = 0; o < outputs.size(); ++o)
-    made_[o] =
+    outputs_[o] =
         Output(o, inputs, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
   CPUContext context(def.device());
   if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
@@ -93,15 +95,16 @@ OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
   }
   return false;
 }
-OPKIT_INLINE Tensor DirectCall::Output(size_t o, std::span<const Tensor> inputs,
-                                       const Tensor& callers, const Shape& shape,
-                                       DType dtype) const {
+OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> inputs,
+                                              const Tensor& callers, const Shape& shape,
+                                              DType dtype) {
   if (callers.dtype() == dtype && callers.shape() == shape && callers.initialized() &&
       callers.device() == device_ && callers.is_dense() && callers.layout().is_standard() &&
       !Clobbers(o, inputs, callers)) [[likely]]
-    return callers;
-  return OutputTensor(callers, shape, dtype, device_,
-                      [&](const Tensor& output) { return Clobbers(o, inputs, output); });
+    return &callers;
+  return &(made_[o] = OutputTensor(callers, shape, dtype, device_, [&](const Tensor& output) {
+             return Clobbers(o, inputs, output);
+           }));
 }
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
