@@ -24,7 +24,8 @@
 #include "opkit/graph/simple_net.hpp"
 #include "opkit/graph/subgraph.hpp"
 
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: its operators may carry graphs
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: operators with graphs or gradients
+#include "opkit/plugin/export/export_gradients.hpp"
 #include "opkit/plugin/export/export_graphs.hpp"
 #endif
 

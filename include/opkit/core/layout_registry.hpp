@@ -4,6 +4,7 @@
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
 #include "opkit/base/unique_function.hpp"
+#include "opkit/core/layout_hooks.hpp"
 #include "opkit/core/tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -58,18 +59,7 @@ struct LayoutPath {
 
 // What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
 namespace detail {
-// All layouts but the standard one, and the direct converters between two of them.
-struct RegisteredLayout {
-  LayoutId id;
-  std::string name;
-  bool has_descriptors;
-  double ns_per_byte;
-};
 OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
-struct LayoutPair {
-  LayoutId from, to;
-  double ns_per_byte;
-};
 OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
 // The name, which lasts until the layout is removed; null for the standard layout and for none.
 OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);

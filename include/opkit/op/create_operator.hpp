@@ -59,6 +59,8 @@ OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                              const std::string& refused);
 // Error (kInvalidArgument) where the node breaks the schema.
 void CheckNode(const OpSchema& schema, const OperatorDef& def);
+// Error (kInvalidArgument) where the kernel is another operator's or device's.
+void CheckIsFor(const Kernel& kernel, const OperatorDef& def);
 // Bit i of masks[o]: output o may share memory with input i, by the configuration where one was
 // chosen, and by the schema otherwise.
 std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,

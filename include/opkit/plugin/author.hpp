@@ -101,6 +101,9 @@ opkit_library_entry(const opkit_host* host) {
 #ifdef OPKIT_OPKIT_HPP_
 #include "opkit/plugin/export/export_operators.hpp"
 #endif
+#if defined OPKIT_OPKIT_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#include "opkit/plugin/export/export_gradients.hpp"
+#endif
 #ifdef OPKIT_GRAPH_HPP_
 #include "opkit/plugin/export/export_graphs.hpp"
 #endif

@@ -77,6 +77,19 @@ TEST_CASE("a library hands over its class operators beside those of REGISTER_OP"
   CHECK(CheckRegistrations().empty());
 }
 
+TEST_CASE("a unit of the library that does not include author.hpp registers a class for it") {
+  Loaded loaded("libunits.so");
+  CHECK(FloatsOf(Invoke("UnitHalve", {Vector({2, 4})})[0]) == std::vector<float>{1, 2});
+  CHECK(FloatsOf(Invoke("UnitNegate", {Vector({2, 4})})[0]) == std::vector<float>{-2, -4});
+}
+
+TEST_CASE("a gradient that no unit with author.hpp can hand over is an Error of Load") {
+  CheckFails([] { Load("libunits_gradient.so"); },
+             "the gradient of operator UnitNegate is not handed over: the unit that registers it "
+             "needs opkit/op.hpp beside opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before "
+             "opkit/opkit.hpp");
+}
+
 TEST_CASE("its registries are its own, until it is unloaded and mapped out") {
   Library library = Load("libclasses.so");
   CHECK(OpRegistry::Global().GetSchema("LibScale").origin() == "libclasses.so");

@@ -30,6 +30,14 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     g_convert_layout.Fill(&ConvertLayout);
     g_convert_layout_to.Fill(&ConvertLayoutTo);
     g_make_tensor.Fill(&MakeTensor);
+    g_registered_layouts.Fill(&RegisteredLayouts);
+    g_direct_converters.Fill(&DirectConverters);
+    g_find_layout.Fill(&FindLayout);
+    g_is_registered_layout.Fill(&IsRegisteredLayout);
+    g_layout_name_pointer.Fill(&LayoutNamePointer);
+    g_layout_bytes.Fill(&LayoutBytes);
+    g_convert_directly.Fill(&ConvertDirectly);
+    g_delete_layout_registry.Fill(&DeleteLayoutRegistry);
   }
   static LayoutRegistry& Global() {
     static auto* registry = new LayoutRegistry;  // tensors may outlive every static object

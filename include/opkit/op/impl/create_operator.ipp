@@ -149,6 +149,11 @@ OPKIT_INLINE void CheckNode(const OpSchema& schema, const OperatorDef& def) {
   if (std::string why = schema.Verify(def); !why.empty())
     Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
 }
+OPKIT_INLINE void CheckIsFor(const Kernel& kernel, const OperatorDef& def) {
+  if (kernel.op != def.type() || kernel.device != def.device().type)
+    Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
+          " at ", kernel.Place(), ", cannot run ", def, " on ", def.device());
+}
 OPKIT_INLINE void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def) {
   RethrowInContext(
       StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
@@ -252,9 +257,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
                                                                 Workspace* ws,
                                                                 const CreateOptions& options) {
   if (const Kernel* kernel = options.kernel) {
-    if (kernel->op != def.type() || kernel->device != def.device().type)
-      Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel->op, " for ",
-            kernel->device, " at ", kernel->Place(), ", cannot run ", def, " on ", def.device());
+    CheckIsFor(*kernel, def);
     if (options.config) CheckConfig(*kernel, def, *options.config);
     if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
     throw UnsupportedOperatorFeature(

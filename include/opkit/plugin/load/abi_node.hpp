@@ -4,7 +4,7 @@
 #define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
 #include "opkit/base/hook.hpp"
-#include "opkit/core/layout_registry.hpp"
+#include "opkit/core/layout_hooks.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/inference.hpp"
 
@@ -75,7 +75,8 @@ class AbiValues {
       value.present = 1;
       value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
       value.rank = -1;
-      if (!info.layout.descriptor) value.layout = LayoutNamePointer(info.layout.id);
+      if (!info.layout.descriptor && g_layout_name_pointer)
+        value.layout = g_layout_name_pointer(info.layout.id);
       if (!info.shape.has_rank()) continue;
       if (info.shape.rank() > OPKIT_MAX_RANK)
         Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),

@@ -104,6 +104,8 @@ static_assert(DeviceContext<LibraryDeviceContext>);
 class LibraryLayouts {
  public:
   static void Register(LoadedLibrary& loaded) {
+    // Makes the registry: its hooks read the layouts that the library's kernels name.
+    static_cast<void>(IsRegisteredLayout(kStandardLayout));
     const opkit_library& library = *loaded.image->library;
     if (!OPKIT_ABI_HAS(&library, devices)) return;
     try {

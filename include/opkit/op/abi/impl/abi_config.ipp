@@ -2,18 +2,19 @@
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
-#include <algorithm>
-
-#include "opkit/core/layout_registry.hpp"
+#include "opkit/core/layout_hooks.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/abi/abi_config.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
-                                          std::vector<const char*>& names) {
-  if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
+                                                     size_t count,
+                                                     std::vector<const char*>& names) {
+  bool all_standard = true;
+  for (const Layout& layout : layouts) all_standard &= layout.is_standard();
+  if (all_standard) return;
   if (layouts.size() != count)
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
           " layouts, expected ", count);
@@ -22,15 +23,15 @@ OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, si
       Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
             " has a descriptor, and layouts go to another image by their names alone; register one "
             "layout for each blocking");
-    if (!IsRegisteredLayout(layout.id))
+    if (!layout.is_standard() && !(g_is_registered_layout && g_is_registered_layout(layout.id)))
       Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
             ", which is not registered; RegisterLayout gives the id");
-    names.push_back(LayoutNamePointer(layout.id));
+    names.push_back(layout.is_standard() ? nullptr : g_layout_name_pointer(layout.id));
   }
 }
 
-OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
-                                  size_t num_outputs) {
+OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
+                                             size_t num_outputs) {
   NameLayouts(config.input_layouts, num_inputs, inputs_);
   NameLayouts(config.output_layouts, num_outputs, outputs_);
   for (const auto& [input, output] : config.inplace) {
@@ -47,7 +48,7 @@ OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{FindLayout(name), {}} : Layout();
+  return name ? Layout{g_find_layout(name), {}} : Layout();
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
@@ -57,12 +58,12 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-  const int64_t bytes = LayoutBytes(layout, shape, dtype);
+  const int64_t bytes = g_layout_bytes(layout, shape, dtype);
   return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
                             dtype, layout);
 }
-OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
-                                      size_t num_outputs) {
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                                 size_t num_outputs) {
   if (!OPKIT_ABI_HAS(&config, cost_ns))
     Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
           " bytes, where version 1.3 has ", sizeof config,

@@ -2,6 +2,7 @@
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
+#include "opkit/op/call/impl/bound_operator.ipp"
 #include "opkit/op/call/operator_call.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -136,7 +137,10 @@ OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const Operato
                                    bool issue) { call->Run(inputs, outputs, issue); },
           made};
 }
-OPKIT_INLINE void UseOperatorCalls() noexcept { g_operator_call.Fill(&MakeOperatorCall); }
+OPKIT_INLINE void UseOperatorCalls() noexcept {
+  g_operator_call.Fill(&MakeOperatorCall);
+  g_bind_operator.Fill(&BindOperator);
+}
 
 }  // namespace detail
 }  // namespace opkit

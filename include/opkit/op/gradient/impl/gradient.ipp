@@ -6,6 +6,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/gradient/gradient_hook.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -151,10 +152,14 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
   }
   return meta;
 }
+inline bool IsGradientRegistered(const std::string& op) {
+  return GradientRegistry::Global().Find(op);
+}
 OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
                                    GradientRegistration::Make make, const char* file,
                                    int line) noexcept {
   return Registered([&] {
+    g_has_gradient.Fill(&IsGradientRegistered);
     GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
   });
 }

@@ -2,9 +2,8 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
-#include <algorithm>
-
-#include "opkit/core/layout_registry.hpp"
+#include "opkit/base/algorithm.hpp"
+#include "opkit/core/layout_hooks.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/op/abi/abi_config.hpp"
 #include "opkit/op/abi/program_host.hpp"
@@ -14,11 +13,13 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Null: the standard layout.
-OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
-                                                  const opkit_tensor* to, const char* to_layout) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
+                                                             const char* from_layout,
+                                                             const opkit_tensor* to,
+                                                             const char* to_layout) {
   return GuardedCall([&] {
     Tensor target = TensorInLayout(*to, to_layout);
-    ConvertDirectly(TensorInLayout(*from, from_layout), target);
+    g_convert_directly(TensorInLayout(*from, from_layout), target);
   });
 }
 
@@ -42,8 +43,9 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
                             const int64_t* shape, int64_t* bytes) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const ExportedLayout*>(self->author);
-      *bytes = LayoutBytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
-                           static_cast<DType>(dtype));
+      *bytes =
+          g_layout_bytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                         static_cast<DType>(dtype));
     });
   }
 
@@ -54,8 +56,8 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
 struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   explicit ExportedConverter(const LayoutPair& pair) {
     abi.size = sizeof abi;
-    abi.from = LayoutNamePointer(pair.from);
-    abi.to = LayoutNamePointer(pair.to);
+    abi.from = g_layout_name_pointer(pair.from);
+    abi.to = g_layout_name_pointer(pair.to);
     abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
                      const opkit_tensor* to) {
       return ConvertView(from, self->from, to, self->to);
@@ -112,17 +114,19 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   opkit_device abi{};
 };
 
-OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
+OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
-  std::vector<LayoutId> exported;
-  for (RegisteredLayout& one : RegisteredLayouts()) {
-    if (one.has_descriptors) continue;
-    exported.push_back(one.id);
-    AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+  if (g_registered_layouts) {
+    std::vector<LayoutId> exported;
+    for (RegisteredLayout& one : g_registered_layouts()) {
+      if (one.has_descriptors) continue;
+      exported.push_back(one.id);
+      AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+    }
+    for (const LayoutPair& one : g_direct_converters())
+      if (Contains(exported, one.from) && Contains(exported, one.to))
+        AddExported<ExportedConverter>(contents, contents.layout_converters, one);
   }
-  for (const LayoutPair& one : DirectConverters())
-    if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
-      AddExported<ExportedConverter>(contents, contents.layout_converters, one);
   DeviceTypeRegistry& types = DeviceTypes();
   MutexLock lock(types.mutex);
   for (const auto& one : types.entries)

@@ -2,21 +2,21 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
-#include <algorithm>
 #include <list>
-#include <map>
 
-#include "opkit/core/layout_registry.hpp"
+#include "opkit/base/algorithm.hpp"
+#include "opkit/core/layout_hooks.hpp"
 #include "opkit/device/copy.hpp"
-#include "opkit/device/cpu_stream.hpp"
 #include "opkit/device/native_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/abi/abi_config.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/abi/program_host.hpp"
+#include "opkit/op/call/bound_operator.hpp"
+#include "opkit/op/call/direct_call.hpp"
 #include "opkit/op/create_operator.hpp"
-#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/gradient/gradient_hook.hpp"
 #include "opkit/plugin/export/export_operators.hpp"
 #include "opkit/plugin/load/abi_node.hpp"
 
@@ -40,7 +40,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
   if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
   return *threads.pool;
 }
-inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
   const struct End {  // also where the author's function throws
     ~End() {
@@ -85,73 +85,73 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
-// The library's operator behind one operator of the host's, and the blobs that it is bound to.
+// The library's operator behind one operator of the host's, and the tensors that it reads and
+// writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
+// one is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
+      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    OperatorDef def = DefinitionOfAbi(node);
-    def.Engine("");  // the host has chosen the kernel
-    inputs_.resize(def.inputs().size());
-    outputs_.resize(def.outputs().size());
-    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& name = def.inputs()[i];
-      if (name.empty()) continue;
-      inputs_[i].blob = workspace_.CreateBlob(name);
-      workspace_.CreateTensor(name);
-    }
+    def_.Engine("");  // the host has chosen the kernel
+    for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
-    const CPUStreamScope in_stream(here_);
-    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel, .config = config});
-    // The host's event tells when work on its native streams has run.
-    if (FindNativeStreams(def.device().type)) op_->DisableEvent();
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
+    if (!kernel.typed || kernel.make_typed) {
+      bound_ = g_bind_operator(kernel, def_, config);
+      return;
+    }
+    const RegistryUse use;
+    CheckNode(OpRegistry::Global().GetSchema(def_.type()), def_);
+    CheckIsFor(kernel, def_);
+    call_ = std::make_unique<DirectCall>(kernel, schema, def_);
+    inputs_.resize(def_.inputs().size());
+    outputs_.resize(def_.outputs().size());
   }
 
   // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
   // operator, on a native one it issues its work.
   void Run(const opkit_call* call) {
+    const Device device = def_.device();
     if (!call->asynchronous) {
       Forward(call);
-    } else if (IsHostAccessible(here_.device().type)) {
+    } else if (IsHostAccessible(device.type)) {
       OpResource(call).launch(
           [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
     } else {
-      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
+      FindNativeStreams(device.type)(device, call->stream, [&] { Forward(call); });
     }
   }
 
  private:
-  struct Value {
-    Blob* blob = nullptr;   // null where the node leaves it out
-    int shared_input = -1;  // the input whose place an output must take
-  };
-
   void Forward(const opkit_call* call) {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      Bind(inputs_[i], *opkit_input(call, i), InputLayout(call, i));
-    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
+    const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
+    for (size_t i = 0; i < num_inputs; ++i)
+      if (Tensor* const place = InputPlace(i))
+        Bind(*place, *opkit_input(call, i), InputLayout(call, i));
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) BindOutput(call, o);
     RunOperator(call);
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(call, o);
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) Deliver(call, o);
+  }
+  Tensor* InputPlace(size_t i) {
+    if (bound_.bound) return bound_.input(*bound_.bound, i);
+    return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Outputs get blobs of their own, but for those that must be an input's.
-  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
-    std::string& name = def.mutable_outputs()[o];
+  // Outputs get names of their own, but for those that must be an input's.
+  void NameOutput(const OpSchema& schema, size_t o) {
+    std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& input = def.inputs()[i];
+    for (size_t i = 0; i < def_.inputs().size(); ++i) {
+      const std::string& input = def_.inputs()[i];
       if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
-      outputs_[o].shared_input = static_cast<int>(i);
+      shared_inputs_[o] = static_cast<int>(i);
       name = input;
       return;
     }
-    while (std::ranges::count(def.inputs(), name)) name += "_out";
+    while (Contains(def_.inputs(), name)) name += "_out";
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
@@ -172,36 +172,40 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
                                                                        : nullptr;
   }
-  static void Bind(const Value& value, const opkit_tensor& view, const char* layout) {
-    if (!value.blob) return;
-    Tensor* tensor = value.blob->GetMutable<Tensor>();
-    if (IsView(*tensor, view, layout)) [[likely]]
+  static void Bind(Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (IsView(tensor, view, layout)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
+    tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
   }
   void BindOutput(const opkit_call* call, size_t o) {
-    const Value& output = outputs_[o];
     const opkit_tensor& view = *opkit_output(call, o);
-    if (!output.blob) return;
-    if (output.shared_input >= 0) {
-      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
-      if (view.dtype == OPKIT_UNDEFINED) return;
+    const int shared = shared_inputs_[o];
+    if (shared >= 0 && view.dtype != OPKIT_UNDEFINED) {
+      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(shared));
       if (view.data != in.data) {
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    Bind(output, view, OutputLayout(call, o));
+    if (bound_.bound) {
+      if (shared < 0 || view.dtype != OPKIT_UNDEFINED)
+        Bind(*bound_.output(*bound_.bound, o), view, OutputLayout(call, o));
+      return;
+    }
+    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(outputs_[o], view, OutputLayout(call, o));
+    if (shared < 0) return;
+    Tensor& input = inputs_[Index(shared)];
+    view.dtype == OPKIT_UNDEFINED ? outputs_[o] = input : input = outputs_[o];
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
-    const CPUStreamScope in_stream(here_);
     const HostCallScope of_host(call);
-    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
-    call->asynchronous ? op_->RunAsync() : op_->Run();
+    if (call_) return call_->Run(inputs_, outputs_);
+    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+               call->asynchronous);
   }
 
   // Copies a result that does not lie in the host's memory there.
@@ -209,17 +213,17 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
     const bool is_open = view.dtype == OPKIT_UNDEFINED;
     if (is_open && view.req == OPKIT_REQ_NONE) return;
-    Blob* blob = outputs_[o].blob;
-    if (!blob->IsType<Tensor>())
-      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
-            op_->type(), " is not a tensor, which is all that a library can hand over");
-    const Tensor& result = blob->Get<Tensor>();
+    const Tensor* const made = call_ ? &outputs_[o] : bound_.result(*bound_.bound, o);
+    if (!made)
+      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", def_.outputs()[o], "' of operator ",
+            def_.type(), " is not a tensor, which is all that a library can hand over");
+    const Tensor& result = *made;
     const char* const layout = OutputLayout(call, o);
     if (IsView(result, view, layout)) [[likely]]
       return;
     if (!result.initialized())
-      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
-            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+      Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+            def_.outputs()[o], "'; get it with Output(i, shape, dtype) and write to it");
     if (is_open)
       view = OpResource(call)
                  .allocate_output(static_cast<int>(o),
@@ -229,7 +233,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     CheckResult(o, result, view, "is");
     if (layout) {
       Tensor target = TensorInLayout(view, layout);
-      ConvertLayoutTo(result, target);
+      g_convert_layout_to(result, target);
     } else {
       CopyElements(result, TensorOfView(view), call->stream);
     }
@@ -238,9 +242,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                               const char* how) const {
     const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
     if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
-    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
-          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
-          ", but the program has ", static_cast<DType>(view.dtype), wanted,
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
+          def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
+          static_cast<DType>(view.dtype), wanted,
           " for it; correct the schema's TensorInferenceFunction, or write one");
   }
 
@@ -280,10 +284,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
   };
 
-  CPUStream here_;  // the operator's turn in a stream of the host's
-  Workspace workspace_;
-  std::unique_ptr<OperatorBase> op_;
-  std::vector<Value> inputs_, outputs_;
+  OperatorDef def_;
+  std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
+  BoundOperator bound_;             // or
+  std::unique_ptr<DirectCall> call_;
+  std::vector<Tensor> inputs_, outputs_;  // of the direct call
 };
 
 // The registries last as long as the image. Where that is unmapped, and not at the program's end,
@@ -291,16 +296,16 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
-    delete &GradientRegistry::Global();
+    if (g_delete_gradients) g_delete_gradients();
     delete &OpRegistry::Global();
-    DeleteLayoutRegistry();
+    if (g_delete_layout_registry) g_delete_layout_registry();
   }
 };
 
 // The functions of an opkit_op over a schema and of its kernels over those of the registry, which
 // are their `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
-  static void FillIn(opkit_op& op, const OpSchema& schema) {
+  OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
     if (schema.has_inference()) {
       op.infer_type = &InferType;
@@ -311,7 +316,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     if (schema.has_cost()) op.cost = &Cost;
     op.author = &schema;
   }
-  static void FillIn(opkit_kernel& to, const Kernel& kernel) {
+  OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
     to.create = &Create;
     if (kernel.propose) {
       to.propose = &Propose;
@@ -320,51 +325,6 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
-  }
-  // The library's gradient maker gives new values names of its own; the host then gives each its
-  // name.
-  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
-    return GuardedCall([&] {
-      const OperatorDef def = DefinitionOfAbi(*gradient->node);
-      std::vector<GradientValue> g_output;
-      for (size_t o = 0; o < def.outputs().size(); ++o) {
-        GradientValue& value = g_output.emplace_back();
-        value.dense = gradient->dense[o];
-        value.indices = gradient->indices[o];
-        value.values = gradient->values[o];
-      }
-      GradientNames names;
-      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
-      std::map<std::string, std::string> renamed;
-      const auto rename = [&](std::string& name) {
-        const std::string* value = names.ValueOf(name);
-        if (!value) return;
-        std::string& known = renamed[name];
-        if (known.empty()) {
-          const std::string own = *value, suffix = name.substr(own.size());
-          const char* given = gradient->new_name(gradient, own.c_str(),
-                                                 names.Of(own) == name ? nullptr : suffix.c_str());
-          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
-          known = given;
-        }
-        name = known;
-      };
-      const auto accept = [](opkit_status status) {
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      };
-      for (size_t i = 0; i < meta.g_input.size(); ++i) {
-        GradientValue& value = meta.g_input[i];
-        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                   value.values.c_str()));
-      }
-      for (OperatorDef& op : meta.ops) {
-        for (std::string& name : op.mutable_inputs()) rename(name);
-        for (std::string& name : op.mutable_outputs()) rename(name);
-        const AbiNode node(op);
-        accept(gradient->add_node(gradient, &node.node()));
-      }
-    });
   }
 
  private:
@@ -377,17 +337,17 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
     });
   }
-  static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
-                                const opkit_config* config, void** instance) {
+  OPKIT_COLD static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
+                                           const opkit_config* config, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
     });
   }
-  static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
-                              const opkit_value* inputs, const opkit_value* outputs,
-                              const opkit_proposals* proposals) {
+  OPKIT_COLD static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
+                                         const opkit_value* inputs, const opkit_value* outputs,
+                                         const opkit_proposals* proposals) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const OperatorDef def = DefinitionOfAbi(*node);
@@ -407,8 +367,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs) {
+  OPKIT_COLD static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node,
+                                            int32_t* num_inputs, int32_t* num_outputs) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
@@ -443,8 +403,9 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
    private:
     // The standard one for a layout that only the host knows.
     static Layout KnownLayout(const char* name) {
-      for (const RegisteredLayout& known : RegisteredLayouts())
-        if (known.name == name) return Layout{known.id, {}};
+      if (g_registered_layouts)
+        for (const RegisteredLayout& known : g_registered_layouts())
+          if (known.name == name) return Layout{known.id, {}};
       return {};
     }
     std::vector<TensorInfo> infos_;
@@ -509,7 +470,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                  opkit_value* outputs) {
     return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
   }
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+  OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
+                                               uint8_t* mutated) {
     return GuardedCall([&] {
       for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
@@ -520,8 +482,9 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
-                           const opkit_value* outputs, opkit_cost* cost) {
+  OPKIT_COLD static opkit_status Cost(const opkit_op* op, const opkit_node* node,
+                                      const opkit_value* inputs, const opkit_value* outputs,
+                                      opkit_cost* cost) {
     return GuardedCall([&] {
       const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
@@ -533,8 +496,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   // The largest scratch among the first configurations that the device's kernels propose in
   // standard layouts: the host does not say which of them it asks for.
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes) {
+  OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                              const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
@@ -558,25 +521,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-// Describes a registered gradient in the form that the host reads.
-OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
-  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
-  if (!gradient) return;
-  switch (gradient->kind) {
-    case GradientKind::kMaker:
-      record.abi.gradient = &SchemaFunctions::Gradient;
-      break;
-    case GradientKind::kNone:
-      record.flags |= OPKIT_OP_NO_GRADIENT;
-      break;
-    case GradientKind::kShouldNot:
-      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
-      break;
-    case GradientKind::kNotImplemented:
-      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-  }
-}
-OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema,
+                                                     FunctionOpRecord& record) {
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
     if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
         kernel->device < DeviceType::kFirstUserDevice)
@@ -593,7 +539,7 @@ OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpReco
   }
 }
 // A record of an operator of the registries: the library's second way to describe one.
-OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   FunctionRecord record(new FunctionOpRecord);
   record->name = schema.name();
   record->doc = schema.doc();
@@ -607,7 +553,12 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
                   (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
   SchemaFunctions::FillIn(record->abi, schema);
-  ReadGradient(*record);
+  if (g_read_gradient)
+    g_read_gradient(*record);
+  else if (g_has_gradient && g_has_gradient(record->name))
+    Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
+          " is not handed over: the unit that registers it needs opkit/op.hpp beside "
+          "opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before opkit/opkit.hpp");
   ReadKernels(schema, *record);
   // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
@@ -620,7 +571,7 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   return record;
 }
 
-OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
+OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
   static const ExportedRegistries registries;
   if (const auto problems = CheckRegistrations(); !problems.empty())
@@ -637,8 +588,9 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
 
 }  // namespace detail
 
-OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
-                               const std::vector<Tensor>& outputs, const Arguments& args) {
+OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                                          const std::vector<Tensor>& outputs,
+                                          const Arguments& args) {
   if (!detail::t_host_call)
     Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
           "\") is called in a thread that runs no operator of a library; a program's own operator "

@@ -1,0 +1,87 @@
+// Serves the gradient makers of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+
+#include <map>
+
+#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/plugin/export/export_gradients.hpp"
+#include "opkit/plugin/export/export_operators.hpp"
+#include "opkit/plugin/load/abi_node.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The library's gradient maker gives new values names of its own; the host then gives each its
+// name.
+OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
+                                                       const opkit_gradient* gradient) {
+  return GuardedCall([&] {
+    const OperatorDef def = DefinitionOfAbi(*gradient->node);
+    std::vector<GradientValue> g_output;
+    for (size_t o = 0; o < def.outputs().size(); ++o) {
+      GradientValue& value = g_output.emplace_back();
+      value.dense = gradient->dense[o];
+      value.indices = gradient->indices[o];
+      value.values = gradient->values[o];
+    }
+    GradientNames names;
+    GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
+    std::map<std::string, std::string> renamed;
+    const auto rename = [&](std::string& name) {
+      const std::string* value = names.ValueOf(name);
+      if (!value) return;
+      std::string& known = renamed[name];
+      if (known.empty()) {
+        const std::string own = *value, suffix = name.substr(own.size());
+        const char* given = gradient->new_name(gradient, own.c_str(),
+                                               names.Of(own) == name ? nullptr : suffix.c_str());
+        if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
+        known = given;
+      }
+      name = known;
+    };
+    const auto accept = [](opkit_status status) {
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+    };
+    for (size_t i = 0; i < meta.g_input.size(); ++i) {
+      GradientValue& value = meta.g_input[i];
+      for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
+      accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                 value.values.c_str()));
+    }
+    for (OperatorDef& op : meta.ops) {
+      for (std::string& name : op.mutable_inputs()) rename(name);
+      for (std::string& name : op.mutable_outputs()) rename(name);
+      const AbiNode node(op);
+      accept(gradient->add_node(gradient, &node.node()));
+    }
+  });
+}
+
+// Describes a registered gradient in the form that the host reads.
+OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
+  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
+  if (!gradient) return;
+  switch (gradient->kind) {
+    case GradientKind::kMaker:
+      record.abi.gradient = &ExportedGradient;
+      break;
+    case GradientKind::kNone:
+      record.flags |= OPKIT_OP_NO_GRADIENT;
+      break;
+    case GradientKind::kShouldNot:
+      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+      break;
+    case GradientKind::kNotImplemented:
+      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
+  }
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients =
+    g_read_gradient.Fill(&ReadGradient) &&
+    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
