@@ -129,8 +129,8 @@ class BasicFunctionOpBuilder {
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    return OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
-                    std::move(f));
+    return OnDevice<FunctionPass::kForward>(device, "setForward", &FunctionDevice::forward,
+                                            std::move(f));
   }
   // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
   // this order: the operator <name>_backward, and the gradient of this one.
@@ -141,8 +141,8 @@ class BasicFunctionOpBuilder {
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    return OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
-                    std::move(f));
+    return OnDevice<FunctionPass::kBackward>(device, "setBackward", &FunctionDevice::backward,
+                                             std::move(f));
   }
   // Makes the object that runs the operator. It is also asked for the gradient; with
   // setNoGradient() it is not.
@@ -152,11 +152,12 @@ class BasicFunctionOpBuilder {
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
                   "device; std::unique_ptr<StatefulOp>* also does for the state");
-    OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
-             std::move(f));
+    OnDevice<FunctionPass::kForward>(device, "setCreateOpState", &FunctionDevice::create_state,
+                                     std::move(f));
     return Guarded([&] {
       if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-        if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
+        if (!record_->Has(OPKIT_OP_NO_GRADIENT))
+          host_.template Add<FunctionPass::kBackward>(*added);
     });
   }
   // Says that the operator has no gradient, for instance because its StatefulOp has no Backward.
@@ -223,6 +224,7 @@ class BasicFunctionOpBuilder {
     static_assert(detail::kFits<InferTypeFunction, F>,
                   "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
+    host_.InfersTypes();
     return Once(record_->infer_type, "setInferType", std::move(f));
   }
   // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
@@ -235,6 +237,7 @@ class BasicFunctionOpBuilder {
                   "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<std::vector<unsigned int>>& inshapes, "
                   "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
+    host_.InfersShapes();
     return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
   // Names the inputs that are written to.
@@ -243,6 +246,7 @@ class BasicFunctionOpBuilder {
     static_assert(detail::kFits<MutateInputsFunction, F>,
                   "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
+    host_.MutatesInputs();
     return Once(record_->mutate_inputs, "setMutateInputs", std::move(f));
   }
   BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
@@ -252,6 +256,7 @@ class BasicFunctionOpBuilder {
   // Asks for memory for the whole of a run of either pass, known from the shapes of the forward
   // inputs before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+    host_.NeedsScratch();
     return Once(record_->scratch, "setScratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
   }
@@ -261,6 +266,7 @@ class BasicFunctionOpBuilder {
     static_assert(detail::kFits<ScratchFunction, F>,
                   "setScratch(f): write int64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+    host_.NeedsScratch();
     return Once(record_->scratch, "setScratch", std::move(f));
   }
   // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
@@ -345,20 +351,20 @@ class BasicFunctionOpBuilder {
       if (device.name == name) return &device;
     return nullptr;
   }
-  template <class Function, class F>
+  template <FunctionPass kPass, class Function, class F>
   BasicFunctionOpBuilder& OnDevice(const char* name, const char* setter,
-                                   Function FunctionDevice::*slot, FunctionPass pass, F f) {
+                                   Function FunctionDevice::*slot, F f) {
     return Guarded([&] {
       FunctionDevice added;
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
-      if (pass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
+      if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
         Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));
-      host_.Add(*functions, pass);
+      host_.template Add<kPass>(*functions);
     });
   }
 

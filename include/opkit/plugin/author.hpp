@@ -19,20 +19,31 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Takes a record into the library.
+// Takes a record into the library. It stores the forms in opkit_abi.h of those functions alone that
+// the author gives: the others are not compiled.
 class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
   explicit LibraryOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
-  void Begin() { ThisLibrary().records.push_back(record_); }
+  void Begin() { AddToLibrary(record_); }
   static std::string DeviceName(const char* name, const char*) { return name; }
-  void Add(FunctionDevice&, FunctionPass) {}
+  template <FunctionPass kPass>
+  void Add(FunctionDevice& device) {
+    if constexpr (kPass == FunctionPass::kForward)
+      device.abi.forward = &RunForward;
+    else
+      device.abi.backward = &RunBackward;
+  }
   void Doc() {}
   void Attr(const AttributeSchema&) {}
   void OpenAttrs() {}
   void Input(const std::vector<ValueSchema>&) {}
   void Output(const std::vector<ValueSchema>&) {}
-  void Cost() {}
+  void InfersTypes() { record_->abi.infer_type = &RecordFunctions::InferType; }
+  void InfersShapes() { record_->abi.infer_shape = &RecordFunctions::InferShape; }
+  void MutatesInputs() { record_->abi.mutated_inputs = &RecordFunctions::MutatedInputs; }
+  void NeedsScratch() { record_->abi.scratch_bytes = &RecordFunctions::ScratchBytes; }
+  void Cost() { record_->abi.cost = &RecordFunctions::Cost; }
   void HasEffects() {}
   void NeedsSubgraph() {}
   void NoGradient() {}

@@ -104,6 +104,15 @@ class FunctionOpHost {
   static std::string DeviceName(const char* name, const char* setter);
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
+  template <FunctionPass kPass>
+  void Add(FunctionDevice& device) {
+    Add(device, kPass);
+  }
+  // The functions of an operator of the program are found in its record.
+  void InfersTypes() {}
+  void InfersShapes() {}
+  void MutatesInputs() {}
+  void NeedsScratch() {}
   void Doc();
   void Cost();
   void Attr(const AttributeSchema& attribute);

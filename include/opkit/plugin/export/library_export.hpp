@@ -12,6 +12,8 @@ struct LibraryContents {
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
+  // Fills in the records, and adds each once; null where there are none.
+  OpStatus (*add_records)(std::vector<FunctionRecord>& records) = nullptr;
   // Adds the operators of op/'s registries, where a unit includes opkit.hpp.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
   // Likewise the layouts and devices.
@@ -40,6 +42,26 @@ void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, Fr
   contents.owners.push_back(std::move(made));
 }
 OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
+OPKIT_IMAGE_LOCAL void AddToLibrary(const FunctionRecord& record);
+
+// The functions of an opkit_op over those of a record, which is its `author`: each calls that of
+// the record with copies of the host's attributes, types and shapes.
+struct OPKIT_IMAGE_LOCAL RecordFunctions {
+  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                                 int32_t* num_outputs);
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs);
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs);
+  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
+  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                           const opkit_value* outputs, opkit_cost* cost);
+  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                   const opkit_value* inputs, int64_t* bytes);
+};
+// The functions of an opkit_kernel that run a pass.
+OPKIT_IMAGE_LOCAL opkit_status RunForward(void* instance, const opkit_call* call);
+OPKIT_IMAGE_LOCAL opkit_status RunBackward(void* instance, const opkit_call* call);
 
 // Describes the library to `host`, the work of opkit_library_entry. Null after a failure, which is
 // reported to the host.

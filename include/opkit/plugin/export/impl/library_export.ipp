@@ -2,9 +2,6 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
-#include <algorithm>
-#include <map>
-
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
@@ -18,219 +15,235 @@ struct FunctionInstance {
   IntrusivePtr<StatefulOp> state;
 };
 
-// The functions of a record's kernels.
-struct OPKIT_IMAGE_LOCAL DeviceFunctions {
-  static void FillIn(FunctionDevice& device, const FunctionOpRecord& record) {
+OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
+                                                     const opkit_node* node, void** instance) {
+  return GuardedCall([&] {
+    auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
+    FunctionDevice* own = record.devices.data();
+    while (&own->abi != kernel) ++own;
+    FunctionDevice& device = *own;
+    AttrMap attrs = record.Attrs(*node);
+    IntrusivePtr<StatefulOp> state;
+    if (device.create_state) {
+      const OpContext context{
+          {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
+      OpStatus status = device.create_state(attrs, context, state);
+      if (!status.ok()) return status;
+      if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+    }
+    *instance = new FunctionInstance{device, std::move(attrs), std::move(state)};
+    return OpStatus();
+  });
+}
+OPKIT_IMAGE_LOCAL inline void DestroyInstance(void* instance) {
+  GuardedCall([&] { delete static_cast<FunctionInstance*>(instance); });
+}
+
+// Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
+// functions only read the views; they write to the memory behind.
+inline OpTensor* ViewsOfAbi(const opkit_tensor* tensors, uint64_t count,
+                            std::vector<OpTensor>& copies) {
+  if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
+    return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
+  for (uint64_t i = 0; i < count; ++i) copies.emplace_back(*opkit_tensor_at(tensors, i));
+  return copies.data();
+}
+
+template <FunctionPass kPass>
+opkit_status RunFunction(void* context, const opkit_call* call) {
+  return GuardedCall([&] {
+    auto& [device, attrs, state] = *static_cast<FunctionInstance*>(context);
+    std::vector<OpTensor> in_copies, out_copies;
+    const std::span<const OpTensor> in(ViewsOfAbi(call->inputs, call->num_inputs, in_copies),
+                                       call->num_inputs);
+    const std::span<OpTensor> out(ViewsOfAbi(call->outputs, call->num_outputs, out_copies),
+                                  call->num_outputs);
+    OpResource resource(call);
+    if (state) return state->Run(kPass, in, out, resource);
+    return (kPass == FunctionPass::kForward ? device.forward : device.backward)(attrs, in, out,
+                                                                                resource);
+  });
+}
+OPKIT_INLINE opkit_status RunForward(void* instance, const opkit_call* call) {
+  return RunFunction<FunctionPass::kForward>(instance, call);
+}
+OPKIT_INLINE opkit_status RunBackward(void* instance, const opkit_call* call) {
+  return RunFunction<FunctionPass::kBackward>(instance, call);
+}
+
+inline FunctionOpRecord& RecordOf(const opkit_op* op) {
+  return *static_cast<FunctionOpRecord*>(const_cast<void*>(op->author));
+}
+
+OPKIT_INLINE opkit_status RecordFunctions::ParseAttrs(const opkit_op* op, const opkit_node* node,
+                                                      int32_t* num_inputs, int32_t* num_outputs) {
+  return GuardedCall([&] {
+    int inputs = -1, outputs = -1;
+    OpStatus status = RecordOf(op).CountValues(RecordOf(op).Attrs(*node), &inputs, &outputs);
+    *num_inputs = inputs;
+    *num_outputs = outputs;
+    return status;
+  });
+}
+
+inline std::vector<DType> TypesOfAbi(opkit_value* values, uint64_t count) {
+  std::vector<DType> types(count);  // kUndefined
+  for (uint64_t i = 0; i < count; ++i)
+    if (const int32_t dtype = opkit_value_at(values, i)->dtype; dtype > 0 && dtype < kNumDTypes)
+      types[i] = static_cast<DType>(dtype);
+  return types;
+}
+inline void CheckAnswers(size_t found, uint64_t expected, const char* function, const char* what) {
+  if (found != expected)
+    Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
+          ", but the node has ", expected);
+}
+inline void StoreTypesInAbi(const std::vector<DType>& types, opkit_value* values, uint64_t count,
+                            const char* what) {
+  CheckAnswers(types.size(), count, "inferType", what);
+  for (uint64_t i = 0; i < count; ++i)
+    opkit_value_at(values, i)->dtype =
+        types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
+}
+OPKIT_INLINE opkit_status RecordFunctions::InferType(const opkit_op* op, const opkit_node* node,
+                                                     opkit_value* inputs, opkit_value* outputs) {
+  return GuardedCall([&] {
+    std::vector<DType> in = TypesOfAbi(inputs, node->num_inputs);
+    std::vector<DType> out = TypesOfAbi(outputs, node->num_outputs);
+    OpStatus status = RecordOf(op).infer_type(RecordOf(op).Attrs(*node), in, out);
+    if (status.ok()) {
+      StoreTypesInAbi(in, inputs, node->num_inputs, "inputs");
+      StoreTypesInAbi(out, outputs, node->num_outputs, "outputs");
+    }
+    return status;
+  });
+}
+
+inline ShapeVectors ShapesOfAbi(const opkit_value* values, uint64_t count) {
+  ShapeVectors shapes(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+    for (int32_t axis = 0; axis < value.rank; ++axis)
+      shapes[i].push_back(value.dims[axis] < 0 ? -1 : value.dims[axis]);
+  }
+  return shapes;
+}
+// An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
+inline void StoreShapesInAbi(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
+                             const char* what, bool empty_is_scalar) {
+  CheckAnswers(shapes.size(), count, "inferShape", what);
+  for (uint64_t i = 0; i < count; ++i) {
+    opkit_value& value = *opkit_value_at(values, i);
+    const std::vector<int64_t>& shape = shapes[i];
+    if (shape.size() > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kOutOfRange, "inferShape says ", shape.size(), " axes for ", what, " ", i,
+            "; ", OPKIT_MAX_RANK, " are the most");
+    if (shape.empty() && !empty_is_scalar) continue;
+    const bool same_rank = value.rank == static_cast<int32_t>(shape.size());
+    value.rank = static_cast<int32_t>(shape.size());
+    for (size_t axis = 0; axis < shape.size(); ++axis)
+      if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
+  }
+}
+OPKIT_INLINE opkit_status RecordFunctions::InferShape(const opkit_op* op, const opkit_node* node,
+                                                      opkit_value* inputs, opkit_value* outputs) {
+  return GuardedCall([&] {
+    ShapeVectors in = ShapesOfAbi(inputs, node->num_inputs);
+    ShapeVectors out = ShapesOfAbi(outputs, node->num_outputs);
+    bool ranks_known = true;
+    for (uint64_t i = 0; i < node->num_inputs; ++i) {
+      const opkit_value& input = *opkit_value_at(inputs, i);
+      ranks_known &= !input.present || input.rank >= 0;
+    }
+    OpStatus status = RecordOf(op).infer_shape(RecordOf(op).Attrs(*node), in, out);
+    if (status.ok()) {
+      StoreShapesInAbi(in, inputs, node->num_inputs, "inputs", false);
+      StoreShapesInAbi(out, outputs, node->num_outputs, "outputs", ranks_known);
+    }
+    return status;
+  });
+}
+OPKIT_INLINE opkit_status RecordFunctions::MutatedInputs(const opkit_op* op, const opkit_node* node,
+                                                         uint8_t* mutated) {
+  return GuardedCall([&] {
+    std::vector<int> list;
+    OpStatus status = RecordOf(op).mutate_inputs(RecordOf(op).Attrs(*node), list);
+    for (int input : list) {
+      if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+        return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
+                                 node->num_inputs);
+      mutated[input] = 1;
+    }
+    return status;
+  });
+}
+inline bool AreKnownInAbi(const opkit_value* values, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+    if (value.rank < 0) return false;
+    for (int32_t axis = 0; axis < value.rank; ++axis)
+      if (value.dims[axis] < 0) return false;
+  }
+  return true;
+}
+OPKIT_INLINE opkit_status RecordFunctions::Cost(const opkit_op* op, const opkit_node* node,
+                                                const opkit_value* inputs,
+                                                const opkit_value* outputs, opkit_cost* cost) {
+  return GuardedCall([&] {
+    if (AreKnownInAbi(inputs, node->num_inputs) && AreKnownInAbi(outputs, node->num_outputs))
+      cost->flops =
+          RecordOf(op).flops(RecordOf(op).Attrs(*node), ShapesOfAbi(inputs, node->num_inputs),
+                             ShapesOfAbi(outputs, node->num_outputs));
+  });
+}
+OPKIT_INLINE opkit_status RecordFunctions::ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                                        const opkit_value* inputs, int64_t* bytes) {
+  return GuardedCall([&] {
+    *bytes = RecordOf(op).scratch(RecordOf(op).Attrs(*node), ShapesOfAbi(inputs, node->num_inputs));
+  });
+}
+
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) {
+  if (record.parse_attrs || (!record.inputs.empty() && !record.outputs.empty()))
+    record.abi.parse_attrs = &RecordFunctions::ParseAttrs;
+  record.abi.author = &record;
+  for (FunctionDevice& device : record.devices) {
     opkit_kernel& kernel = device.abi;
-    const bool has_gradient = !record.Has(OPKIT_OP_NO_GRADIENT);
-    kernel.create = &Create;
-    kernel.destroy = &Destroy;
+    kernel.create = &CreateInstance;
+    kernel.destroy = &DestroyInstance;
     kernel.author = &record;
-    if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
-    if (device.backward || (device.create_state && has_gradient))
-      kernel.backward = &Run<FunctionPass::kBackward>;
+    if (record.Has(OPKIT_OP_NO_GRADIENT)) kernel.backward = nullptr;
   }
-
- private:
-  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
-    return GuardedCall([&] {
-      auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
-      FunctionDevice& device = *std::ranges::find(
-          record.devices, kernel, [](const FunctionDevice& one) { return &one.abi; });
-      AttrMap attrs = record.Attrs(*node);
-      IntrusivePtr<StatefulOp> state;
-      if (device.create_state) {
-        const OpContext context{
-            {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
-        OpStatus status = device.create_state(attrs, context, state);
-        if (!status.ok()) return status;
-        if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
-      }
-      *instance = new FunctionInstance{device, std::move(attrs), std::move(state)};
-      return OpStatus();
-    });
-  }
-  static void Destroy(void* instance) {
-    GuardedCall([&] { delete static_cast<FunctionInstance*>(instance); });
-  }
-  template <FunctionPass kPass>
-  static opkit_status Run(void* context, const opkit_call* call) {
-    return GuardedCall([&] {
-      auto& [device, attrs, state] = *static_cast<FunctionInstance*>(context);
-      std::vector<OpTensor> in_copies, out_copies;
-      const std::span<const OpTensor> in(Views(call->inputs, call->num_inputs, in_copies),
-                                         call->num_inputs);
-      const std::span<OpTensor> out(Views(call->outputs, call->num_outputs, out_copies),
-                                    call->num_outputs);
-      OpResource resource(call);
-      if (state) return state->Run(kPass, in, out, resource);
-      return (kPass == FunctionPass::kForward ? device.forward : device.backward)(attrs, in, out,
-                                                                                  resource);
-    });
-  }
-  // Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
-  // functions only read the views; they write to the memory behind.
-  static OpTensor* Views(const opkit_tensor* tensors, uint64_t count,
-                         std::vector<OpTensor>& copies) {
-    if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
-      return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
-    for (uint64_t i = 0; i < count; ++i) copies.emplace_back(*opkit_tensor_at(tensors, i));
-    return copies.data();
-  }
-};
-
-// Calls a record's functions with copies of the host's attributes, types and shapes.
-struct OPKIT_IMAGE_LOCAL RecordFunctions {
-  static void FillIn(FunctionOpRecord& record) {
-    if (record.parse_attrs || (!record.inputs.empty() && !record.outputs.empty()))
-      record.abi.parse_attrs = &ParseAttrs;
-    if (record.infer_type) record.abi.infer_type = &InferType;
-    if (record.infer_shape) record.abi.infer_shape = &InferShape;
-    if (record.mutate_inputs) record.abi.mutated_inputs = &MutatedInputs;
-    if (record.scratch) record.abi.scratch_bytes = &ScratchBytes;
-    if (record.flops) record.abi.cost = &Cost;
-    record.abi.author = &record;
-    for (FunctionDevice& device : record.devices) DeviceFunctions::FillIn(device, record);
-  }
-
- private:
-  static FunctionOpRecord& RecordOf(const opkit_op* op) {
-    return *static_cast<FunctionOpRecord*>(const_cast<void*>(op->author));
-  }
-
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs) {
-    return GuardedCall([&] {
-      int inputs = -1, outputs = -1;
-      OpStatus status = RecordOf(op).CountValues(RecordOf(op).Attrs(*node), &inputs, &outputs);
-      *num_inputs = inputs;
-      *num_outputs = outputs;
-      return status;
-    });
-  }
-
-  static std::vector<DType> Types(opkit_value* values, uint64_t count) {
-    std::vector<DType> types(count);  // kUndefined
-    for (uint64_t i = 0; i < count; ++i)
-      if (const int32_t dtype = opkit_value_at(values, i)->dtype; dtype > 0 && dtype < kNumDTypes)
-        types[i] = static_cast<DType>(dtype);
-    return types;
-  }
-  static void StoreTypes(const std::vector<DType>& types, opkit_value* values, uint64_t count,
-                         const char* what) {
-    CheckCount(types.size(), count, "inferType", what);
-    for (uint64_t i = 0; i < count; ++i)
-      opkit_value_at(values, i)->dtype =
-          types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
-  }
-  static void CheckCount(size_t found, uint64_t expected, const char* function, const char* what) {
-    if (found != expected)
-      Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
-            ", but the node has ", expected);
-  }
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs) {
-    return GuardedCall([&] {
-      std::vector<DType> in = Types(inputs, node->num_inputs);
-      std::vector<DType> out = Types(outputs, node->num_outputs);
-      OpStatus status = RecordOf(op).infer_type(RecordOf(op).Attrs(*node), in, out);
-      if (status.ok()) {
-        StoreTypes(in, inputs, node->num_inputs, "inputs");
-        StoreTypes(out, outputs, node->num_outputs, "outputs");
-      }
-      return status;
-    });
-  }
-
-  static ShapeVectors Shapes(const opkit_value* values, uint64_t count) {
-    ShapeVectors shapes(count);
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-      for (int32_t axis = 0; axis < value.rank; ++axis)
-        shapes[i].push_back(value.dims[axis] < 0 ? -1 : value.dims[axis]);
+}
+// A header's operator, registered by two units, is one.
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionRecord>& records) {
+  std::string problems;
+  for (const FunctionRecord& record : ThisLibrary().records) {
+    bool known = false;
+    for (size_t i = records.size(); i > 0 && !known; --i) {
+      const FunctionOpRecord& other = *records[i - 1];
+      if (other.name != record->name) continue;
+      known = other.line == record->line && std::string_view(other.file) == record->file;
+      break;
     }
-    return shapes;
+    if (known) continue;
+    if (!record->problem.empty()) problems += StrCat(problems.empty() ? "" : "\n", record->problem);
+    FillInRecord(*record);
+    records.push_back(record);
   }
-  // An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
-  static void StoreShapes(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
-                          const char* what, bool empty_is_scalar) {
-    CheckCount(shapes.size(), count, "inferShape", what);
-    for (uint64_t i = 0; i < count; ++i) {
-      opkit_value& value = *opkit_value_at(values, i);
-      const std::vector<int64_t>& shape = shapes[i];
-      if (shape.size() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kOutOfRange, "inferShape says ", shape.size(), " axes for ", what, " ", i,
-              "; ", OPKIT_MAX_RANK, " are the most");
-      if (shape.empty() && !empty_is_scalar) continue;
-      const bool same_rank = value.rank == static_cast<int32_t>(shape.size());
-      value.rank = static_cast<int32_t>(shape.size());
-      for (size_t axis = 0; axis < shape.size(); ++axis)
-        if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
-    }
-  }
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs) {
-    return GuardedCall([&] {
-      ShapeVectors in = Shapes(inputs, node->num_inputs);
-      ShapeVectors out = Shapes(outputs, node->num_outputs);
-      bool ranks_known = true;
-      for (uint64_t i = 0; i < node->num_inputs; ++i) {
-        const opkit_value& input = *opkit_value_at(inputs, i);
-        ranks_known &= !input.present || input.rank >= 0;
-      }
-      OpStatus status = RecordOf(op).infer_shape(RecordOf(op).Attrs(*node), in, out);
-      if (status.ok()) {
-        StoreShapes(in, inputs, node->num_inputs, "inputs", false);
-        StoreShapes(out, outputs, node->num_outputs, "outputs", ranks_known);
-      }
-      return status;
-    });
-  }
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
-    return GuardedCall([&] {
-      std::vector<int> list;
-      OpStatus status = RecordOf(op).mutate_inputs(RecordOf(op).Attrs(*node), list);
-      for (int input : list) {
-        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-          return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
-                                   node->num_inputs);
-        mutated[input] = 1;
-      }
-      return status;
-    });
-  }
-  static bool AreKnown(const opkit_value* values, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-      if (value.rank < 0) return false;
-      for (int32_t axis = 0; axis < value.rank; ++axis)
-        if (value.dims[axis] < 0) return false;
-    }
-    return true;
-  }
-  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
-                           const opkit_value* outputs, opkit_cost* cost) {
-    return GuardedCall([&] {
-      if (AreKnown(inputs, node->num_inputs) && AreKnown(outputs, node->num_outputs))
-        cost->flops =
-            RecordOf(op).flops(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs),
-                               Shapes(outputs, node->num_outputs));
-    });
-  }
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      *bytes = RecordOf(op).scratch(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs));
-    });
-  }
-};
+  return problems.empty() ? OpStatus() : OpStatus::Failure(problems);
+}
+OPKIT_COLD OPKIT_INLINE void AddToLibrary(const FunctionRecord& record) {
+  ThisLibrary().records.push_back(record);
+  ThisLibrary().add_records = &AddRecords;
+}
 
-OPKIT_INLINE LibraryContents& ThisLibrary() {
+OPKIT_COLD OPKIT_INLINE LibraryContents& ThisLibrary() {
   static LibraryContents contents;
   return contents;
 }
 
-OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
+OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
   LibraryContents& contents = ThisLibrary();
   g_host = host;
   g_exceptions = nullptr;
@@ -238,20 +251,8 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
     contents.ops.clear();
     contents.owners.clear();
     std::vector<FunctionRecord> records;
-    std::map<std::string_view, FunctionRecord> known;
-    std::string problems;
-    for (const FunctionRecord& record : contents.records) {
-      FunctionRecord& first = known[record->name];
-      // A header's operator, registered by two units, is one.
-      if (first && first->line == record->line && std::string_view(first->file) == record->file)
-        continue;
-      first = record;
-      if (!record->problem.empty())
-        problems += StrCat(problems.empty() ? "" : "\n", record->problem);
-      RecordFunctions::FillIn(*record);
-      records.push_back(record);
-    }
-    if (!problems.empty()) return OpStatus::Failure(problems);
+    if (contents.add_records)
+      if (OpStatus status = contents.add_records(records); !status.ok()) return status;
     contents.layouts.clear();
     contents.layout_converters.clear();
     contents.devices.clear();
