@@ -155,20 +155,20 @@ struct OpRegistry::State {
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
-OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
+OPKIT_COLD OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
 OPKIT_INLINE OpRegistry& OpRegistry::Global() {
   static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
   return *registry;
 }
 
-OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file, int line,
-                                             std::string signature) {
+OPKIT_COLD OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file,
+                                                        int line, std::string signature) {
   auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
   AddSchema(detail::IntrusivePtr<detail::RefCounted>(added), added->value);
   return added->value;
 }
-OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
-                                        OpSchema& schema) {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
+                                                   OpSchema& schema) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[schema.name()];
   if (!entry.schema) {
@@ -184,7 +184,7 @@ OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted>
                      " and at ", detail::SchemaPlace(schema), "; remove one of them"));
   state_->kept.push_back(std::move(owner));
 }
-OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[kernel.op];
   for (auto& row : entry.kernels) {
@@ -253,11 +253,11 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view
     if (kernel->device == device) out.push_back(kernel);
   return out;
 }
-OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
   detail::MutexLock lock(state_->mutex);
   return state_->Names();
 }
-OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   detail::MutexLock lock(state_->mutex);
   std::vector<std::string> out;
   if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);

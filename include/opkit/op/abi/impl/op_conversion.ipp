@@ -24,7 +24,7 @@ OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
 // Completes the structs inside a record, and holds the arrays that they point to.
 class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
  public:
-  explicit ExportedOp(FunctionRecord record)
+  OPKIT_COLD explicit ExportedOp(FunctionRecord record)
       : record_(std::move(record)),
         kernels_(record_->devices.size()),
         inplace_(2 * record_->inplace.size()),
@@ -96,7 +96,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
   RefCountedList defaults_;  // of AbiAttributes
 };
 
-OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
+OPKIT_COLD OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
   const opkit_op* op = &record->abi;
   owners.push_back(MakeIntrusive<ExportedOp>(std::move(record)));
   return op;

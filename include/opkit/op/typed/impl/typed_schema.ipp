@@ -10,7 +10,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // "x: float32, y?: T -> z: T, alpha: float": equal for functions that make equal schemas.
-inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
+OPKIT_COLD inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   std::string inputs, rest;
   for (const TypedParameter& row : rows) {
     std::string& out = IsInput(row.kind) ? inputs : rest;
@@ -24,9 +24,8 @@ inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   return inputs + " -> " + rest;
 }
 
-OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const char* file,
-                                                         int line,
-                                                         std::span<const TypedParameter> rows) {
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
+    const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
   schema
@@ -35,7 +34,8 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
       .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
-OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows)
+OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
+                                                 std::span<const TypedParameter> rows)
     : schema(filled), rows_(rows) {
   int inputs = 0, required_inputs = 0, outputs = 0;
   for (const TypedParameter& row : rows) {
@@ -78,8 +78,8 @@ inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
     if (context.HasInput(i)) context.SetInput(i, DType::kUndefined, shape);
   for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
 }
-OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
-                                         std::initializer_list<int> outputs) {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
+                                                    std::initializer_list<int> outputs) {
   std::vector<int> ins, outs;
   for (const int place : inputs)
     if (place >= 0) ins.push_back(place);
@@ -89,14 +89,14 @@ OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
     InferSameShape(schema, context, ins, outs);
   });
 }
-OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
   rules_.push_back(std::move(rule));
 }
 OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
   inplace_.emplace_back(input, output);
 }
-OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
-                                         MakeTyped make) noexcept {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
+                                                    MakeTyped make) noexcept {
   try {
     for (const TypedVersion& version : typed.versions)
       if (version.element != DType::kUndefined && !Contains(element_types_, version.element))
@@ -123,8 +123,8 @@ OPKIT_INLINE void TypedSchema::AddProblem(std::string_view what) {
                             schema.line(), " is not whole: ", what));
 }
 
-OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string doc,
-                                        std::vector<DType> dtypes) {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string doc,
+                                                   std::vector<DType> dtypes) {
   const auto describe = IsInput(row.kind) ? &OpSchema::Input : &OpSchema::Output;
   (schema.*describe)(row.place, row.name.str(), std::move(doc), std::move(dtypes));
 }
