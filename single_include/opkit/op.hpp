@@ -4721,8 +4721,8 @@ class BasicFunctionOpBuilder {
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    return OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
-                    std::move(f));
+    return OnDevice<FunctionPass::kForward>(device, "setForward", &FunctionDevice::forward,
+                                            std::move(f));
   }
   // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
   // this order: the operator <name>_backward, and the gradient of this one.
@@ -4733,8 +4733,8 @@ class BasicFunctionOpBuilder {
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    return OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
-                    std::move(f));
+    return OnDevice<FunctionPass::kBackward>(device, "setBackward", &FunctionDevice::backward,
+                                             std::move(f));
   }
   // Makes the object that runs the operator. It is also asked for the gradient; with
   // setNoGradient() it is not.
@@ -4744,11 +4744,12 @@ class BasicFunctionOpBuilder {
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
                   "device; std::unique_ptr<StatefulOp>* also does for the state");
-    OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
-             std::move(f));
+    OnDevice<FunctionPass::kForward>(device, "setCreateOpState", &FunctionDevice::create_state,
+                                     std::move(f));
     return Guarded([&] {
       if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-        if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
+        if (!record_->Has(OPKIT_OP_NO_GRADIENT))
+          host_.template Add<FunctionPass::kBackward>(*added);
     });
   }
   // Says that the operator has no gradient, for instance because its StatefulOp has no Backward.
@@ -4815,6 +4816,7 @@ class BasicFunctionOpBuilder {
     static_assert(detail::kFits<InferTypeFunction, F>,
                   "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
+    host_.InfersTypes();
     return Once(record_->infer_type, "setInferType", std::move(f));
   }
   // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
@@ -4827,6 +4829,7 @@ class BasicFunctionOpBuilder {
                   "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<std::vector<unsigned int>>& inshapes, "
                   "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
+    host_.InfersShapes();
     return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
   // Names the inputs that are written to.
@@ -4835,6 +4838,7 @@ class BasicFunctionOpBuilder {
     static_assert(detail::kFits<MutateInputsFunction, F>,
                   "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
+    host_.MutatesInputs();
     return Once(record_->mutate_inputs, "setMutateInputs", std::move(f));
   }
   BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
@@ -4844,6 +4848,7 @@ class BasicFunctionOpBuilder {
   // Asks for memory for the whole of a run of either pass, known from the shapes of the forward
   // inputs before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+    host_.NeedsScratch();
     return Once(record_->scratch, "setScratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
   }
@@ -4853,6 +4858,7 @@ class BasicFunctionOpBuilder {
     static_assert(detail::kFits<ScratchFunction, F>,
                   "setScratch(f): write int64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+    host_.NeedsScratch();
     return Once(record_->scratch, "setScratch", std::move(f));
   }
   // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
@@ -4937,20 +4943,20 @@ class BasicFunctionOpBuilder {
       if (device.name == name) return &device;
     return nullptr;
   }
-  template <class Function, class F>
+  template <FunctionPass kPass, class Function, class F>
   BasicFunctionOpBuilder& OnDevice(const char* name, const char* setter,
-                                   Function FunctionDevice::*slot, FunctionPass pass, F f) {
+                                   Function FunctionDevice::*slot, F f) {
     return Guarded([&] {
       FunctionDevice added;
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
-      if (pass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
+      if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
         Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));
-      host_.Add(*functions, pass);
+      host_.template Add<kPass>(*functions);
     });
   }
 
@@ -4975,6 +4981,8 @@ struct LibraryContents {
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
+  // Fills in the records, and adds each once; null where there are none.
+  OpStatus (*add_records)(std::vector<FunctionRecord>& records) = nullptr;
   // Adds the operators of op/'s registries, where a unit includes opkit.hpp.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
   // Likewise the layouts and devices.
@@ -5003,6 +5011,26 @@ void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, Fr
   contents.owners.push_back(std::move(made));
 }
 OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
+OPKIT_IMAGE_LOCAL void AddToLibrary(const FunctionRecord& record);
+
+// The functions of an opkit_op over those of a record, which is its `author`: each calls that of
+// the record with copies of the host's attributes, types and shapes.
+struct OPKIT_IMAGE_LOCAL RecordFunctions {
+  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                                 int32_t* num_outputs);
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs);
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs);
+  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
+  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                           const opkit_value* outputs, opkit_cost* cost);
+  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                   const opkit_value* inputs, int64_t* bytes);
+};
+// The functions of an opkit_kernel that run a pass.
+OPKIT_IMAGE_LOCAL opkit_status RunForward(void* instance, const opkit_call* call);
+OPKIT_IMAGE_LOCAL opkit_status RunBackward(void* instance, const opkit_call* call);
 
 // Describes the library to `host`, the work of opkit_library_entry. Null after a failure, which is
 // reported to the host.
@@ -5219,20 +5247,31 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Takes a record into the library.
+// Takes a record into the library. It stores the forms in opkit_abi.h of those functions alone that
+// the author gives: the others are not compiled.
 class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
   explicit LibraryOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
-  void Begin() { ThisLibrary().records.push_back(record_); }
+  void Begin() { AddToLibrary(record_); }
   static std::string DeviceName(const char* name, const char*) { return name; }
-  void Add(FunctionDevice&, FunctionPass) {}
+  template <FunctionPass kPass>
+  void Add(FunctionDevice& device) {
+    if constexpr (kPass == FunctionPass::kForward)
+      device.abi.forward = &RunForward;
+    else
+      device.abi.backward = &RunBackward;
+  }
   void Doc() {}
   void Attr(const AttributeSchema&) {}
   void OpenAttrs() {}
   void Input(const std::vector<ValueSchema>&) {}
   void Output(const std::vector<ValueSchema>&) {}
-  void Cost() {}
+  void InfersTypes() { record_->abi.infer_type = &RecordFunctions::InferType; }
+  void InfersShapes() { record_->abi.infer_shape = &RecordFunctions::InferShape; }
+  void MutatesInputs() { record_->abi.mutated_inputs = &RecordFunctions::MutatedInputs; }
+  void NeedsScratch() { record_->abi.scratch_bytes = &RecordFunctions::ScratchBytes; }
+  void Cost() { record_->abi.cost = &RecordFunctions::Cost; }
   void HasEffects() {}
   void NeedsSubgraph() {}
   void NoGradient() {}
@@ -5324,6 +5363,13 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
+// Of export_gradients.hpp: describes a registered gradient in the form that the host reads, and
+// frees the registry of gradients.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
+    "a gradient, in a library,", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient, in a library,",
+                                                                   "opkit/graph.hpp"};
+
 // Adds the layouts that are registered by now with their direct converters, and the device types of
 // the author's own.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
@@ -5336,6 +5382,15 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#endif
+#if defined OPKIT_OPKIT_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
+// ---- opkit/plugin/export/export_gradients.hpp
+// Hands over the gradients of a library's class and typed operators. Included where a unit includes
+// both op/gradient/gradient.hpp and plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 #endif
 #ifdef OPKIT_GRAPH_HPP_
 // ---- opkit/plugin/export/export_graphs.hpp
@@ -6670,219 +6725,235 @@ struct FunctionInstance {
   IntrusivePtr<StatefulOp> state;
 };
 
-// The functions of a record's kernels.
-struct OPKIT_IMAGE_LOCAL DeviceFunctions {
-  static void FillIn(FunctionDevice& device, const FunctionOpRecord& record) {
+OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
+                                                     const opkit_node* node, void** instance) {
+  return GuardedCall([&] {
+    auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
+    FunctionDevice* own = record.devices.data();
+    while (&own->abi != kernel) ++own;
+    FunctionDevice& device = *own;
+    AttrMap attrs = record.Attrs(*node);
+    IntrusivePtr<StatefulOp> state;
+    if (device.create_state) {
+      const OpContext context{
+          {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
+      OpStatus status = device.create_state(attrs, context, state);
+      if (!status.ok()) return status;
+      if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+    }
+    *instance = new FunctionInstance{device, std::move(attrs), std::move(state)};
+    return OpStatus();
+  });
+}
+OPKIT_IMAGE_LOCAL inline void DestroyInstance(void* instance) {
+  GuardedCall([&] { delete static_cast<FunctionInstance*>(instance); });
+}
+
+// Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
+// functions only read the views; they write to the memory behind.
+inline OpTensor* ViewsOfAbi(const opkit_tensor* tensors, uint64_t count,
+                            std::vector<OpTensor>& copies) {
+  if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
+    return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
+  for (uint64_t i = 0; i < count; ++i) copies.emplace_back(*opkit_tensor_at(tensors, i));
+  return copies.data();
+}
+
+template <FunctionPass kPass>
+opkit_status RunFunction(void* context, const opkit_call* call) {
+  return GuardedCall([&] {
+    auto& [device, attrs, state] = *static_cast<FunctionInstance*>(context);
+    std::vector<OpTensor> in_copies, out_copies;
+    const std::span<const OpTensor> in(ViewsOfAbi(call->inputs, call->num_inputs, in_copies),
+                                       call->num_inputs);
+    const std::span<OpTensor> out(ViewsOfAbi(call->outputs, call->num_outputs, out_copies),
+                                  call->num_outputs);
+    OpResource resource(call);
+    if (state) return state->Run(kPass, in, out, resource);
+    return (kPass == FunctionPass::kForward ? device.forward : device.backward)(attrs, in, out,
+                                                                                resource);
+  });
+}
+OPKIT_INLINE opkit_status RunForward(void* instance, const opkit_call* call) {
+  return RunFunction<FunctionPass::kForward>(instance, call);
+}
+OPKIT_INLINE opkit_status RunBackward(void* instance, const opkit_call* call) {
+  return RunFunction<FunctionPass::kBackward>(instance, call);
+}
+
+inline FunctionOpRecord& RecordOf(const opkit_op* op) {
+  return *static_cast<FunctionOpRecord*>(const_cast<void*>(op->author));
+}
+
+OPKIT_INLINE opkit_status RecordFunctions::ParseAttrs(const opkit_op* op, const opkit_node* node,
+                                                      int32_t* num_inputs, int32_t* num_outputs) {
+  return GuardedCall([&] {
+    int inputs = -1, outputs = -1;
+    OpStatus status = RecordOf(op).CountValues(RecordOf(op).Attrs(*node), &inputs, &outputs);
+    *num_inputs = inputs;
+    *num_outputs = outputs;
+    return status;
+  });
+}
+
+inline std::vector<DType> TypesOfAbi(opkit_value* values, uint64_t count) {
+  std::vector<DType> types(count);  // kUndefined
+  for (uint64_t i = 0; i < count; ++i)
+    if (const int32_t dtype = opkit_value_at(values, i)->dtype; dtype > 0 && dtype < kNumDTypes)
+      types[i] = static_cast<DType>(dtype);
+  return types;
+}
+inline void CheckAnswers(size_t found, uint64_t expected, const char* function, const char* what) {
+  if (found != expected)
+    Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
+          ", but the node has ", expected);
+}
+inline void StoreTypesInAbi(const std::vector<DType>& types, opkit_value* values, uint64_t count,
+                            const char* what) {
+  CheckAnswers(types.size(), count, "inferType", what);
+  for (uint64_t i = 0; i < count; ++i)
+    opkit_value_at(values, i)->dtype =
+        types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
+}
+OPKIT_INLINE opkit_status RecordFunctions::InferType(const opkit_op* op, const opkit_node* node,
+                                                     opkit_value* inputs, opkit_value* outputs) {
+  return GuardedCall([&] {
+    std::vector<DType> in = TypesOfAbi(inputs, node->num_inputs);
+    std::vector<DType> out = TypesOfAbi(outputs, node->num_outputs);
+    OpStatus status = RecordOf(op).infer_type(RecordOf(op).Attrs(*node), in, out);
+    if (status.ok()) {
+      StoreTypesInAbi(in, inputs, node->num_inputs, "inputs");
+      StoreTypesInAbi(out, outputs, node->num_outputs, "outputs");
+    }
+    return status;
+  });
+}
+
+inline ShapeVectors ShapesOfAbi(const opkit_value* values, uint64_t count) {
+  ShapeVectors shapes(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+    for (int32_t axis = 0; axis < value.rank; ++axis)
+      shapes[i].push_back(value.dims[axis] < 0 ? -1 : value.dims[axis]);
+  }
+  return shapes;
+}
+// An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
+inline void StoreShapesInAbi(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
+                             const char* what, bool empty_is_scalar) {
+  CheckAnswers(shapes.size(), count, "inferShape", what);
+  for (uint64_t i = 0; i < count; ++i) {
+    opkit_value& value = *opkit_value_at(values, i);
+    const std::vector<int64_t>& shape = shapes[i];
+    if (shape.size() > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kOutOfRange, "inferShape says ", shape.size(), " axes for ", what, " ", i,
+            "; ", OPKIT_MAX_RANK, " are the most");
+    if (shape.empty() && !empty_is_scalar) continue;
+    const bool same_rank = value.rank == static_cast<int32_t>(shape.size());
+    value.rank = static_cast<int32_t>(shape.size());
+    for (size_t axis = 0; axis < shape.size(); ++axis)
+      if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
+  }
+}
+OPKIT_INLINE opkit_status RecordFunctions::InferShape(const opkit_op* op, const opkit_node* node,
+                                                      opkit_value* inputs, opkit_value* outputs) {
+  return GuardedCall([&] {
+    ShapeVectors in = ShapesOfAbi(inputs, node->num_inputs);
+    ShapeVectors out = ShapesOfAbi(outputs, node->num_outputs);
+    bool ranks_known = true;
+    for (uint64_t i = 0; i < node->num_inputs; ++i) {
+      const opkit_value& input = *opkit_value_at(inputs, i);
+      ranks_known &= !input.present || input.rank >= 0;
+    }
+    OpStatus status = RecordOf(op).infer_shape(RecordOf(op).Attrs(*node), in, out);
+    if (status.ok()) {
+      StoreShapesInAbi(in, inputs, node->num_inputs, "inputs", false);
+      StoreShapesInAbi(out, outputs, node->num_outputs, "outputs", ranks_known);
+    }
+    return status;
+  });
+}
+OPKIT_INLINE opkit_status RecordFunctions::MutatedInputs(const opkit_op* op, const opkit_node* node,
+                                                         uint8_t* mutated) {
+  return GuardedCall([&] {
+    std::vector<int> list;
+    OpStatus status = RecordOf(op).mutate_inputs(RecordOf(op).Attrs(*node), list);
+    for (int input : list) {
+      if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+        return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
+                                 node->num_inputs);
+      mutated[input] = 1;
+    }
+    return status;
+  });
+}
+inline bool AreKnownInAbi(const opkit_value* values, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+    if (value.rank < 0) return false;
+    for (int32_t axis = 0; axis < value.rank; ++axis)
+      if (value.dims[axis] < 0) return false;
+  }
+  return true;
+}
+OPKIT_INLINE opkit_status RecordFunctions::Cost(const opkit_op* op, const opkit_node* node,
+                                                const opkit_value* inputs,
+                                                const opkit_value* outputs, opkit_cost* cost) {
+  return GuardedCall([&] {
+    if (AreKnownInAbi(inputs, node->num_inputs) && AreKnownInAbi(outputs, node->num_outputs))
+      cost->flops =
+          RecordOf(op).flops(RecordOf(op).Attrs(*node), ShapesOfAbi(inputs, node->num_inputs),
+                             ShapesOfAbi(outputs, node->num_outputs));
+  });
+}
+OPKIT_INLINE opkit_status RecordFunctions::ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                                        const opkit_value* inputs, int64_t* bytes) {
+  return GuardedCall([&] {
+    *bytes = RecordOf(op).scratch(RecordOf(op).Attrs(*node), ShapesOfAbi(inputs, node->num_inputs));
+  });
+}
+
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) {
+  if (record.parse_attrs || (!record.inputs.empty() && !record.outputs.empty()))
+    record.abi.parse_attrs = &RecordFunctions::ParseAttrs;
+  record.abi.author = &record;
+  for (FunctionDevice& device : record.devices) {
     opkit_kernel& kernel = device.abi;
-    const bool has_gradient = !record.Has(OPKIT_OP_NO_GRADIENT);
-    kernel.create = &Create;
-    kernel.destroy = &Destroy;
+    kernel.create = &CreateInstance;
+    kernel.destroy = &DestroyInstance;
     kernel.author = &record;
-    if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
-    if (device.backward || (device.create_state && has_gradient))
-      kernel.backward = &Run<FunctionPass::kBackward>;
+    if (record.Has(OPKIT_OP_NO_GRADIENT)) kernel.backward = nullptr;
   }
-
- private:
-  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
-    return GuardedCall([&] {
-      auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
-      FunctionDevice& device = *std::ranges::find(
-          record.devices, kernel, [](const FunctionDevice& one) { return &one.abi; });
-      AttrMap attrs = record.Attrs(*node);
-      IntrusivePtr<StatefulOp> state;
-      if (device.create_state) {
-        const OpContext context{
-            {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
-        OpStatus status = device.create_state(attrs, context, state);
-        if (!status.ok()) return status;
-        if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
-      }
-      *instance = new FunctionInstance{device, std::move(attrs), std::move(state)};
-      return OpStatus();
-    });
-  }
-  static void Destroy(void* instance) {
-    GuardedCall([&] { delete static_cast<FunctionInstance*>(instance); });
-  }
-  template <FunctionPass kPass>
-  static opkit_status Run(void* context, const opkit_call* call) {
-    return GuardedCall([&] {
-      auto& [device, attrs, state] = *static_cast<FunctionInstance*>(context);
-      std::vector<OpTensor> in_copies, out_copies;
-      const std::span<const OpTensor> in(Views(call->inputs, call->num_inputs, in_copies),
-                                         call->num_inputs);
-      const std::span<OpTensor> out(Views(call->outputs, call->num_outputs, out_copies),
-                                    call->num_outputs);
-      OpResource resource(call);
-      if (state) return state->Run(kPass, in, out, resource);
-      return (kPass == FunctionPass::kForward ? device.forward : device.backward)(attrs, in, out,
-                                                                                  resource);
-    });
-  }
-  // Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
-  // functions only read the views; they write to the memory behind.
-  static OpTensor* Views(const opkit_tensor* tensors, uint64_t count,
-                         std::vector<OpTensor>& copies) {
-    if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
-      return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
-    for (uint64_t i = 0; i < count; ++i) copies.emplace_back(*opkit_tensor_at(tensors, i));
-    return copies.data();
-  }
-};
-
-// Calls a record's functions with copies of the host's attributes, types and shapes.
-struct OPKIT_IMAGE_LOCAL RecordFunctions {
-  static void FillIn(FunctionOpRecord& record) {
-    if (record.parse_attrs || (!record.inputs.empty() && !record.outputs.empty()))
-      record.abi.parse_attrs = &ParseAttrs;
-    if (record.infer_type) record.abi.infer_type = &InferType;
-    if (record.infer_shape) record.abi.infer_shape = &InferShape;
-    if (record.mutate_inputs) record.abi.mutated_inputs = &MutatedInputs;
-    if (record.scratch) record.abi.scratch_bytes = &ScratchBytes;
-    if (record.flops) record.abi.cost = &Cost;
-    record.abi.author = &record;
-    for (FunctionDevice& device : record.devices) DeviceFunctions::FillIn(device, record);
-  }
-
- private:
-  static FunctionOpRecord& RecordOf(const opkit_op* op) {
-    return *static_cast<FunctionOpRecord*>(const_cast<void*>(op->author));
-  }
-
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs) {
-    return GuardedCall([&] {
-      int inputs = -1, outputs = -1;
-      OpStatus status = RecordOf(op).CountValues(RecordOf(op).Attrs(*node), &inputs, &outputs);
-      *num_inputs = inputs;
-      *num_outputs = outputs;
-      return status;
-    });
-  }
-
-  static std::vector<DType> Types(opkit_value* values, uint64_t count) {
-    std::vector<DType> types(count);  // kUndefined
-    for (uint64_t i = 0; i < count; ++i)
-      if (const int32_t dtype = opkit_value_at(values, i)->dtype; dtype > 0 && dtype < kNumDTypes)
-        types[i] = static_cast<DType>(dtype);
-    return types;
-  }
-  static void StoreTypes(const std::vector<DType>& types, opkit_value* values, uint64_t count,
-                         const char* what) {
-    CheckCount(types.size(), count, "inferType", what);
-    for (uint64_t i = 0; i < count; ++i)
-      opkit_value_at(values, i)->dtype =
-          types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
-  }
-  static void CheckCount(size_t found, uint64_t expected, const char* function, const char* what) {
-    if (found != expected)
-      Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
-            ", but the node has ", expected);
-  }
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs) {
-    return GuardedCall([&] {
-      std::vector<DType> in = Types(inputs, node->num_inputs);
-      std::vector<DType> out = Types(outputs, node->num_outputs);
-      OpStatus status = RecordOf(op).infer_type(RecordOf(op).Attrs(*node), in, out);
-      if (status.ok()) {
-        StoreTypes(in, inputs, node->num_inputs, "inputs");
-        StoreTypes(out, outputs, node->num_outputs, "outputs");
-      }
-      return status;
-    });
-  }
-
-  static ShapeVectors Shapes(const opkit_value* values, uint64_t count) {
-    ShapeVectors shapes(count);
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-      for (int32_t axis = 0; axis < value.rank; ++axis)
-        shapes[i].push_back(value.dims[axis] < 0 ? -1 : value.dims[axis]);
+}
+// A header's operator, registered by two units, is one.
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionRecord>& records) {
+  std::string problems;
+  for (const FunctionRecord& record : ThisLibrary().records) {
+    bool known = false;
+    for (size_t i = records.size(); i > 0 && !known; --i) {
+      const FunctionOpRecord& other = *records[i - 1];
+      if (other.name != record->name) continue;
+      known = other.line == record->line && std::string_view(other.file) == record->file;
+      break;
     }
-    return shapes;
+    if (known) continue;
+    if (!record->problem.empty()) problems += StrCat(problems.empty() ? "" : "\n", record->problem);
+    FillInRecord(*record);
+    records.push_back(record);
   }
-  // An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
-  static void StoreShapes(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
-                          const char* what, bool empty_is_scalar) {
-    CheckCount(shapes.size(), count, "inferShape", what);
-    for (uint64_t i = 0; i < count; ++i) {
-      opkit_value& value = *opkit_value_at(values, i);
-      const std::vector<int64_t>& shape = shapes[i];
-      if (shape.size() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kOutOfRange, "inferShape says ", shape.size(), " axes for ", what, " ", i,
-              "; ", OPKIT_MAX_RANK, " are the most");
-      if (shape.empty() && !empty_is_scalar) continue;
-      const bool same_rank = value.rank == static_cast<int32_t>(shape.size());
-      value.rank = static_cast<int32_t>(shape.size());
-      for (size_t axis = 0; axis < shape.size(); ++axis)
-        if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
-    }
-  }
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs) {
-    return GuardedCall([&] {
-      ShapeVectors in = Shapes(inputs, node->num_inputs);
-      ShapeVectors out = Shapes(outputs, node->num_outputs);
-      bool ranks_known = true;
-      for (uint64_t i = 0; i < node->num_inputs; ++i) {
-        const opkit_value& input = *opkit_value_at(inputs, i);
-        ranks_known &= !input.present || input.rank >= 0;
-      }
-      OpStatus status = RecordOf(op).infer_shape(RecordOf(op).Attrs(*node), in, out);
-      if (status.ok()) {
-        StoreShapes(in, inputs, node->num_inputs, "inputs", false);
-        StoreShapes(out, outputs, node->num_outputs, "outputs", ranks_known);
-      }
-      return status;
-    });
-  }
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
-    return GuardedCall([&] {
-      std::vector<int> list;
-      OpStatus status = RecordOf(op).mutate_inputs(RecordOf(op).Attrs(*node), list);
-      for (int input : list) {
-        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-          return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
-                                   node->num_inputs);
-        mutated[input] = 1;
-      }
-      return status;
-    });
-  }
-  static bool AreKnown(const opkit_value* values, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-      if (value.rank < 0) return false;
-      for (int32_t axis = 0; axis < value.rank; ++axis)
-        if (value.dims[axis] < 0) return false;
-    }
-    return true;
-  }
-  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
-                           const opkit_value* outputs, opkit_cost* cost) {
-    return GuardedCall([&] {
-      if (AreKnown(inputs, node->num_inputs) && AreKnown(outputs, node->num_outputs))
-        cost->flops =
-            RecordOf(op).flops(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs),
-                               Shapes(outputs, node->num_outputs));
-    });
-  }
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      *bytes = RecordOf(op).scratch(RecordOf(op).Attrs(*node), Shapes(inputs, node->num_inputs));
-    });
-  }
-};
+  return problems.empty() ? OpStatus() : OpStatus::Failure(problems);
+}
+OPKIT_COLD OPKIT_INLINE void AddToLibrary(const FunctionRecord& record) {
+  ThisLibrary().records.push_back(record);
+  ThisLibrary().add_records = &AddRecords;
+}
 
-OPKIT_INLINE LibraryContents& ThisLibrary() {
+OPKIT_COLD OPKIT_INLINE LibraryContents& ThisLibrary() {
   static LibraryContents contents;
   return contents;
 }
 
-OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
+OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
   LibraryContents& contents = ThisLibrary();
   g_host = host;
   g_exceptions = nullptr;
@@ -6890,20 +6961,8 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
     contents.ops.clear();
     contents.owners.clear();
     std::vector<FunctionRecord> records;
-    std::map<std::string_view, FunctionRecord> known;
-    std::string problems;
-    for (const FunctionRecord& record : contents.records) {
-      FunctionRecord& first = known[record->name];
-      // A header's operator, registered by two units, is one.
-      if (first && first->line == record->line && std::string_view(first->file) == record->file)
-        continue;
-      first = record;
-      if (!record->problem.empty())
-        problems += StrCat(problems.empty() ? "" : "\n", record->problem);
-      RecordFunctions::FillIn(*record);
-      records.push_back(record);
-    }
-    if (!problems.empty()) return OpStatus::Failure(problems);
+    if (contents.add_records)
+      if (OpStatus status = contents.add_records(records); !status.ok()) return status;
     contents.layouts.clear();
     contents.layout_converters.clear();
     contents.devices.clear();
@@ -7126,7 +7185,7 @@ OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
 // Completes the structs inside a record, and holds the arrays that they point to.
 class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
  public:
-  explicit ExportedOp(FunctionRecord record)
+  OPKIT_COLD explicit ExportedOp(FunctionRecord record)
       : record_(std::move(record)),
         kernels_(record_->devices.size()),
         inplace_(2 * record_->inplace.size()),
@@ -7198,7 +7257,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
   RefCountedList defaults_;  // of AbiAttributes
 };
 
-OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
+OPKIT_COLD OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
   const opkit_op* op = &record->abi;
   owners.push_back(MakeIntrusive<ExportedOp>(std::move(record)));
   return op;
@@ -7366,65 +7425,65 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
-// ---- opkit/core/layout_registry.hpp
+// ---- opkit/base/algorithm.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// The layouts of the program besides the standard one: their names, what a tensor takes in them,
-// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
-#ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
-#define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+// Searching and stable sorting of lists off the hot paths, light to compile. std::sort and
+// std::stable_sort are compiled again, in some 3 KB, for every type of item and every comparison;
+// the sort behind these is compiled once. The concepts of std::ranges cost a unit some milliseconds
+// for every type that it searches.
+#ifndef OPKIT_BASE_ALGORITHM_HPP_
+#define OPKIT_BASE_ALGORITHM_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
-// neither strided. Both are on the host. Called by several threads at once.
-using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
-
-struct LayoutDefinition {
-  std::string name;  // "NHWC"
-  // The conversions to and from the standard layout. Both are required.
-  LayoutConverter to_standard;
-  LayoutConverter from_standard;
-  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
-  // of a layout with descriptors, which tell. Called by several threads at once.
-  UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
-  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
-  bool has_descriptors = false;
-  // An estimate of the time of a conversion, for each byte read or written.
-  double ns_per_byte = 0.25;
-};
-
-// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
-// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
-//
-//   LayoutId Nhwc() {
-//     static const LayoutId id = RegisterLayout(
-//         {.name = "NHWC", .to_standard = &FromNhwc, .from_standard = &ToNhwc});
-//     return id;
-//   }
-OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
-// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
-// for a layout that is not registered; kAlreadyExists.
-OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
-                                               double ns_per_byte = 0.25);
-
-// The standard layout is registered, as "standard".
-OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
-// The id of a name. Error (kNotFound) that names the nearest.
-OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
-// The name of an id; "layout 7" where it is not registered.
-OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
-OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
-
-// The layouts that a conversion leads through, the last of them its target, and an estimate of its
-// time; no steps and 0 where there is nothing to convert.
-struct LayoutPath {
-  std::vector<Layout> steps;
-  double cost_ns = 0;
-};
-
-// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
 namespace detail {
+
+// Whether a container has a value.
+template <class Container, class T>
+bool Contains(const Container& values, const T& value) {
+  for (const auto& one : values)
+    if (one == value) return true;
+  return false;
+}
+
+// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
+// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
+std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
+
+// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
+template <class T, class Before>
+void StableSort(std::vector<T>& items, Before before) {
+  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
+    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
+  });
+  for (size_t first = 0; first < order.size(); ++first) {
+    if (Index(order[first]) == first) continue;
+    T held = std::move(items[first]);
+    size_t hole = first;
+    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
+      items[hole] = std::move(items[next]);
+      order[hole] = static_cast<int>(hole);
+    }
+    items[hole] = std::move(held);
+    order[hole] = static_cast<int>(hole);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_ALGORITHM_HPP_
+#endif
+
+// ---- opkit/core/layout_hooks.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
+// from it: where nothing registers a layout, that code does without the registry.
+#ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
+#define OPKIT_CORE_LAYOUT_HOOKS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
 // All layouts but the standard one, and the direct converters between two of them.
 struct RegisteredLayout {
   LayoutId id;
@@ -7432,42 +7491,33 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
 };
-OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
-// The name, which lasts until the layout is removed; null for the standard layout and for none.
-OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
-// Converts by the one direct converter. Error (kNotFound) where there is none.
-OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
-// Forgets a layout with its converters, of which none may run: the number is never given again, the
-// name may be.
-OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
-// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
-OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
+// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
+// nothing but the standard layout is registered.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<LayoutId(std::string_view)> g_find_layout{kOtherLayout,
+                                                                                  kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(LayoutId)> g_is_registered_layout{kOtherLayout,
+                                                                               kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<const char*(LayoutId)> g_layout_name_pointer{kOtherLayout,
+                                                                                     kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<int64_t(const Layout&, const Shape&, DType)> g_layout_bytes{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_directly{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
+                                                                         kLayoutHeader};
+
 }  // namespace detail
-
-// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
-// not registered.
-OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
-                                            const Shape& shape, DType dtype);
-
-// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
-OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
-                                    Device device = {});
-// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
-// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
-// the host cannot reach it.
-OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
-// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
-// also kInvalidArgument where the two differ in dtype or shape.
-OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
-
 }  // namespace opkit
 
-#endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+#endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #endif
 
 // ---- opkit/op/abi/abi_config.hpp
@@ -7543,11 +7593,13 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Null: the standard layout.
-OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
-                                                  const opkit_tensor* to, const char* to_layout) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
+                                                             const char* from_layout,
+                                                             const opkit_tensor* to,
+                                                             const char* to_layout) {
   return GuardedCall([&] {
     Tensor target = TensorInLayout(*to, to_layout);
-    ConvertDirectly(TensorInLayout(*from, from_layout), target);
+    g_convert_directly(TensorInLayout(*from, from_layout), target);
   });
 }
 
@@ -7571,8 +7623,9 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
                             const int64_t* shape, int64_t* bytes) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const ExportedLayout*>(self->author);
-      *bytes = LayoutBytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
-                           static_cast<DType>(dtype));
+      *bytes =
+          g_layout_bytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                         static_cast<DType>(dtype));
     });
   }
 
@@ -7583,8 +7636,8 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
 struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   explicit ExportedConverter(const LayoutPair& pair) {
     abi.size = sizeof abi;
-    abi.from = LayoutNamePointer(pair.from);
-    abi.to = LayoutNamePointer(pair.to);
+    abi.from = g_layout_name_pointer(pair.from);
+    abi.to = g_layout_name_pointer(pair.to);
     abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
                      const opkit_tensor* to) {
       return ConvertView(from, self->from, to, self->to);
@@ -7641,17 +7694,19 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   opkit_device abi{};
 };
 
-OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
+OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
-  std::vector<LayoutId> exported;
-  for (RegisteredLayout& one : RegisteredLayouts()) {
-    if (one.has_descriptors) continue;
-    exported.push_back(one.id);
-    AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+  if (g_registered_layouts) {
+    std::vector<LayoutId> exported;
+    for (RegisteredLayout& one : g_registered_layouts()) {
+      if (one.has_descriptors) continue;
+      exported.push_back(one.id);
+      AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+    }
+    for (const LayoutPair& one : g_direct_converters())
+      if (Contains(exported, one.from) && Contains(exported, one.to))
+        AddExported<ExportedConverter>(contents, contents.layout_converters, one);
   }
-  for (const LayoutPair& one : DirectConverters())
-    if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
-      AddExported<ExportedConverter>(contents, contents.layout_converters, one);
   DeviceTypeRegistry& types = DeviceTypes();
   MutexLock lock(types.mutex);
   for (const auto& one : types.entries)
@@ -7691,272 +7746,121 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #endif
 
-// ---- opkit/op/gradient/gradient_maker.hpp
+// ---- opkit/op/call/bound_operator.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// GradientMakerBase: op authors derive from it to name the operators that compute the gradients of
-// a node's inputs from those of its outputs. gradient.hpp registers the derived class.
-#ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
-#define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+// BoundOperator: an operator in a workspace of its own, to whose inputs and outputs the caller
+// binds memory before each run. A library runs its class operators so for its host
+// (plugin/export/export_operators.hpp).
+#ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+#define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-// The blobs that hold the gradient of one value: one dense tensor; or indices and values of slices
-// along the first axis; or nothing, where no gradient flows.
-struct GradientValue {
-  std::string dense;
-  std::string indices;
-  std::string values;
-
-  GradientValue() = default;
-  GradientValue(std::string name) : dense(std::move(name)) {}
-  GradientValue(const char* name) : dense(name) {}
-  static GradientValue Sparse(std::string indices, std::string values);
-  bool IsDense() const { return !dense.empty(); }
-  bool IsSparse() const { return !indices.empty() || !values.empty(); }
-  bool IsEmpty() const { return !IsDense() && !IsSparse(); }
-  friend bool operator==(const GradientValue&, const GradientValue&) = default;
-  friend std::string ToString(const GradientValue& value);
-};
-
-struct GradientOpsMeta {
-  std::vector<OperatorDef> ops;        // in the order they run
-  std::vector<GradientValue> g_input;  // of every input; empty where no gradient flows
-};
-
-// Names of gradients, by an explicit map: whether a value is a gradient, and of which value, is
-// looked up and never read from its name, and no gradient gets the name of another value. One map
-// serves a whole graph, whose names are reserved before the first gradient is named.
-class GradientNames {
- public:
-  GradientNames();
-  GradientNames(GradientNames&&) = delete;
-  ~GradientNames();
-  // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
-  // before.
-  void Reserve(const std::string& name);
-  // Reserves the names of a node's values and of its output gradients.
-  void ReserveNamesOf(const OperatorDef& def, const std::vector<GradientValue>& g_output);
-  // The gradient's name of a value; always the same one.
-  const std::string& Of(const std::string& value);
-  // One more blob for a part of the value's gradient (one use among several, indices, values).
-  std::string Fresh(const std::string& value, const std::string& suffix = "_grad");
-  bool IsGradient(const std::string& name) const { return ValueOf(name); }
-  // The value that `name` is a gradient of; null when this map did not make the name.
-  const std::string* ValueOf(const std::string& name) const;
-
- private:
-  struct Table;
-  detail::IntrusivePtr<Table> table_;
-};
-
-// Base of makers. One object serves one node.
-//
-//   class ScaleGradient : public GradientMakerBase {
-//     using GradientMakerBase::GradientMakerBase;
-//     std::vector<OperatorDef> GetGradientDefs() override {
-//       return SingleGradientDef("Scale", "", {GO(0)}, {GI(0)});     // the argument is copied
-//     }
-//   };
-//   REGISTER_GRADIENT(Scale, ScaleGradient);
-class GradientMakerBase {
- public:
-  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output);
-  GradientMakerBase(GradientMakerBase&&) = delete;
-  OPKIT_INLINE virtual ~GradientMakerBase();
-
-  // Whether the gradient operators take over the node's device, engine and those arguments that
-  // they take; an argument that they set themselves stays.
-  virtual bool CopyDeviceOption() const { return true; }
-  virtual bool CopyEngine() const { return true; }
-  virtual bool CopyArguments() const { return true; }
-
-  // The gradient operators. Names every output gradient it reads by GO and every input gradient it
-  // makes by GI (or SetDense, SetSparse); inputs not named get no gradient.
-  OPKIT_INLINE virtual std::vector<OperatorDef> GetGradientDefs();
-  OPKIT_INLINE virtual GradientOpsMeta Get();
-  // Without it names come from a map that knows this node alone.
-  void UseNames(GradientNames* names) { names_ = names; }
-
- protected:
-  const OperatorDef& Def() const { return def_; }
-  const std::string& I(int i) const {
-    return def_.inputs()[Check(i, def_.inputs().size(), "input")];
-  }
-  const std::string& O(int i) const {
-    return def_.outputs()[Check(i, def_.outputs().size(), "output")];
-  }
-
-  // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
-  // none was given: ask GradOut(i) first where that is possible.
-  const GradientValue& GradOut(int i) const {
-    return g_output_[Check(i, g_output_.size(), "output")];
-  }
-  const std::string& GO(int i) const { return Given(i, false).dense; }
-  const std::string& GO_I(int i) const { return Given(i, true).indices; }
-  const std::string& GO_V(int i) const { return Given(i, true).values; }
-
-  // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
-  // gets two gradients, which the caller of the maker adds up.
-  const std::string& GI(int i);
-  const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
-  const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
-  // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
-  void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
-  void SetSparse(int i, const std::string& indices, const std::string& values) {
-    Gradient(i, true) = GradientValue::Sparse(indices, values);
-  }
-  // A name for an intermediate result of several gradient operators.
-  std::string Temporary(const std::string& hint);
-  GradientNames& Names();
-
-  static std::vector<OperatorDef> SingleGradientDef(const std::string& type,
-                                                    const std::string& name,
-                                                    const std::vector<std::string>& inputs,
-                                                    const std::vector<std::string>& outputs,
-                                                    Arguments args = {});
-
- private:
-  size_t Check(int i, size_t count, const char* what) const;
-  const GradientValue& Given(int i, bool sparse) const;
-  GradientValue& Gradient(int i, bool sparse);
-  const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
-
-  const OperatorDef def_;
-  const std::vector<GradientValue> g_output_;
-  std::vector<GradientValue> g_input_;
-  GradientNames* names_ = nullptr;  // null until the first name
-  GradientNames own_names_;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
-#endif
-
-// ---- opkit/op/gradient/gradient.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// Gradients by operator: REGISTER_GRADIENT names its maker, other macros say that there is none.
-// AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp node by node.
-#ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
-#define OPKIT_OP_GRADIENT_GRADIENT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// The kind of gradient that a registration declares for an operator.
-enum class GradientKind : uint8_t {
-  kMaker,
-  kNone,       // no gradient flows through it
-  kShouldNot,  // asking is a mistake
-  kNotImplemented,
-};
-
-struct GradientRegistration {
-  using Make = UniqueFunction<GradientOpsMeta(
-      const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
-  GradientKind kind = GradientKind::kMaker;
-  Make make;
-  const char* file = "";
-  int line = 0;
-  std::string problem;  // a second registration; reported when the gradient is asked for
-
-  std::string Place() const { return StrCat(file, ":", line); }
-};
-
-// Thread-safe; never throws while it is filled in.
-class GradientRegistry {
- public:
-  GradientRegistry();
-  ~GradientRegistry();
-  OPKIT_EXPORT static GradientRegistry& OfProgram() {
-    static auto* registry = new GradientRegistry;  // used by static objects of any order
-    return *registry;
-  }
-  OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
-  // The same operator from the same place is the same registration; from another place it is kept
-  // as a problem, which CheckRegistrations lists.
-  OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
-  // Null when nothing was registered.
-  GradientRegistration* Find(const std::string& op) const;
-  // For tests and libraries.
-  void Remove(const std::string& op);
-  // Names, for an operator without a gradient, a gradient of nearly that name that no operator has;
-  // empty where there is none.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
-
- private:
-  struct State;
-  State* const state_;  // its own
-};
-
-// True when the operator has a gradient maker.
-OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
-
-// The operators that compute the gradients of a node's inputs, given the names of those of its
-// outputs (one for each, empty where none flows). Errors: kNotFound when nothing was registered for
-// the operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and
-// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients or a node its
-// schema refuses; kAlreadyExists.
-OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                                   const std::vector<GradientValue>& g_output,
-                                                   GradientNames& names);
-OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                                   const std::vector<GradientValue>& g_output);
-
 namespace detail {
 
-// The maker's operators, with the device, engine and arguments that they take over from the node.
-GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
-                                 GradientNames& names);
+// Functions and no virtual ones: g++ compiles every override that a program might reach by a
+// virtual call.
+struct BoundOperator {
+  IntrusivePtr<RefCounted>
+      bound;  // the workspace and the operator, first argument of the functions
+  // The place of an input's or output's tensor; null where the node leaves it out. An output that
+  // has an input's name shares that input's place.
+  Tensor* (*input)(RefCounted& bound, size_t i) = nullptr;
+  Tensor* (*output)(RefCounted& bound, size_t o) = nullptr;
+  // The output that the run has made; null where it is no tensor.
+  const Tensor* (*result)(RefCounted& bound, size_t o) = nullptr;
+  // `issue`: returns when the work is issued. Errors: as OperatorBase::Run and SetScratch.
+  void (*run)(RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) = nullptr;
+};
 
-template <class Maker>
-GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                             GradientNames& names) {
-  static_assert(std::is_base_of_v<GradientMakerBase, Maker>,
-                "REGISTER_GRADIENT(name, Maker): Maker must derive from opkit::GradientMakerBase");
-  static_assert(
-      std::is_constructible_v<Maker, const OperatorDef&, const std::vector<GradientValue>&>,
-      "REGISTER_GRADIENT(name, Maker): Maker needs a public constructor (const "
-      "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
-      "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
-  Maker maker(def, g_output);
-  return RunGradientMaker(maker, def, names);
-}
-
-OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
-                                        GradientRegistration::Make make, const char* file,
-                                        int line) noexcept;
+// Makes the operator of a kernel, in a configuration that it proposed or none. Errors: as
+// CreateOperator. A library whose only operators are typed ones on the CPU does not need it:
+// whatever registers another kernel fills it (UseOperatorCalls).
+OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
+                                                      const KernelConfig* config)>
+    g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail
 }  // namespace opkit
 
-// What opkit/not_included.hpp has in their place.
-#undef OPKIT_REGISTER_GRADIENT_STR
-#undef OPKIT_REGISTER_GRADIENT
-#undef OPKIT_NO_GRADIENT
-#undef OPKIT_SHOULD_NOT_DO_GRADIENT
-#undef OPKIT_GRADIENT_NOT_IMPLEMENTED_YET
-// The maker comes last, so that it may contain commas.
-#define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
-      ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
-                                        &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
-                                        __LINE__)
-#define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
-#define OPKIT_GRADIENT_STATEMENT(what, name, kind)                                             \
-  OPKIT_AT_NAMESPACE_SCOPE(what);                                                              \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
-      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
-                                        __LINE__)
-// No gradient flows through the operator: its inputs get none.
-#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
-// Asking for its gradient is a mistake (an optimiser's update, a metric).
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
-  OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
-#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
-  OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
+#endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+#endif
 
-#endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
+// ---- opkit/op/call/direct_call.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// DirectCall: a typed operator's function called on the caller's tensors, without a workspace and
+// without an operator. Inference, checks, errors and profile are those of a run of the operator.
+#ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
+#define OPKIT_OP_CALL_DIRECT_CALL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class DirectCall {
+ public:
+  // Errors: as TypedCall, with the node and the kernel as context.
+  DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
+
+  // As ResolvedCall::run: the work is done when it is issued.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+
+ private:
+  struct Finish;
+  void Call(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+  // The input as the function takes it: on this device, in the standard layout, dense.
+  const Tensor* Unusual(size_t i, const Tensor& input);
+  // The tensor for output o: the caller's where it fits and no input is overwritten by it, else one
+  // of made_.
+  const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
+                       const Shape& shape, DType dtype);
+  // Whether writing to the output would overwrite an input of the caller's that the schema does not
+  // pair with it, or that the function reads by a copy.
+  bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
+  [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
+  OPKIT_COLD void DescribeSpan() const noexcept;
+
+  OperatorIdentity identity_;
+  TypedCall call_;
+  Device device_;  // whose memory it reaches
+  std::vector<uint64_t> inplace_masks_;
+  uint64_t mutated_inputs_;
+  InferenceCache inference_;
+  SpanNames span_names_;  // once they were asked for
+  // The tensors of the call in progress.
+  std::vector<const Tensor*> inputs_;   // null where the node leaves one out
+  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> made_;            // where the caller's does not fit
+  std::vector<const Tensor*> outputs_;  // the caller's, or into made_
+};
+
+// The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it
+// has another. Errors: kNotFound where there is none, kUnsupported where its backend is absent;
+// those of the constructor.
+OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
+#endif
+
+// ---- opkit/op/gradient/gradient_hook.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// g_has_gradient: whether a gradient is registered for an operator, for code that does without the
+// registry of gradients where nothing registers one.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The registration of a gradient fills it; also of the kinds that say that there is none.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
+    "a gradient", "opkit/graph.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
 
 // ---- opkit/plugin/load/abi_node.hpp
@@ -8033,7 +7937,8 @@ class AbiValues {
       value.present = 1;
       value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
       value.rank = -1;
-      if (!info.layout.descriptor) value.layout = LayoutNamePointer(info.layout.id);
+      if (!info.layout.descriptor && g_layout_name_pointer)
+        value.layout = g_layout_name_pointer(info.layout.id);
       if (!info.shape.has_rank()) continue;
       if (info.shape.rank() > OPKIT_MAX_RANK)
         Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
@@ -8180,7 +8085,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
   if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
   return *threads.pool;
 }
-inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
   const struct End {  // also where the author's function throws
     ~End() {
@@ -8225,73 +8130,73 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
-// The library's operator behind one operator of the host's, and the blobs that it is bound to.
+// The library's operator behind one operator of the host's, and the tensors that it reads and
+// writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
+// one is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
+      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    OperatorDef def = DefinitionOfAbi(node);
-    def.Engine("");  // the host has chosen the kernel
-    inputs_.resize(def.inputs().size());
-    outputs_.resize(def.outputs().size());
-    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& name = def.inputs()[i];
-      if (name.empty()) continue;
-      inputs_[i].blob = workspace_.CreateBlob(name);
-      workspace_.CreateTensor(name);
-    }
+    def_.Engine("");  // the host has chosen the kernel
+    for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
-    const CPUStreamScope in_stream(here_);
-    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel, .config = config});
-    // The host's event tells when work on its native streams has run.
-    if (FindNativeStreams(def.device().type)) op_->DisableEvent();
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
+    if (!kernel.typed || kernel.make_typed) {
+      bound_ = g_bind_operator(kernel, def_, config);
+      return;
+    }
+    const RegistryUse use;
+    CheckNode(OpRegistry::Global().GetSchema(def_.type()), def_);
+    CheckIsFor(kernel, def_);
+    call_ = std::make_unique<DirectCall>(kernel, schema, def_);
+    inputs_.resize(def_.inputs().size());
+    outputs_.resize(def_.outputs().size());
   }
 
   // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
   // operator, on a native one it issues its work.
   void Run(const opkit_call* call) {
+    const Device device = def_.device();
     if (!call->asynchronous) {
       Forward(call);
-    } else if (IsHostAccessible(here_.device().type)) {
+    } else if (IsHostAccessible(device.type)) {
       OpResource(call).launch(
           [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
     } else {
-      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
+      FindNativeStreams(device.type)(device, call->stream, [&] { Forward(call); });
     }
   }
 
  private:
-  struct Value {
-    Blob* blob = nullptr;   // null where the node leaves it out
-    int shared_input = -1;  // the input whose place an output must take
-  };
-
   void Forward(const opkit_call* call) {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      Bind(inputs_[i], *opkit_input(call, i), InputLayout(call, i));
-    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
+    const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
+    for (size_t i = 0; i < num_inputs; ++i)
+      if (Tensor* const place = InputPlace(i))
+        Bind(*place, *opkit_input(call, i), InputLayout(call, i));
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) BindOutput(call, o);
     RunOperator(call);
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(call, o);
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) Deliver(call, o);
+  }
+  Tensor* InputPlace(size_t i) {
+    if (bound_.bound) return bound_.input(*bound_.bound, i);
+    return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Outputs get blobs of their own, but for those that must be an input's.
-  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
-    std::string& name = def.mutable_outputs()[o];
+  // Outputs get names of their own, but for those that must be an input's.
+  void NameOutput(const OpSchema& schema, size_t o) {
+    std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& input = def.inputs()[i];
+    for (size_t i = 0; i < def_.inputs().size(); ++i) {
+      const std::string& input = def_.inputs()[i];
       if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
-      outputs_[o].shared_input = static_cast<int>(i);
+      shared_inputs_[o] = static_cast<int>(i);
       name = input;
       return;
     }
-    while (std::ranges::count(def.inputs(), name)) name += "_out";
+    while (Contains(def_.inputs(), name)) name += "_out";
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
@@ -8312,36 +8217,40 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
                                                                        : nullptr;
   }
-  static void Bind(const Value& value, const opkit_tensor& view, const char* layout) {
-    if (!value.blob) return;
-    Tensor* tensor = value.blob->GetMutable<Tensor>();
-    if (IsView(*tensor, view, layout)) [[likely]]
+  static void Bind(Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (IsView(tensor, view, layout)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
+    tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
   }
   void BindOutput(const opkit_call* call, size_t o) {
-    const Value& output = outputs_[o];
     const opkit_tensor& view = *opkit_output(call, o);
-    if (!output.blob) return;
-    if (output.shared_input >= 0) {
-      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
-      if (view.dtype == OPKIT_UNDEFINED) return;
+    const int shared = shared_inputs_[o];
+    if (shared >= 0 && view.dtype != OPKIT_UNDEFINED) {
+      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(shared));
       if (view.data != in.data) {
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    Bind(output, view, OutputLayout(call, o));
+    if (bound_.bound) {
+      if (shared < 0 || view.dtype != OPKIT_UNDEFINED)
+        Bind(*bound_.output(*bound_.bound, o), view, OutputLayout(call, o));
+      return;
+    }
+    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(outputs_[o], view, OutputLayout(call, o));
+    if (shared < 0) return;
+    Tensor& input = inputs_[Index(shared)];
+    view.dtype == OPKIT_UNDEFINED ? outputs_[o] = input : input = outputs_[o];
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
-    const CPUStreamScope in_stream(here_);
     const HostCallScope of_host(call);
-    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
-    call->asynchronous ? op_->RunAsync() : op_->Run();
+    if (call_) return call_->Run(inputs_, outputs_);
+    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+               call->asynchronous);
   }
 
   // Copies a result that does not lie in the host's memory there.
@@ -8349,17 +8258,17 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
     const bool is_open = view.dtype == OPKIT_UNDEFINED;
     if (is_open && view.req == OPKIT_REQ_NONE) return;
-    Blob* blob = outputs_[o].blob;
-    if (!blob->IsType<Tensor>())
-      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
-            op_->type(), " is not a tensor, which is all that a library can hand over");
-    const Tensor& result = blob->Get<Tensor>();
+    const Tensor* const made = call_ ? &outputs_[o] : bound_.result(*bound_.bound, o);
+    if (!made)
+      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", def_.outputs()[o], "' of operator ",
+            def_.type(), " is not a tensor, which is all that a library can hand over");
+    const Tensor& result = *made;
     const char* const layout = OutputLayout(call, o);
     if (IsView(result, view, layout)) [[likely]]
       return;
     if (!result.initialized())
-      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
-            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+      Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+            def_.outputs()[o], "'; get it with Output(i, shape, dtype) and write to it");
     if (is_open)
       view = OpResource(call)
                  .allocate_output(static_cast<int>(o),
@@ -8369,7 +8278,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     CheckResult(o, result, view, "is");
     if (layout) {
       Tensor target = TensorInLayout(view, layout);
-      ConvertLayoutTo(result, target);
+      g_convert_layout_to(result, target);
     } else {
       CopyElements(result, TensorOfView(view), call->stream);
     }
@@ -8378,9 +8287,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                               const char* how) const {
     const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
     if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
-    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
-          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
-          ", but the program has ", static_cast<DType>(view.dtype), wanted,
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
+          def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
+          static_cast<DType>(view.dtype), wanted,
           " for it; correct the schema's TensorInferenceFunction, or write one");
   }
 
@@ -8420,10 +8329,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
   };
 
-  CPUStream here_;  // the operator's turn in a stream of the host's
-  Workspace workspace_;
-  std::unique_ptr<OperatorBase> op_;
-  std::vector<Value> inputs_, outputs_;
+  OperatorDef def_;
+  std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
+  BoundOperator bound_;             // or
+  std::unique_ptr<DirectCall> call_;
+  std::vector<Tensor> inputs_, outputs_;  // of the direct call
 };
 
 // The registries last as long as the image. Where that is unmapped, and not at the program's end,
@@ -8431,16 +8341,16 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
-    delete &GradientRegistry::Global();
+    if (g_delete_gradients) g_delete_gradients();
     delete &OpRegistry::Global();
-    DeleteLayoutRegistry();
+    if (g_delete_layout_registry) g_delete_layout_registry();
   }
 };
 
 // The functions of an opkit_op over a schema and of its kernels over those of the registry, which
 // are their `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
-  static void FillIn(opkit_op& op, const OpSchema& schema) {
+  OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
     if (schema.has_inference()) {
       op.infer_type = &InferType;
@@ -8451,7 +8361,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     if (schema.has_cost()) op.cost = &Cost;
     op.author = &schema;
   }
-  static void FillIn(opkit_kernel& to, const Kernel& kernel) {
+  OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
     to.create = &Create;
     if (kernel.propose) {
       to.propose = &Propose;
@@ -8460,51 +8370,6 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
-  }
-  // The library's gradient maker gives new values names of its own; the host then gives each its
-  // name.
-  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
-    return GuardedCall([&] {
-      const OperatorDef def = DefinitionOfAbi(*gradient->node);
-      std::vector<GradientValue> g_output;
-      for (size_t o = 0; o < def.outputs().size(); ++o) {
-        GradientValue& value = g_output.emplace_back();
-        value.dense = gradient->dense[o];
-        value.indices = gradient->indices[o];
-        value.values = gradient->values[o];
-      }
-      GradientNames names;
-      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
-      std::map<std::string, std::string> renamed;
-      const auto rename = [&](std::string& name) {
-        const std::string* value = names.ValueOf(name);
-        if (!value) return;
-        std::string& known = renamed[name];
-        if (known.empty()) {
-          const std::string own = *value, suffix = name.substr(own.size());
-          const char* given = gradient->new_name(gradient, own.c_str(),
-                                                 names.Of(own) == name ? nullptr : suffix.c_str());
-          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
-          known = given;
-        }
-        name = known;
-      };
-      const auto accept = [](opkit_status status) {
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      };
-      for (size_t i = 0; i < meta.g_input.size(); ++i) {
-        GradientValue& value = meta.g_input[i];
-        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                   value.values.c_str()));
-      }
-      for (OperatorDef& op : meta.ops) {
-        for (std::string& name : op.mutable_inputs()) rename(name);
-        for (std::string& name : op.mutable_outputs()) rename(name);
-        const AbiNode node(op);
-        accept(gradient->add_node(gradient, &node.node()));
-      }
-    });
   }
 
  private:
@@ -8517,17 +8382,17 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
     });
   }
-  static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
-                                const opkit_config* config, void** instance) {
+  OPKIT_COLD static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
+                                           const opkit_config* config, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
     });
   }
-  static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
-                              const opkit_value* inputs, const opkit_value* outputs,
-                              const opkit_proposals* proposals) {
+  OPKIT_COLD static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
+                                         const opkit_value* inputs, const opkit_value* outputs,
+                                         const opkit_proposals* proposals) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const OperatorDef def = DefinitionOfAbi(*node);
@@ -8547,8 +8412,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs) {
+  OPKIT_COLD static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node,
+                                            int32_t* num_inputs, int32_t* num_outputs) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
@@ -8583,8 +8448,9 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
    private:
     // The standard one for a layout that only the host knows.
     static Layout KnownLayout(const char* name) {
-      for (const RegisteredLayout& known : RegisteredLayouts())
-        if (known.name == name) return Layout{known.id, {}};
+      if (g_registered_layouts)
+        for (const RegisteredLayout& known : g_registered_layouts())
+          if (known.name == name) return Layout{known.id, {}};
       return {};
     }
     std::vector<TensorInfo> infos_;
@@ -8649,7 +8515,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                  opkit_value* outputs) {
     return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
   }
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+  OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
+                                               uint8_t* mutated) {
     return GuardedCall([&] {
       for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
@@ -8660,8 +8527,9 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
-                           const opkit_value* outputs, opkit_cost* cost) {
+  OPKIT_COLD static opkit_status Cost(const opkit_op* op, const opkit_node* node,
+                                      const opkit_value* inputs, const opkit_value* outputs,
+                                      opkit_cost* cost) {
     return GuardedCall([&] {
       const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
@@ -8673,8 +8541,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   // The largest scratch among the first configurations that the device's kernels propose in
   // standard layouts: the host does not say which of them it asks for.
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes) {
+  OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                              const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
@@ -8698,25 +8566,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-// Describes a registered gradient in the form that the host reads.
-OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
-  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
-  if (!gradient) return;
-  switch (gradient->kind) {
-    case GradientKind::kMaker:
-      record.abi.gradient = &SchemaFunctions::Gradient;
-      break;
-    case GradientKind::kNone:
-      record.flags |= OPKIT_OP_NO_GRADIENT;
-      break;
-    case GradientKind::kShouldNot:
-      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
-      break;
-    case GradientKind::kNotImplemented:
-      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-  }
-}
-OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema,
+                                                     FunctionOpRecord& record) {
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
     if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
         kernel->device < DeviceType::kFirstUserDevice)
@@ -8733,7 +8584,7 @@ OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpReco
   }
 }
 // A record of an operator of the registries: the library's second way to describe one.
-OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   FunctionRecord record(new FunctionOpRecord);
   record->name = schema.name();
   record->doc = schema.doc();
@@ -8747,7 +8598,12 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
                   (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
   SchemaFunctions::FillIn(record->abi, schema);
-  ReadGradient(*record);
+  if (g_read_gradient)
+    g_read_gradient(*record);
+  else if (g_has_gradient && g_has_gradient(record->name))
+    Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
+          " is not handed over: the unit that registers it needs opkit/op.hpp beside "
+          "opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before opkit/opkit.hpp");
   ReadKernels(schema, *record);
   // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
@@ -8760,7 +8616,7 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   return record;
 }
 
-OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
+OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
   static const ExportedRegistries registries;
   if (const auto problems = CheckRegistrations(); !problems.empty())
@@ -8777,8 +8633,9 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
 
 }  // namespace detail
 
-OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
-                               const std::vector<Tensor>& outputs, const Arguments& args) {
+OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                                          const std::vector<Tensor>& outputs,
+                                          const Arguments& args) {
   if (!detail::t_host_call)
     Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
           "\") is called in a thread that runs no operator of a library; a program's own operator "
@@ -8799,6 +8656,90 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_gradients.ipp
+#if defined OPKIT_OPKIT_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
+// Serves the gradient makers of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The library's gradient maker gives new values names of its own; the host then gives each its
+// name.
+OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
+                                                       const opkit_gradient* gradient) {
+  return GuardedCall([&] {
+    const OperatorDef def = DefinitionOfAbi(*gradient->node);
+    std::vector<GradientValue> g_output;
+    for (size_t o = 0; o < def.outputs().size(); ++o) {
+      GradientValue& value = g_output.emplace_back();
+      value.dense = gradient->dense[o];
+      value.indices = gradient->indices[o];
+      value.values = gradient->values[o];
+    }
+    GradientNames names;
+    GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
+    std::map<std::string, std::string> renamed;
+    const auto rename = [&](std::string& name) {
+      const std::string* value = names.ValueOf(name);
+      if (!value) return;
+      std::string& known = renamed[name];
+      if (known.empty()) {
+        const std::string own = *value, suffix = name.substr(own.size());
+        const char* given = gradient->new_name(gradient, own.c_str(),
+                                               names.Of(own) == name ? nullptr : suffix.c_str());
+        if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
+        known = given;
+      }
+      name = known;
+    };
+    const auto accept = [](opkit_status status) {
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+    };
+    for (size_t i = 0; i < meta.g_input.size(); ++i) {
+      GradientValue& value = meta.g_input[i];
+      for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
+      accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                 value.values.c_str()));
+    }
+    for (OperatorDef& op : meta.ops) {
+      for (std::string& name : op.mutable_inputs()) rename(name);
+      for (std::string& name : op.mutable_outputs()) rename(name);
+      const AbiNode node(op);
+      accept(gradient->add_node(gradient, &node.node()));
+    }
+  });
+}
+
+// Describes a registered gradient in the form that the host reads.
+OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
+  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
+  if (!gradient) return;
+  switch (gradient->kind) {
+    case GradientKind::kMaker:
+      record.abi.gradient = &ExportedGradient;
+      break;
+    case GradientKind::kNone:
+      record.flags |= OPKIT_OP_NO_GRADIENT;
+      break;
+    case GradientKind::kShouldNot:
+      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+      break;
+    case GradientKind::kNotImplemented:
+      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
+  }
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients =
+    g_read_gradient.Fill(&ReadGradient) &&
+    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
 
 // ---- opkit/plugin/load/abi_graph.hpp
@@ -9241,327 +9182,38 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif
 
-// ---- opkit/core/impl/layout_registry.ipp
+// ---- opkit/base/impl/algorithm.ipp
 #ifdef OPKIT_OPKIT_HPP_
-// The registry of layouts, and the search for the cheapest path between two.
-#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
-#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+// The definitions of opkit/base/algorithm.hpp.
+#ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
+#define OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class OPKIT_IMAGE_LOCAL LayoutRegistry {
- public:
-  struct Converter {
-    LayoutId from, to;
-    LayoutConverter convert;
-    double ns_per_byte;
-  };
-
-  LayoutRegistry() {
-    layouts_.push_back(std::make_unique<LayoutDefinition>());
-    layouts_.front()->name = "standard";
-    g_layout_name.Fill(
-        [](LayoutId id) { return Global().Has(id) ? LayoutName(id) : std::string(); });
-    g_convert_layout.Fill(&ConvertLayout);
-    g_convert_layout_to.Fill(&ConvertLayoutTo);
-    g_make_tensor.Fill(&MakeTensor);
-  }
-  static LayoutRegistry& Global() {
-    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
-    return *registry;
-  }
-
-  LayoutId Add(LayoutDefinition definition) {
-    if (definition.name.empty())
-      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
-    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
-      if (!there)
-        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
-              "' needs both to_standard and from_standard, or no other backend could read what is "
-              "in it");
-    CheckRate(StrCat("RegisterLayout: layout '", definition.name, "'"), definition.ns_per_byte);
-    MutexLock lock(mutex_);
-    for (const auto& known : layouts_)
-      if (known && known->name == definition.name)
-        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
-              "' already");
-    if (layouts_.size() > LayoutId{0xffff})
-      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
-    const auto id = static_cast<LayoutId>(layouts_.size());
-    const double cost = definition.ns_per_byte;
-    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
-    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
-    layouts_.push_back(std::make_unique<LayoutDefinition>(std::move(definition)));
-    return id;
-  }
-  void Add(Converter converter) {
-    MutexLock lock(mutex_);
-    Get(converter.from);
-    Get(converter.to);
-    const std::string what = StrCat("RegisterLayoutConverter: the converter from ",
-                                    Name(converter.from), " to ", Name(converter.to));
-    if (!converter.convert) Throw(ErrorCode::kInvalidArgument, what, " needs a function");
-    if (converter.from == converter.to && !Get(converter.to).has_descriptors)
-      Throw(ErrorCode::kInvalidArgument, what,
-            " leads from a layout without descriptors to itself");
-    CheckRate(what, converter.ns_per_byte);
-    if (Find(converter.from, converter.to))
-      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
-            Name(converter.to), " already");
-    AddConverter(std::move(converter));
-  }
-
-  bool Has(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return IsHere(id);
-  }
-  LayoutId Find(std::string_view name) const {
-    MutexLock lock(mutex_);
-    std::vector<std::string> names;
-    for (size_t id = 0; id < layouts_.size(); ++id) {
-      if (!layouts_[id]) continue;
-      if (layouts_[id]->name == name) return static_cast<LayoutId>(id);
-      names.push_back(layouts_[id]->name);
+OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
+  std::vector<int> order(count), merged(count);
+  for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
+  // Runs of `width` numbers are sorted.
+  for (size_t width = 1; width < count; width *= 2) {
+    for (size_t begin = 0; begin < count; begin += 2 * width) {
+      const size_t middle = begin + width < count ? begin + width : count;
+      const size_t end = middle + width < count ? middle + width : count;
+      size_t a = begin, b = middle, to = begin;
+      while (a < middle && b < end)
+        merged[to++] = before(order[b], order[a]) ? order[b++] : order[a++];
+      while (a < middle) merged[to++] = order[a++];
+      while (b < end) merged[to++] = order[b++];
     }
-    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
+    order.swap(merged);
   }
-  std::string NameOf(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return Name(id);
-  }
-  // Lasts until the layout is removed.
-  LayoutDefinition& DefinitionOf(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return Get(id);
-  }
-  std::vector<RegisteredLayout> All() const {
-    MutexLock lock(mutex_);
-    std::vector<RegisteredLayout> all;
-    for (size_t id = 1; id < layouts_.size(); ++id)
-      if (const LayoutDefinition* one = layouts_[id].get())
-        all.push_back(
-            {static_cast<LayoutId>(id), one->name, one->has_descriptors, one->ns_per_byte});
-    return all;
-  }
-  std::vector<LayoutPair> Pairs() const {
-    MutexLock lock(mutex_);
-    std::vector<LayoutPair> pairs;
-    for (const auto& one : converters_)
-      if (one->from != kStandardLayout && one->to != kStandardLayout)
-        pairs.push_back({one->from, one->to, one->ns_per_byte});
-    return pairs;
-  }
-  void Remove(LayoutId id) {
-    MutexLock lock(mutex_);
-    Get(id);
-    std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
-    layouts_[id] = nullptr;
-  }
-  // Throws where there is no direct converter.
-  Converter& ConverterOf(const Layout& from, const Layout& to) const {
-    MutexLock lock(mutex_);
-    if (Converter* found = Find(from.id, to.id)) return *found;
-    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
-          ToString(to));
-  }
-
-  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
-    if (from == to) return {};
-    constexpr double kStepNs = 200;
-    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
-    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
-    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
-    MutexLock lock(mutex_);
-    for (const LayoutId id : {from.id, to.id}) Get(id);
-    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
-    // does. The source and the target may be two descriptions of one layout, so the target has a
-    // place of its own.
-    const size_t target = layouts_.size();
-    struct Place {
-      double cost = -1;  // not reached yet
-      size_t before = 0;
-    };
-    std::vector<Place> places(layouts_.size() + 1);
-    // Layouts between the two count as dense: no author's function is called under the lock.
-    const auto bytes_at = [&](size_t at) {
-      return at == target ? to_bytes : at == from.id ? from_bytes : dense;
-    };
-    places[from.id].cost = 0;
-    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
-      if (places[before].cost < 0) return false;
-      const double moved =
-          static_cast<double>(bytes_at(before)) + static_cast<double>(bytes_at(at));
-      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
-      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
-      places[at] = {cost, before};
-      return true;
-    };
-    for (bool changes = true; changes;) {
-      changes = false;
-      for (const auto& one : converters_) {
-        if (one->from != from.id && layouts_[one->from]->has_descriptors) continue;
-        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
-        if (one->to != from.id && !layouts_[one->to]->has_descriptors)
-          changes |= relax(one->from, one->to, one->ns_per_byte);
-      }
-    }
-    LayoutPath path{{to}, places[target].cost};
-    for (size_t at = places[target].before; at != from.id; at = places[at].before)
-      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
-    return path;
-  }
-
- private:
-  static void CheckRate(const std::string& what, double ns_per_byte) {
-    if (!(ns_per_byte >= 0) || !__builtin_isfinite(ns_per_byte))
-      Throw(ErrorCode::kInvalidArgument, what, " says ", ns_per_byte,
-            " ns for each byte, expected 0 or more");
-  }
-  bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
-  std::string Name(LayoutId id) const {
-    return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
-  }
-  LayoutDefinition& Get(LayoutId id) const {
-    if (IsHere(id)) return *layouts_[id];
-    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
-  }
-  Converter* Find(LayoutId from, LayoutId to) const {
-    for (const auto& one : converters_)
-      if (one->from == from && one->to == to) return one.get();
-    return nullptr;
-  }
-  void AddConverter(Converter converter) {
-    converters_.push_back(std::make_unique<Converter>(std::move(converter)));
-  }
-
-  mutable Mutex mutex_;
-  std::vector<std::unique_ptr<LayoutDefinition>> layouts_;  // by id; null: removed
-  std::vector<std::unique_ptr<Converter>> converters_;
-};
+  return order;
+}
 
 }  // namespace detail
-
-OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
-  return detail::LayoutRegistry::Global().Add(std::move(definition));
-}
-OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
-                                          double ns_per_byte) {
-  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
-}
-OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
-  return detail::LayoutRegistry::Global().Has(id);
-}
-OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
-  return detail::LayoutRegistry::Global().Find(name);
-}
-OPKIT_INLINE std::string LayoutName(LayoutId id) {
-  return detail::LayoutRegistry::Global().NameOf(id);
-}
-OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
-  if (layout.descriptor) {
-    const int64_t described = layout.descriptor->Bytes(shape, dtype);
-    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
-  }
-  auto& definition = detail::LayoutRegistry::Global().DefinitionOf(layout.id);
-  if (!definition.bytes) return Tensor::CheckedBytes(shape, dtype);
-  const int64_t bytes = detail::InContext(
-      [&] { return definition.bytes(shape, dtype); },
-      [&] { return StrCat("in the size of ", dtype, shape, " in layout ", definition.name); });
-  if (bytes < 0 || (bytes == 0 && shape.numel() > 0)) [[unlikely]]
-    Throw(ErrorCode::kOutOfRange, "layout ", definition.name, " says ", bytes, " bytes for ", dtype,
-          shape);
-  return bytes;
-}
-OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
-                                       DType dtype) {
-  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
-}
-
-OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
-                               Device device) {
-  return Tensor::FromLayout(
-      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
-      layout);
-}
-namespace detail {
-OPKIT_IMAGE_LOCAL inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
-  if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
-  if (!IsHostAccessible(tensor.device().type))
-    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
-          ", which the host cannot reach");
-}
-OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
-  return LayoutRegistry::Global().All();
-}
-OPKIT_INLINE std::vector<LayoutPair> DirectConverters() { return LayoutRegistry::Global().Pairs(); }
-OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
-  if (id == kStandardLayout || !LayoutRegistry::Global().Has(id)) return nullptr;
-  return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
-}
-OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
-OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
-// The function takes one step of a path.
-OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
-  auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
-  const Layout layout = to.layout();
-  const void* const memory = to.raw_data();
-  const auto what = [&] {
-    return StrCat("the conversion from ", ToString(from.layout()), " to ", ToString(layout), " of ",
-                  from.dtype(), from.shape());
-  };
-  InContext([&] { converter.convert(from.is_dense() ? from : from.Contiguous(), to); },
-            [&] { return "in " + what(); });
-  if (to.layout() != layout || to.shape() != from.shape() || to.dtype() != from.dtype() ||
-      to.raw_data() != memory) [[unlikely]]
-    Throw(ErrorCode::kOperatorFailed, what(),
-          " gave another tensor back; it is to write to the memory of the one that it is given");
-}
-// The tensor after all steps of a path but the last.
-OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
-  Tensor last = tensor;
-  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
-    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
-    ConvertDirectly(last, next);
-    last = std::move(next);
-  }
-  return last;
-}
-}  // namespace detail
-
-OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
-  if (tensor.layout() == layout) {
-    if (tensor.layout().descriptor == layout.descriptor) return tensor;
-    Tensor same = Tensor::FromLayout(tensor.storage(), tensor.shape(), tensor.dtype(), layout,
-                                     tensor.byte_offset(),
-                                     LayoutBytes(layout, tensor.shape(), tensor.dtype()));
-    same.SetDevice(tensor.device());
-    return same;
-  }
-  detail::CheckConvertible(tensor, layout);
-  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
-  ConvertLayoutTo(tensor, made);
-  return made;
-}
-OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
-  detail::CheckConvertible(from, to.layout());
-  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
-    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
-          ": the target needs memory, the same dtype and the same shape");
-  if (from.layout() == to.layout()) {
-    const Tensor dense = from.is_dense() ? from : from.Contiguous();
-    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
-                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
-    return;
-  }
-  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
-  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
-}
-
 }  // namespace opkit
 
-#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #endif
 
 // ---- opkit/op/abi/impl/abi_config.ipp
@@ -9573,9 +9225,12 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
-                                          std::vector<const char*>& names) {
-  if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
+                                                     size_t count,
+                                                     std::vector<const char*>& names) {
+  bool all_standard = true;
+  for (const Layout& layout : layouts) all_standard &= layout.is_standard();
+  if (all_standard) return;
   if (layouts.size() != count)
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
           " layouts, expected ", count);
@@ -9584,15 +9239,15 @@ OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, si
       Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
             " has a descriptor, and layouts go to another image by their names alone; register one "
             "layout for each blocking");
-    if (!IsRegisteredLayout(layout.id))
+    if (!layout.is_standard() && !(g_is_registered_layout && g_is_registered_layout(layout.id)))
       Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
             ", which is not registered; RegisterLayout gives the id");
-    names.push_back(LayoutNamePointer(layout.id));
+    names.push_back(layout.is_standard() ? nullptr : g_layout_name_pointer(layout.id));
   }
 }
 
-OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
-                                  size_t num_outputs) {
+OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
+                                             size_t num_outputs) {
   NameLayouts(config.input_layouts, num_inputs, inputs_);
   NameLayouts(config.output_layouts, num_outputs, outputs_);
   for (const auto& [input, output] : config.inplace) {
@@ -9609,7 +9264,7 @@ OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{FindLayout(name), {}} : Layout();
+  return name ? Layout{g_find_layout(name), {}} : Layout();
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
@@ -9619,12 +9274,12 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-  const int64_t bytes = LayoutBytes(layout, shape, dtype);
+  const int64_t bytes = g_layout_bytes(layout, shape, dtype);
   return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
                             dtype, layout);
 }
-OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
-                                      size_t num_outputs) {
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                                 size_t num_outputs) {
   if (!OPKIT_ABI_HAS(&config, cost_ns))
     Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
           " bytes, where version 1.3 has ", sizeof config,
@@ -9681,306 +9336,170 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 #endif
 
-// ---- opkit/op/gradient/impl/gradient_maker.ipp
+// ---- opkit/op/call/impl/direct_call.ipp
 #ifdef OPKIT_OPKIT_HPP_
-// The definitions of GradientNames and GradientMakerBase.
-#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+// The definitions of DirectCall.
+#ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
+#define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
-  GradientValue out;
-  out.indices = std::move(indices);
-  out.values = std::move(values);
-  return out;
-}
-OPKIT_INLINE std::string ToString(const GradientValue& value) {
-  if (value.IsEmpty()) return "(none)";
-  return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
-}
-
-struct GradientNames::Table : detail::RefCounted {
-  struct Row {
-    const std::string* value = nullptr;     // the value that this name is a gradient of
-    const std::string* gradient = nullptr;  // the gradient of this value
-    int next =
-        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
-  };
-  std::map<std::string, Row> rows;  // whose names the rows point to
-};
-OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
-OPKIT_INLINE GradientNames::~GradientNames() = default;
-OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
-  Table::Row& row = table_->rows[name];
-  if (row.value)
-    Throw(ErrorCode::kAlreadyExists, "value '", name,
-          "' has the name that was given to the gradient of '", *row.value,
-          "'; reserve the graph's names before naming gradients");
-  if (row.next == 0) row.next = 1;
-}
-OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
-                                                const std::vector<GradientValue>& g_output) {
-  auto reserve = [&](const std::string& name) {
-    if (!name.empty() && !IsGradient(name)) Reserve(name);
-  };
-  for (const std::string& name : def.inputs()) reserve(name);
-  for (const std::string& name : def.outputs()) reserve(name);
-  for (const GradientValue& value : g_output)
-    for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
-}
-OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
-  Table::Row& row = table_->rows[value];
-  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
-  return *row.gradient;
-}
-OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
-  std::string name = value + suffix;
-  int& next = table_->rows[name].next;
-  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
-  Table::Row& row = table_->rows[name];
-  row.next = 1;
-  row.value = &table_->rows.try_emplace(value).first->first;
-  return name;
-}
-OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
-  const auto it = table_->rows.find(name);
-  return it == table_->rows.end() ? nullptr : it->second.value;
-}
-
-OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
-                                                  std::vector<GradientValue> g_output)
-    : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
-OPKIT_INLINE GradientMakerBase::~GradientMakerBase() = default;
-OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
-  Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
-        " must override GetGradientDefs() or Get()");
-}
-OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
-  return {GetGradientDefs(), g_input_};  // in this order
-}
-
-OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
-  std::string& name = Gradient(i, false).dense;
-  if (!name.empty()) return name;
-  const auto here = def_.inputs().begin() + i;
-  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
-  if (!repeated) name = Names().Of(*here);
-  // In place, the value's gradient may be the very one that comes in.
-  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
-    name = Names().Fresh(*here);
-  return name;
-}
-OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
-  return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
-}
-OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
-  if (!names_) {
-    names_ = &own_names_;
-    names_->ReserveNamesOf(def_, g_output_);
-  }
-  return *names_;
-}
-OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
-    const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
-    const std::vector<std::string>& outputs, Arguments args) {
-  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
-}
-
-OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
-  if (i < 0 || detail::Index(i) >= count)
-    Throw(ErrorCode::kOutOfRange, "the gradient maker of ", def_, " asks for ", what, " ", i,
-          " of ", count);
-  return detail::Index(i);
-}
-OPKIT_INLINE const GradientValue& GradientMakerBase::Given(int i, bool sparse) const {
-  const GradientValue& value = GradOut(i);
-  if (sparse ? value.IsSparse() : value.IsDense()) return value;
-  Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_, " needs a ",
-        sparse ? "sparse" : "dense", " gradient of output ", i, " '", O(i), "', but ",
-        value.IsEmpty() ? "none was given" : "was given " + ToString(value));
-}
-OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
-  GradientValue& value = g_input_[Check(i, g_input_.size(), "input")];
-  if (sparse ? value.IsDense() : value.IsSparse())
-    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_,
-          " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
-  return value;
-}
-OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
-                                                          const char* suffix) {
-  std::string& name = Gradient(i, true).*part;
-  if (name.empty()) name = Names().Fresh(I(i), suffix);
-  return name;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-#endif
-
-// ---- opkit/op/gradient/impl/gradient.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// The definitions of GradientRegistry and GetGradientForOp.
-#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-struct GradientRegistry::State {
-  detail::Mutex mutex;
-  NameMap<GradientRegistration> gradients;
-};
-OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
-OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
-OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
-  static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
-  return *registry;
-}
-OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
-  detail::MutexLock lock(state_->mutex);
-  const bool added = !state_->gradients.Has(op);
-  GradientRegistration& known = state_->gradients[op];
-  if (added) {
-    known = std::move(registration);
-    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
-                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
-    OpRegistry::Global().ExpectOperator(
-        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
-  }
-  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
-    return;
-  known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
-                         registration.Place(), "; remove one of them");
-  OpRegistry::Global().AddProblem(op, known.problem);
-}
-OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
-  detail::MutexLock lock(state_->mutex);
-  return state_->gradients.Find(op);
-}
-OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
-  detail::MutexLock lock(state_->mutex);
-  state_->gradients.Erase(op);
-  OpRegistry::Global().ForgetExpected(op);
-}
-OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
-  detail::MutexLock lock(state_->mutex);
-  std::vector<std::string> without_operator;
-  for (const auto& row : state_->gradients)
-    if (!OpRegistry::Global().FindSchema(row.name)) without_operator.push_back(row.name);
-  const std::string nearest = NearestName(op, without_operator);
-  if (nearest.empty()) return {};
-  return StrCat("; the gradient at ", state_->gradients.Find(nearest)->Place(), " is that of '",
-                nearest, "', which no operator is called: is it meant for ", op, "?");
-}
-
-OPKIT_INLINE bool HasGradient(const std::string& op) {
-  const GradientRegistration* found = GradientRegistry::Global().Find(op);
-  return found && found->kind == GradientKind::kMaker;
-}
-
 namespace detail {
 
-inline void CheckOutputGradients(const OperatorDef& def,
-                                 const std::vector<GradientValue>& g_output) {
-  if (g_output.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
-          " outputs, but ", g_output.size(),
-          " output gradients were given; give one for each, an empty GradientValue where none "
-          "flows");
-  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
-    if (std::string why = schema->Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
-}
-// The gradient of a node that runs the one graph that it carries.
-inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
-                                const std::vector<GradientValue>& g_output, GradientNames& names,
-                                GradientOpsMeta& meta) {
-  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
-  CheckOutputGradients(def, g_output);
-  names.ReserveNamesOf(def, g_output);
-  return InContext(
-      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
-      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
+OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
+                                    const OperatorDef& def) try
+    : identity_(def),
+      call_(*kernel.typed, schema, def),
+      device_(MemoryDevice(def.device())),
+      inplace_masks_(InplaceMasks(schema, def, nullptr)),
+      mutated_inputs_(MutatedInputs(schema, def)),
+      inputs_(call_.num_inputs()),
+      copies_(def.inputs().size()),
+      made_(def.outputs().size()) {
+  identity_.file = kernel.file;
+  identity_.line = kernel.line;
+  identity_.work = {&schema, &kernel.backend, &TellWork};
+  outputs_.resize(made_.size());
+} catch (...) {
+  RethrowFromConstructor(kernel, def);
 }
 
-}  // namespace detail
-
-OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                              const std::vector<GradientValue>& g_output,
-                                              GradientNames& names) {
-  const detail::RegistryUse use;
-  const std::string& op = def.type();
-  GradientRegistration* registration = GradientRegistry::Global().Find(op);
-  if (!registration) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
-    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
-      return meta;
-    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
-          ", Maker), or NO_GRADIENT(", op,
-          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
-          GradientRegistry::Global().FindMisspelt(op));
+// Lets go of the tensors of a call.
+struct DirectCall::Finish {
+  DirectCall& self;
+  ~Finish() {
+    for (std::vector<Tensor>* tensors : {&self.made_, &self.copies_})
+      for (Tensor& tensor : *tensors)
+        if (tensor.storage()) const Tensor dropped = std::move(tensor);
+    for (const Tensor*& output : self.outputs_) output = nullptr;  // the caller's
   }
-  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
-  if (registration->kind == GradientKind::kShouldNot)
-    Throw(ErrorCode::kUnsupported, "operator ", def,
-          " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
-          "); stop the gradient before it reaches this node");
-  if (registration->kind == GradientKind::kNotImplemented)
-    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
-          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
-          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
-  detail::CheckOutputGradients(def, g_output);
-  if (registration->kind == GradientKind::kNone)
-    return {{}, std::vector<GradientValue>(def.inputs().size())};
-  names.ReserveNamesOf(def, g_output);
+};
+
+OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  const Finish finish{*this};
+  const InvocationScope invocation(InvocationKind::kOperator, device_, [this] {
+    if (span_names_.name == 0)
+      span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
+    return span_names_;
+  });
   try {
-    GradientOpsMeta meta = registration->make(def, g_output, names);
-    if (meta.g_input.size() != def.inputs().size())
-      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
-            def.inputs().size(), " inputs");
-    return meta;
+    Call(inputs, outputs);
   } catch (...) {
-    detail::RethrowInContext(
-        StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
+    Fail(inputs);
   }
-}
-OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                              const std::vector<GradientValue>& g_output) {
-  GradientNames names;
-  return GetGradientForOp(def, g_output, names);
+  if (invocation.is_recorded()) [[unlikely]]
+    DescribeSpan();
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (outputs_[o] == &made_[o]) outputs[o] = std::move(made_[o]);
 }
 
-namespace detail {
-
-OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
-                                              GradientNames& names) {
-  maker.UseNames(&names);
-  GradientOpsMeta meta = maker.Get();
-  for (OperatorDef& op : meta.ops) {
-    op.IsGradientOp(true);
-    if (maker.CopyDeviceOption()) op.Device(def.device());
-    if (maker.CopyEngine()) op.Engine(def.engine());
-    if (!maker.CopyArguments()) continue;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
-    for (const NamedAttribute& arg : def.args())
-      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
-        op.Arg(arg.name, arg.value);
+OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  const OperatorDef& def = identity_.def;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    inputs_[i] = def.inputs()[i].empty() ? nullptr : &input;
+    if (inputs_[i] && (input.device() != device_ || input.has_strides() ||
+                       !input.layout().is_standard())) [[unlikely]]
+      inputs_[i] = Unusual(i, input);
   }
-  return meta;
+  if (!inference_.IsFresh(inputs_)) [[unlikely]]
+    call_.Infer(def, inputs_, inference_, [] {});
+  const size_t version = call_.VersionFor(def, inputs_);
+  for (size_t o = 0; o < outputs.size(); ++o)
+    outputs_[o] =
+        Output(o, inputs, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
+  CPUContext context(def.device());
+  if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
+    ThrowReturnedFalse();
 }
-OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
-                                   GradientRegistration::Make make, const char* file,
-                                   int line) noexcept {
-  return Registered([&] {
-    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+
+OPKIT_INLINE const Tensor* DirectCall::Unusual(size_t i, const Tensor& input) {
+  const OperatorDef& def = identity_.def;
+  CheckInputDevice(def, i, input, device_);
+  if (!input.layout().is_standard() && input.dtype() != DType::kUndefined)
+    return &(copies_[i] = g_convert_layout(input, Layout()));
+  if (input.is_dense()) return &input;
+  if (i < 64 && (mutated_inputs_ >> i & 1)) ThrowMutatedStrides(def, i, input);
+  Tensor dense(input.device());
+  dense.CopyFrom(input);
+  return &(copies_[i] = std::move(dense));
+}
+OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
+                                       const Tensor& output) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs_[i] || !inputs[i].SharesMemoryWith(output)) continue;
+    const bool may_share = i < 64 && (inplace_masks_[o] >> i & 1);
+    if (!may_share || inputs_[i]->raw_data() != output.raw_data()) return true;
+  }
+  return false;
+}
+OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> inputs,
+                                              const Tensor& callers, const Shape& shape,
+                                              DType dtype) {
+  if (callers.dtype() == dtype && callers.shape() == shape && callers.initialized() &&
+      callers.device() == device_ && callers.is_dense() && callers.layout().is_standard() &&
+      !Clobbers(o, inputs, callers)) [[likely]]
+    return &callers;
+  Tensor output = callers;
+  if (MemoryDevice(output.device()) != device_ || !output.is_dense() ||
+      !output.layout().is_standard())
+    output = Tensor(device_);
+  output.SetDevice(device_);
+  if (output.dtype() != dtype || output.shape() != shape || !output.initialized())
+    output.Resize(shape, dtype);
+  if (Clobbers(o, inputs, output)) {
+    output = Tensor(device_);
+    output.Resize(shape, dtype);
+  }
+  return &(made_[o] = std::move(output));
+}
+
+OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
+  RethrowDescribed([&](Error& error) {
+    std::vector<const Tensor*> given;  // not their dense copies
+    for (size_t i = 0; i < inputs.size(); ++i)
+      given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
+    AddOperatorContext(error, identity_, given, outputs_);
   });
 }
+OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
+  SpanSink* const sink = EndSpanForWork();
+  if (!sink) return;
+  const auto types = [](const auto& tensors) {
+    std::vector<TensorInfo> infos;
+    for (const Tensor* tensor : tensors)
+      infos.push_back(tensor ? TensorInfo::Of(*tensor) : TensorInfo());
+    return infos;
+  };
+  try {
+    sink->Describe(
+        identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
+  } catch (...) {  // of the schema's cost; the run itself was right
+  }
+}
+
+OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def) {
+  const OpRegistry& registry = OpRegistry::Global();
+  const std::vector<const Kernel*> kernels = registry.FindKernels(def.type(), def.device().type);
+  if (kernels.empty()) ThrowNoKernel(def, {});
+  const Kernel& kernel = *kernels.front();
+  if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return {};
+  // The order of backends does not matter to an operator that has one, but OPKIT_BACKENDS may leave
+  // that out.
+  if (const BackendPreference& allowed = AllowedBackends();
+      !allowed.empty() && !Contains(allowed, kernel.backend))
+    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend,
+                              ": the environment's OPKIT_BACKENDS leaves it out"));
+  if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
+    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
+  auto call = std::make_unique<DirectCall>(kernel, schema, def);
+  return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                   bool) { call->Run(inputs, outputs); }};
+}
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+#endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #endif
 
 // ---- opkit/op/abi/resource_state.hpp
