@@ -3968,8 +3968,8 @@ class ThreadPool;
 // free it. It runs under `invocation`, by default the one that was current when it was made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
-  explicit PoolTask(RunFunction run, Invocation invocation = CurrentInvocation())
-      : run(run), invocation(invocation) {}
+  explicit PoolTask(RunFunction runs, Invocation runs_under = CurrentInvocation())
+      : run(runs), invocation(runs_under) {}
 
   RunFunction run;
   Invocation invocation;
@@ -6242,6 +6242,8 @@ OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                              const std::string& refused);
 // Error (kInvalidArgument) where the node breaks the schema.
 void CheckNode(const OpSchema& schema, const OperatorDef& def);
+// Error (kInvalidArgument) where the kernel is another operator's or device's.
+void CheckIsFor(const Kernel& kernel, const OperatorDef& def);
 // Bit i of masks[o]: output o may share memory with input i, by the configuration where one was
 // chosen, and by the schema otherwise.
 std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
@@ -8215,6 +8217,13 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
+// Of export_gradients.hpp: describes a registered gradient in the form that the host reads, and
+// frees the registry of gradients.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
+    "a gradient, in a library,", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient, in a library,",
+                                                                   "opkit/graph.hpp"};
+
 // Adds the layouts that are registered by now with their direct converters, and the device types of
 // the author's own.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
@@ -8227,6 +8236,15 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#ifdef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+// ---- opkit/plugin/export/export_gradients.hpp
+// Hands over the gradients of a library's class and typed operators. Included where a unit includes
+// both op/gradient/gradient.hpp and plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+#endif
 #endif
 
 #endif  // OPKIT_OPKIT_HPP_
@@ -10561,8 +10579,8 @@ class BasicFunctionOpBuilder {
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    return OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
-                    std::move(f));
+    return OnDevice<FunctionPass::kForward>(device, "setForward", &FunctionDevice::forward,
+                                            std::move(f));
   }
   // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
   // this order: the operator <name>_backward, and the gradient of this one.
@@ -10573,8 +10591,8 @@ class BasicFunctionOpBuilder {
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    return OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
-                    std::move(f));
+    return OnDevice<FunctionPass::kBackward>(device, "setBackward", &FunctionDevice::backward,
+                                             std::move(f));
   }
   // Makes the object that runs the operator. It is also asked for the gradient; with
   // setNoGradient() it is not.
@@ -10584,11 +10602,12 @@ class BasicFunctionOpBuilder {
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
                   "device; std::unique_ptr<StatefulOp>* also does for the state");
-    OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
-             std::move(f));
+    OnDevice<FunctionPass::kForward>(device, "setCreateOpState", &FunctionDevice::create_state,
+                                     std::move(f));
     return Guarded([&] {
       if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-        if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
+        if (!record_->Has(OPKIT_OP_NO_GRADIENT))
+          host_.template Add<FunctionPass::kBackward>(*added);
     });
   }
   // Says that the operator has no gradient, for instance because its StatefulOp has no Backward.
@@ -10655,6 +10674,7 @@ class BasicFunctionOpBuilder {
     static_assert(detail::kFits<InferTypeFunction, F>,
                   "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
+    host_.InfersTypes();
     return Once(record_->infer_type, "setInferType", std::move(f));
   }
   // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
@@ -10667,6 +10687,7 @@ class BasicFunctionOpBuilder {
                   "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<std::vector<unsigned int>>& inshapes, "
                   "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
+    host_.InfersShapes();
     return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
   // Names the inputs that are written to.
@@ -10675,6 +10696,7 @@ class BasicFunctionOpBuilder {
     static_assert(detail::kFits<MutateInputsFunction, F>,
                   "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
+    host_.MutatesInputs();
     return Once(record_->mutate_inputs, "setMutateInputs", std::move(f));
   }
   BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
@@ -10684,6 +10706,7 @@ class BasicFunctionOpBuilder {
   // Asks for memory for the whole of a run of either pass, known from the shapes of the forward
   // inputs before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+    host_.NeedsScratch();
     return Once(record_->scratch, "setScratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
   }
@@ -10693,6 +10716,7 @@ class BasicFunctionOpBuilder {
     static_assert(detail::kFits<ScratchFunction, F>,
                   "setScratch(f): write int64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+    host_.NeedsScratch();
     return Once(record_->scratch, "setScratch", std::move(f));
   }
   // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
@@ -10777,20 +10801,20 @@ class BasicFunctionOpBuilder {
       if (device.name == name) return &device;
     return nullptr;
   }
-  template <class Function, class F>
+  template <FunctionPass kPass, class Function, class F>
   BasicFunctionOpBuilder& OnDevice(const char* name, const char* setter,
-                                   Function FunctionDevice::*slot, FunctionPass pass, F f) {
+                                   Function FunctionDevice::*slot, F f) {
     return Guarded([&] {
       FunctionDevice added;
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
-      if (pass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
+      if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
         Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));
-      host_.Add(*functions, pass);
+      host_.template Add<kPass>(*functions);
     });
   }
 
@@ -10950,6 +10974,15 @@ class FunctionOpHost {
   static std::string DeviceName(const char* name, const char* setter);
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
+  template <FunctionPass kPass>
+  void Add(FunctionDevice& device) {
+    Add(device, kPass);
+  }
+  // The functions of an operator of the program are found in its record.
+  void InfersTypes() {}
+  void InfersShapes() {}
+  void MutatesInputs() {}
+  void NeedsScratch() {}
   void Doc();
   void Cost();
   void Attr(const AttributeSchema& attribute);
@@ -12866,7 +12899,7 @@ detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 #ifndef OPKIT_GRAPH_HPP_
 #define OPKIT_GRAPH_HPP_
 
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: its operators may carry graphs
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: operators with graphs or gradients
 // ---- opkit/plugin/export/export_graphs.hpp
 // Has the nodes of a library's operators carry graphs, from its host and to it. Included where a
 // unit includes both graph.hpp and plugin/author.hpp.
@@ -14829,6 +14862,50 @@ OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 
 #endif  // OPKIT_CORE_CHANNELS_LAST_HPP_
 
+// ---- opkit/core/layout_hooks.hpp
+// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
+// from it: where nothing registers a layout, that code does without the registry.
+#ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
+#define OPKIT_CORE_LAYOUT_HOOKS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// All layouts but the standard one, and the direct converters between two of them.
+struct RegisteredLayout {
+  LayoutId id;
+  std::string name;
+  bool has_descriptors;
+  double ns_per_byte;
+};
+struct LayoutPair {
+  LayoutId from, to;
+  double ns_per_byte;
+};
+// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
+// nothing but the standard layout is registered.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<LayoutId(std::string_view)> g_find_layout{kOtherLayout,
+                                                                                  kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(LayoutId)> g_is_registered_layout{kOtherLayout,
+                                                                               kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<const char*(LayoutId)> g_layout_name_pointer{kOtherLayout,
+                                                                                     kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<int64_t(const Layout&, const Shape&, DType)> g_layout_bytes{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_directly{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
+                                                                         kLayoutHeader};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
+
 // ---- opkit/core/layout_registry.hpp
 // The layouts of the program besides the standard one: their names, what a tensor takes in them,
 // and how elements get from one to another. Below operators, so that Invoke converts as plans do.
@@ -14887,18 +14964,7 @@ struct LayoutPath {
 
 // What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
 namespace detail {
-// All layouts but the standard one, and the direct converters between two of them.
-struct RegisteredLayout {
-  LayoutId id;
-  std::string name;
-  bool has_descriptors;
-  double ns_per_byte;
-};
 OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
-struct LayoutPair {
-  LayoutId from, to;
-  double ns_per_byte;
-};
 OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
 // The name, which lasts until the layout is removed; null for the standard layout and for none.
 OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
@@ -17913,7 +17979,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct alignas(kCacheLine) PoolWorker {
-  PoolWorker(ThreadPool* pool, int index) : pool(pool), index(index) {}
+  PoolWorker(ThreadPool* its_pool, int its_index) : pool(its_pool), index(its_index) {}
 
   ThreadPool* const pool;
   const int index;
@@ -18112,7 +18178,7 @@ OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
 
 OPKIT_INLINE void ThreadPool::Submit(Task task) {
   struct Record : PoolTask {
-    explicit Record(Task&& task) : PoolTask(&RunRecord), task(std::move(task)) {}
+    explicit Record(Task&& its_task) : PoolTask(&RunRecord), task(std::move(its_task)) {}
     static void RunRecord(PoolTask* self) noexcept {
       Record* record = static_cast<Record*>(self);
       record->task();
@@ -18233,7 +18299,7 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
     if (!helps || !HasWork()) {
-      const detail::EngineScope scope("wait");
+      const detail::EngineScope waiting("wait");
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
@@ -19117,20 +19183,20 @@ struct OpRegistry::State {
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
-OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
+OPKIT_COLD OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
 OPKIT_INLINE OpRegistry& OpRegistry::Global() {
   static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
   return *registry;
 }
 
-OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file, int line,
-                                             std::string signature) {
+OPKIT_COLD OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file,
+                                                        int line, std::string signature) {
   auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
   AddSchema(detail::IntrusivePtr<detail::RefCounted>(added), added->value);
   return added->value;
 }
-OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
-                                        OpSchema& schema) {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
+                                                   OpSchema& schema) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[schema.name()];
   if (!entry.schema) {
@@ -19146,7 +19212,7 @@ OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted>
                      " and at ", detail::SchemaPlace(schema), "; remove one of them"));
   state_->kept.push_back(std::move(owner));
 }
-OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[kernel.op];
   for (auto& row : entry.kernels) {
@@ -19215,11 +19281,11 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view
     if (kernel->device == device) out.push_back(kernel);
   return out;
 }
-OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
   detail::MutexLock lock(state_->mutex);
   return state_->Names();
 }
-OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   detail::MutexLock lock(state_->mutex);
   std::vector<std::string> out;
   if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
@@ -20184,6 +20250,11 @@ OPKIT_INLINE void CheckNode(const OpSchema& schema, const OperatorDef& def) {
   if (std::string why = schema.Verify(def); !why.empty())
     Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
 }
+OPKIT_INLINE void CheckIsFor(const Kernel& kernel, const OperatorDef& def) {
+  if (kernel.op != def.type() || kernel.device != def.device().type)
+    Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
+          " at ", kernel.Place(), ", cannot run ", def, " on ", def.device());
+}
 OPKIT_INLINE void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def) {
   RethrowInContext(
       StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
@@ -20287,9 +20358,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
                                                                 Workspace* ws,
                                                                 const CreateOptions& options) {
   if (const Kernel* kernel = options.kernel) {
-    if (kernel->op != def.type() || kernel->device != def.device().type)
-      Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel->op, " for ",
-            kernel->device, " at ", kernel->Place(), ", cannot run ", def, " on ", def.device());
+    CheckIsFor(*kernel, def);
     if (options.config) CheckConfig(*kernel, def, *options.config);
     if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
     throw UnsupportedOperatorFeature(
@@ -20367,9 +20436,10 @@ class DirectCall {
   void Call(std::span<const Tensor> inputs, std::span<Tensor> outputs);
   // The input as the function takes it: on this device, in the standard layout, dense.
   const Tensor* Unusual(size_t i, const Tensor& input);
-  // A tensor for output o: the caller's where it fits and no input is overwritten by it.
-  Tensor Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers, const Shape& shape,
-                DType dtype) const;
+  // The tensor for output o: the caller's where it fits and no input is overwritten by it, else one
+  // of made_.
+  const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
+                       const Shape& shape, DType dtype);
   // Whether writing to the output would overwrite an input of the caller's that the schema does not
   // pair with it, or that the function reads by a copy.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
@@ -20384,10 +20454,10 @@ class DirectCall {
   InferenceCache inference_;
   SpanNames span_names_;  // once they were asked for
   // The tensors of the call in progress.
-  std::vector<const Tensor*> inputs_;  // null where the node leaves one out
-  std::vector<Tensor> copies_;         // of inputs that are not dense
-  std::vector<Tensor> made_;
-  std::vector<const Tensor*> outputs_;  // into made_
+  std::vector<const Tensor*> inputs_;   // null where the node leaves one out
+  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> made_;            // where the caller's does not fit
+  std::vector<const Tensor*> outputs_;  // the caller's, or into made_
 };
 
 // The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it
@@ -20574,6 +20644,124 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
+// ---- opkit/device/native_stream.hpp
+// Work on a stream that another image, or the author, has made: each backend with native streams
+// says here how its contexts issue on one. Libraries run their operators on their host's streams by
+// it, and operators that others invoke run on the stream of their caller.
+#ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
+#define OPKIT_DEVICE_NATIVE_STREAM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
+// are switched to.
+using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
+
+// Registers a device with native streams, by one line in its header. Thread-safe.
+//   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
+//   &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+// Null where no header of the type's backend was included.
+OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
+
+// ---- opkit/op/call/bound_operator.hpp
+// BoundOperator: an operator in a workspace of its own, to whose inputs and outputs the caller
+// binds memory before each run. A library runs its class operators so for its host
+// (plugin/export/export_operators.hpp).
+#ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+#define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Functions and no virtual ones: g++ compiles every override that a program might reach by a
+// virtual call.
+struct BoundOperator {
+  IntrusivePtr<RefCounted>
+      bound;  // the workspace and the operator, first argument of the functions
+  // The place of an input's or output's tensor; null where the node leaves it out. An output that
+  // has an input's name shares that input's place.
+  Tensor* (*input)(RefCounted& bound, size_t i) = nullptr;
+  Tensor* (*output)(RefCounted& bound, size_t o) = nullptr;
+  // The output that the run has made; null where it is no tensor.
+  const Tensor* (*result)(RefCounted& bound, size_t o) = nullptr;
+  // `issue`: returns when the work is issued. Errors: as OperatorBase::Run and SetScratch.
+  void (*run)(RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) = nullptr;
+};
+
+// Makes the operator of a kernel, in a configuration that it proposed or none. Errors: as
+// CreateOperator. A library whose only operators are typed ones on the CPU does not need it:
+// whatever registers another kernel fills it (UseOperatorCalls).
+OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
+                                                      const KernelConfig* config)>
+    g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+
+// ---- opkit/op/call/impl/bound_operator.ipp
+// The definitions of BoundOperator's functions.
+#ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
+#define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
+  OperatorPlace(const Kernel& kernel, const OperatorDef& def, const KernelConfig* config)
+      : here(def.device()) {
+    for (const std::string& name : def.inputs()) {
+      inputs.push_back(name.empty() ? nullptr : workspace.CreateBlob(name));
+      if (!name.empty()) workspace.CreateTensor(name);
+    }
+    const CPUStreamScope in_stream(here);
+    op = CreateOperator(def, &workspace, {.kernel = &kernel, .config = config});
+    // The caller's event tells when work on native streams has run.
+    if (FindNativeStreams(def.device().type)) op->DisableEvent();
+    for (const std::string& name : def.outputs())
+      outputs.push_back(name.empty() ? nullptr : workspace.FindBlob(name));
+  }
+  static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
+  static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
+
+  CPUStream here;  // the operator's turn in a stream of the caller's
+  Workspace workspace;
+  std::unique_ptr<OperatorBase> op;
+  std::vector<Blob*> inputs, outputs;  // null where the node leaves one out
+};
+
+OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const OperatorDef& def,
+                                                    const KernelConfig* config) {
+  return {MakeIntrusive<OperatorPlace>(kernel, def, config),
+          [](RefCounted& bound, size_t i) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).inputs[i]);
+          },
+          [](RefCounted& bound, size_t o) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).outputs[o]);
+          },
+          [](RefCounted& bound, size_t o) -> const Tensor* {
+            const Blob* const blob = OperatorPlace::Of(bound).outputs[o];
+            return blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr;
+          },
+          [](RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) {
+            OperatorPlace& place = OperatorPlace::Of(bound);
+            const CPUStreamScope in_stream(place.here);
+            place.op->SetScratch(scratch, scratch_bytes);
+            issue ? place.op->RunAsync() : place.op->Run();
+          }};
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
+
 // ---- opkit/op/call/impl/operator_call.ipp
 // The definitions of OperatorCall.
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
@@ -20711,7 +20899,10 @@ OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const Operato
                                    bool issue) { call->Run(inputs, outputs, issue); },
           made};
 }
-OPKIT_INLINE void UseOperatorCalls() noexcept { g_operator_call.Fill(&MakeOperatorCall); }
+OPKIT_INLINE void UseOperatorCalls() noexcept {
+  g_operator_call.Fill(&MakeOperatorCall);
+  g_bind_operator.Fill(&BindOperator);
+}
 
 }  // namespace detail
 }  // namespace opkit
@@ -20931,7 +21122,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // "x: float32, y?: T -> z: T, alpha: float": equal for functions that make equal schemas.
-inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
+OPKIT_COLD inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   std::string inputs, rest;
   for (const TypedParameter& row : rows) {
     std::string& out = IsInput(row.kind) ? inputs : rest;
@@ -20945,9 +21136,8 @@ inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   return inputs + " -> " + rest;
 }
 
-OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const char* file,
-                                                         int line,
-                                                         std::span<const TypedParameter> rows) {
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
+    const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
   schema
@@ -20956,7 +21146,8 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
       .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
-OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows)
+OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
+                                                 std::span<const TypedParameter> rows)
     : schema(filled), rows_(rows) {
   int inputs = 0, required_inputs = 0, outputs = 0;
   for (const TypedParameter& row : rows) {
@@ -20999,8 +21190,8 @@ inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
     if (context.HasInput(i)) context.SetInput(i, DType::kUndefined, shape);
   for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
 }
-OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
-                                         std::initializer_list<int> outputs) {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
+                                                    std::initializer_list<int> outputs) {
   std::vector<int> ins, outs;
   for (const int place : inputs)
     if (place >= 0) ins.push_back(place);
@@ -21010,14 +21201,14 @@ OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
     InferSameShape(schema, context, ins, outs);
   });
 }
-OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
   rules_.push_back(std::move(rule));
 }
 OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
   inplace_.emplace_back(input, output);
 }
-OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
-                                         MakeTyped make) noexcept {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
+                                                    MakeTyped make) noexcept {
   try {
     for (const TypedVersion& version : typed.versions)
       if (version.element != DType::kUndefined && !Contains(element_types_, version.element))
@@ -21044,8 +21235,8 @@ OPKIT_INLINE void TypedSchema::AddProblem(std::string_view what) {
                             schema.line(), " is not whole: ", what));
 }
 
-OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string doc,
-                                        std::vector<DType> dtypes) {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string doc,
+                                                   std::vector<DType> dtypes) {
   const auto describe = IsInput(row.kind) ? &OpSchema::Input : &OpSchema::Output;
   (schema.*describe)(row.place, row.name.str(), std::move(doc), std::move(dtypes));
 }
@@ -21243,30 +21434,6 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-
-// ---- opkit/device/native_stream.hpp
-// Work on a stream that another image, or the author, has made: each backend with native streams
-// says here how its contexts issue on one. Libraries run their operators on their host's streams by
-// it, and operators that others invoke run on the stream of their caller.
-#ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
-#define OPKIT_DEVICE_NATIVE_STREAM_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
-// are switched to.
-using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
-
-// Registers a device with native streams, by one line in its header. Thread-safe.
-//   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
-//   &IssueOnNpuStream);
-OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
-// Null where no header of the type's backend was included.
-OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
-
-}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
 // ---- opkit/op/abi/resource_state.hpp
 // The state behind the calls of a function operator: memory it was given, operators it invoked, and
@@ -23321,6 +23488,24 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
+// ---- opkit/op/gradient/gradient_hook.hpp
+// g_has_gradient: whether a gradient is registered for an operator, for code that does without the
+// registry of gradients where nothing registers one.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The registration of a gradient fills it; also of the kinds that say that there is none.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
+    "a gradient", "opkit/graph.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+
 // ---- opkit/op/gradient/impl/gradient.ipp
 // The definitions of GradientRegistry and GetGradientForOp.
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
@@ -23470,10 +23655,14 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
   }
   return meta;
 }
+inline bool IsGradientRegistered(const std::string& op) {
+  return GradientRegistry::Global().Find(op);
+}
 OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
                                    GradientRegistration::Make make, const char* file,
                                    int line) noexcept {
   return Registered([&] {
+    g_has_gradient.Fill(&IsGradientRegistered);
     GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
   });
 }
@@ -26860,8 +27049,8 @@ class ReplayCore : public RefCounted {
   };
   enum : int { kNobody, kSearching, kAsleep, kAnybody };
 
-  ReplayCore(const Schedule& schedule, const Body& body, int threads)
-      : schedule(schedule), body(body), threads_(threads) {}
+  ReplayCore(const Schedule& its_schedule, const Body& its_body, int threads)
+      : schedule(its_schedule), body(its_body), threads_(threads) {}
 
   virtual bool MustStop(Watch watch) = 0;
 
@@ -34120,7 +34309,8 @@ class AbiValues {
       value.present = 1;
       value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
       value.rank = -1;
-      if (!info.layout.descriptor) value.layout = LayoutNamePointer(info.layout.id);
+      if (!info.layout.descriptor && g_layout_name_pointer)
+        value.layout = g_layout_name_pointer(info.layout.id);
       if (!info.shape.has_rank()) continue;
       if (info.shape.rank() > OPKIT_MAX_RANK)
         Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
@@ -35144,6 +35334,8 @@ static_assert(DeviceContext<LibraryDeviceContext>);
 class LibraryLayouts {
  public:
   static void Register(LoadedLibrary& loaded) {
+    // Makes the registry: its hooks read the layouts that the library's kernels name.
+    static_cast<void>(IsRegisteredLayout(kStandardLayout));
     const opkit_library& library = *loaded.image->library;
     if (!OPKIT_ABI_HAS(&library, devices)) return;
     try {
@@ -37408,6 +37600,14 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     g_convert_layout.Fill(&ConvertLayout);
     g_convert_layout_to.Fill(&ConvertLayoutTo);
     g_make_tensor.Fill(&MakeTensor);
+    g_registered_layouts.Fill(&RegisteredLayouts);
+    g_direct_converters.Fill(&DirectConverters);
+    g_find_layout.Fill(&FindLayout);
+    g_is_registered_layout.Fill(&IsRegisteredLayout);
+    g_layout_name_pointer.Fill(&LayoutNamePointer);
+    g_layout_bytes.Fill(&LayoutBytes);
+    g_convert_directly.Fill(&ConvertDirectly);
+    g_delete_layout_registry.Fill(&DeleteLayoutRegistry);
   }
   static LayoutRegistry& Global() {
     static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
@@ -38015,7 +38215,7 @@ struct alignas(16384) OpSlab {
   static constexpr size_t kBytes = 16384;
   static constexpr int kOps = kBytes / sizeof(EngineOp) - 1;
 
-  explicit OpSlab(OpSlab* previous) : previous(previous) {}
+  explicit OpSlab(OpSlab* slab_before) : previous(slab_before) {}
   ~OpSlab() { delete[] details; }
 
   OpSlab* const previous;
@@ -38545,7 +38745,8 @@ class EngineCore final : public AsyncEngine {
 
  private:
   struct Runner : PoolTask {
-    explicit Runner(EngineCore* core) : PoolTask(&RunRunner, Invocation{}), core(core) {}
+    explicit Runner(EngineCore* its_core)
+        : PoolTask(&RunRunner, Invocation{}), core(its_core) {}
     static void RunRunner(PoolTask* self) noexcept {
       auto* runner = static_cast<Runner*>(self);
       runner->core->RunReady(runner);
@@ -39668,8 +39869,8 @@ OPKIT_INLINE FrozenTaskGraph TaskGraph::Freeze(const FreezeOptions& options) con
 namespace opkit::inline OPKIT_ABI {
 
 struct TaskGroup::Member : PoolTask {
-  Member(TaskGroup& group, ThreadPool::Task&& task)
-      : PoolTask(&RunMember), group(group), task(std::move(task)) {}
+  Member(TaskGroup& its_group, ThreadPool::Task&& its_task)
+      : PoolTask(&RunMember), group(its_group), task(std::move(its_task)) {}
   static void RunMember(PoolTask* self) noexcept {
     Member* member = static_cast<Member*>(self);
     TaskGroup& group = member->group;
@@ -41111,7 +41312,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
   identity_.file = kernel.file;
   identity_.line = kernel.line;
   identity_.work = {&schema, &kernel.backend, &TellWork};
-  for (Tensor& tensor : made_) outputs_.push_back(&tensor);
+  outputs_.resize(made_.size());
 } catch (...) {
   RethrowFromConstructor(kernel, def);
 }
@@ -41120,9 +41321,10 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
 struct DirectCall::Finish {
   DirectCall& self;
   ~Finish() {
-    for (Tensor& tensor : self.made_) const Tensor dropped = std::move(tensor);
-    for (Tensor& tensor : self.copies_)
-      if (tensor.storage()) const Tensor dropped = std::move(tensor);
+    for (std::vector<Tensor>* tensors : {&self.made_, &self.copies_})
+      for (Tensor& tensor : *tensors)
+        if (tensor.storage()) const Tensor dropped = std::move(tensor);
+    for (const Tensor*& output : self.outputs_) output = nullptr;  // the caller's
   }
 };
 
@@ -41140,7 +41342,8 @@ OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tens
   }
   if (invocation.is_recorded()) [[unlikely]]
     DescribeSpan();
-  for (size_t o = 0; o < outputs.size(); ++o) outputs[o] = std::move(made_[o]);
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (outputs_[o] == &made_[o]) outputs[o] = std::move(made_[o]);
 }
 
 OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
@@ -41156,7 +41359,7 @@ OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Ten
     call_.Infer(def, inputs_, inference_, [] {});
   const size_t version = call_.VersionFor(def, inputs_);
   for (size_t o = 0; o < outputs.size(); ++o)
-    made_[o] =
+    outputs_[o] =
         Output(o, inputs, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
   CPUContext context(def.device());
   if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
@@ -41183,15 +41386,16 @@ OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
   }
   return false;
 }
-OPKIT_INLINE Tensor DirectCall::Output(size_t o, std::span<const Tensor> inputs,
-                                       const Tensor& callers, const Shape& shape,
-                                       DType dtype) const {
+OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> inputs,
+                                              const Tensor& callers, const Shape& shape,
+                                              DType dtype) {
   if (callers.dtype() == dtype && callers.shape() == shape && callers.initialized() &&
       callers.device() == device_ && callers.is_dense() && callers.layout().is_standard() &&
       !Clobbers(o, inputs, callers)) [[likely]]
-    return callers;
-  return OutputTensor(callers, shape, dtype, device_,
-                      [&](const Tensor& output) { return Clobbers(o, inputs, output); });
+    return &callers;
+  return &(made_[o] = OutputTensor(callers, shape, dtype, device_, [&](const Tensor& output) {
+             return Clobbers(o, inputs, output);
+           }));
 }
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
@@ -41290,7 +41494,7 @@ OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
 // Completes the structs inside a record, and holds the arrays that they point to.
 class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
  public:
-  explicit ExportedOp(FunctionRecord record)
+  OPKIT_COLD explicit ExportedOp(FunctionRecord record)
       : record_(std::move(record)),
         kernels_(record_->devices.size()),
         inplace_(2 * record_->inplace.size()),
@@ -41362,7 +41566,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
   RefCountedList defaults_;  // of AbiAttributes
 };
 
-OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
+OPKIT_COLD OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
   const opkit_op* op = &record->abi;
   owners.push_back(MakeIntrusive<ExportedOp>(std::move(record)));
   return op;
@@ -42514,8 +42718,8 @@ class SharedLevel {
 // alive.
 class ReplayCore::Impl final : public ReplayCore {
  public:
-  Impl(const Schedule& schedule, ThreadPool& pool, const Body& body)
-      : ReplayCore(schedule, body, pool.threads()),
+  Impl(const Schedule& its_schedule, ThreadPool& pool, const Body& its_body)
+      : ReplayCore(its_schedule, its_body, pool.threads()),
         pool_(pool),
         search_ticks_(threads_ <= AvailableCpus() ? 12'000 : 0),
         helpers_(Index(threads_)) {
@@ -43388,9 +43592,12 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
-                                          std::vector<const char*>& names) {
-  if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
+                                                     size_t count,
+                                                     std::vector<const char*>& names) {
+  bool all_standard = true;
+  for (const Layout& layout : layouts) all_standard &= layout.is_standard();
+  if (all_standard) return;
   if (layouts.size() != count)
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
           " layouts, expected ", count);
@@ -43399,15 +43606,15 @@ OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, si
       Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
             " has a descriptor, and layouts go to another image by their names alone; register one "
             "layout for each blocking");
-    if (!IsRegisteredLayout(layout.id))
+    if (!layout.is_standard() && !(g_is_registered_layout && g_is_registered_layout(layout.id)))
       Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
             ", which is not registered; RegisterLayout gives the id");
-    names.push_back(LayoutNamePointer(layout.id));
+    names.push_back(layout.is_standard() ? nullptr : g_layout_name_pointer(layout.id));
   }
 }
 
-OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
-                                  size_t num_outputs) {
+OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
+                                             size_t num_outputs) {
   NameLayouts(config.input_layouts, num_inputs, inputs_);
   NameLayouts(config.output_layouts, num_outputs, outputs_);
   for (const auto& [input, output] : config.inplace) {
@@ -43424,7 +43631,7 @@ OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{FindLayout(name), {}} : Layout();
+  return name ? Layout{g_find_layout(name), {}} : Layout();
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
@@ -43434,12 +43641,12 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-  const int64_t bytes = LayoutBytes(layout, shape, dtype);
+  const int64_t bytes = g_layout_bytes(layout, shape, dtype);
   return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
                             dtype, layout);
 }
-OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
-                                      size_t num_outputs) {
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                                 size_t num_outputs) {
   if (!OPKIT_ABI_HAS(&config, cost_ns))
     Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
           " bytes, where version 1.3 has ", sizeof config,
@@ -44336,8 +44543,8 @@ OPKIT_INLINE const ToolRanges* ToolRanges::LoadItt(const std::string& library) {
   return new IttRanges(library);
 }
 OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
-  const auto load = [](const char* variable,
-                       const ToolRanges* (*load)(const std::string&)) -> const ToolRanges* {
+  const auto of_variable = [](const char* variable,
+                              const ToolRanges* (*load)(const std::string&)) -> const ToolRanges* {
     const char* const library = std::getenv(variable);
     if (!library || !*library) return nullptr;
     try {
@@ -44348,8 +44555,8 @@ OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
     }
   };
   static const ToolRanges* const tools = [&]() -> const ToolRanges* {
-    const ToolRanges* const nvtx = load("NVTX_INJECTION64_PATH", &LoadNvtx);
-    const ToolRanges* const itt = load("INTEL_LIBITTNOTIFY64", &LoadItt);
+    const ToolRanges* const nvtx = of_variable("NVTX_INJECTION64_PATH", &LoadNvtx);
+    const ToolRanges* const itt = of_variable("INTEL_LIBITTNOTIFY64", &LoadItt);
     if (nvtx && itt) return new BothRanges(nvtx, itt);
     return nvtx ? nvtx : itt;
   }();
@@ -44992,16 +45199,18 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Null: the standard layout.
-OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
-                                                  const opkit_tensor* to, const char* to_layout) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
+                                                             const char* from_layout,
+                                                             const opkit_tensor* to,
+                                                             const char* to_layout) {
   return GuardedCall([&] {
     Tensor target = TensorInLayout(*to, to_layout);
-    ConvertDirectly(TensorInLayout(*from, from_layout), target);
+    g_convert_directly(TensorInLayout(*from, from_layout), target);
   });
 }
 
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
-  explicit ExportedLayout(RegisteredLayout from) : layout(std::move(from)) {
+  explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
     abi.bytes = &Bytes;
@@ -45020,8 +45229,9 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
                             const int64_t* shape, int64_t* bytes) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const ExportedLayout*>(self->author);
-      *bytes = LayoutBytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
-                           static_cast<DType>(dtype));
+      *bytes =
+          g_layout_bytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                         static_cast<DType>(dtype));
     });
   }
 
@@ -45032,8 +45242,8 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
 struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   explicit ExportedConverter(const LayoutPair& pair) {
     abi.size = sizeof abi;
-    abi.from = LayoutNamePointer(pair.from);
-    abi.to = LayoutNamePointer(pair.to);
+    abi.from = g_layout_name_pointer(pair.from);
+    abi.to = g_layout_name_pointer(pair.to);
     abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
                      const opkit_tensor* to) {
       return ConvertView(from, self->from, to, self->to);
@@ -45090,17 +45300,19 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   opkit_device abi{};
 };
 
-OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
+OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
-  std::vector<LayoutId> exported;
-  for (RegisteredLayout& one : RegisteredLayouts()) {
-    if (one.has_descriptors) continue;
-    exported.push_back(one.id);
-    AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+  if (g_registered_layouts) {
+    std::vector<LayoutId> exported;
+    for (RegisteredLayout& one : g_registered_layouts()) {
+      if (one.has_descriptors) continue;
+      exported.push_back(one.id);
+      AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+    }
+    for (const LayoutPair& one : g_direct_converters())
+      if (Contains(exported, one.from) && Contains(exported, one.to))
+        AddExported<ExportedConverter>(contents, contents.layout_converters, one);
   }
-  for (const LayoutPair& one : DirectConverters())
-    if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
-      AddExported<ExportedConverter>(contents, contents.layout_converters, one);
   DeviceTypeRegistry& types = DeviceTypes();
   MutexLock lock(types.mutex);
   for (const auto& one : types.entries)
@@ -45140,7 +45352,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
   if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
   return *threads.pool;
 }
-inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
   const struct End {  // also where the author's function throws
     ~End() {
@@ -45185,73 +45397,73 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
-// The library's operator behind one operator of the host's, and the blobs that it is bound to.
+// The library's operator behind one operator of the host's, and the tensors that it reads and
+// writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
+// one is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
+      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    OperatorDef def = DefinitionOfAbi(node);
-    def.Engine("");  // the host has chosen the kernel
-    inputs_.resize(def.inputs().size());
-    outputs_.resize(def.outputs().size());
-    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& name = def.inputs()[i];
-      if (name.empty()) continue;
-      inputs_[i].blob = workspace_.CreateBlob(name);
-      workspace_.CreateTensor(name);
-    }
+    def_.Engine("");  // the host has chosen the kernel
+    for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
-    const CPUStreamScope in_stream(here_);
-    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel, .config = config});
-    // The host's event tells when work on its native streams has run.
-    if (FindNativeStreams(def.device().type)) op_->DisableEvent();
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
+    if (!kernel.typed || kernel.make_typed) {
+      bound_ = g_bind_operator(kernel, def_, config);
+      return;
+    }
+    const RegistryUse use;
+    CheckNode(OpRegistry::Global().GetSchema(def_.type()), def_);
+    CheckIsFor(kernel, def_);
+    call_ = std::make_unique<DirectCall>(kernel, schema, def_);
+    inputs_.resize(def_.inputs().size());
+    outputs_.resize(def_.outputs().size());
   }
 
   // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
   // operator, on a native one it issues its work.
   void Run(const opkit_call* call) {
+    const Device device = def_.device();
     if (!call->asynchronous) {
       Forward(call);
-    } else if (IsHostAccessible(here_.device().type)) {
+    } else if (IsHostAccessible(device.type)) {
       OpResource(call).launch(
           [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
     } else {
-      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
+      FindNativeStreams(device.type)(device, call->stream, [&] { Forward(call); });
     }
   }
 
  private:
-  struct Value {
-    Blob* blob = nullptr;   // null where the node leaves it out
-    int shared_input = -1;  // the input whose place an output must take
-  };
-
   void Forward(const opkit_call* call) {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      Bind(inputs_[i], *opkit_input(call, i), InputLayout(call, i));
-    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
+    const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
+    for (size_t i = 0; i < num_inputs; ++i)
+      if (Tensor* const place = InputPlace(i))
+        Bind(*place, *opkit_input(call, i), InputLayout(call, i));
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) BindOutput(call, o);
     RunOperator(call);
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(call, o);
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) Deliver(call, o);
+  }
+  Tensor* InputPlace(size_t i) {
+    if (bound_.bound) return bound_.input(*bound_.bound, i);
+    return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Outputs get blobs of their own, but for those that must be an input's.
-  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
-    std::string& name = def.mutable_outputs()[o];
+  // Outputs get names of their own, but for those that must be an input's.
+  void NameOutput(const OpSchema& schema, size_t o) {
+    std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& input = def.inputs()[i];
+    for (size_t i = 0; i < def_.inputs().size(); ++i) {
+      const std::string& input = def_.inputs()[i];
       if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
-      outputs_[o].shared_input = static_cast<int>(i);
+      shared_inputs_[o] = static_cast<int>(i);
       name = input;
       return;
     }
-    while (std::ranges::count(def.inputs(), name)) name += "_out";
+    while (Contains(def_.inputs(), name)) name += "_out";
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
@@ -45272,36 +45484,40 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
                                                                        : nullptr;
   }
-  static void Bind(const Value& value, const opkit_tensor& view, const char* layout) {
-    if (!value.blob) return;
-    Tensor* tensor = value.blob->GetMutable<Tensor>();
-    if (IsView(*tensor, view, layout)) [[likely]]
+  static void Bind(Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (IsView(tensor, view, layout)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
+    tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
   }
   void BindOutput(const opkit_call* call, size_t o) {
-    const Value& output = outputs_[o];
     const opkit_tensor& view = *opkit_output(call, o);
-    if (!output.blob) return;
-    if (output.shared_input >= 0) {
-      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
-      if (view.dtype == OPKIT_UNDEFINED) return;
+    const int shared = shared_inputs_[o];
+    if (shared >= 0 && view.dtype != OPKIT_UNDEFINED) {
+      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(shared));
       if (view.data != in.data) {
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    Bind(output, view, OutputLayout(call, o));
+    if (bound_.bound) {
+      if (shared < 0 || view.dtype != OPKIT_UNDEFINED)
+        Bind(*bound_.output(*bound_.bound, o), view, OutputLayout(call, o));
+      return;
+    }
+    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(outputs_[o], view, OutputLayout(call, o));
+    if (shared < 0) return;
+    Tensor& input = inputs_[Index(shared)];
+    view.dtype == OPKIT_UNDEFINED ? outputs_[o] = input : input = outputs_[o];
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
-    const CPUStreamScope in_stream(here_);
     const HostCallScope of_host(call);
-    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
-    call->asynchronous ? op_->RunAsync() : op_->Run();
+    if (call_) return call_->Run(inputs_, outputs_);
+    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+               call->asynchronous);
   }
 
   // Copies a result that does not lie in the host's memory there.
@@ -45309,17 +45525,17 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
     const bool is_open = view.dtype == OPKIT_UNDEFINED;
     if (is_open && view.req == OPKIT_REQ_NONE) return;
-    Blob* blob = outputs_[o].blob;
-    if (!blob->IsType<Tensor>())
-      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
-            op_->type(), " is not a tensor, which is all that a library can hand over");
-    const Tensor& result = blob->Get<Tensor>();
+    const Tensor* const made = call_ ? &outputs_[o] : bound_.result(*bound_.bound, o);
+    if (!made)
+      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", def_.outputs()[o], "' of operator ",
+            def_.type(), " is not a tensor, which is all that a library can hand over");
+    const Tensor& result = *made;
     const char* const layout = OutputLayout(call, o);
     if (IsView(result, view, layout)) [[likely]]
       return;
     if (!result.initialized())
-      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
-            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+      Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+            def_.outputs()[o], "'; get it with Output(i, shape, dtype) and write to it");
     if (is_open)
       view = OpResource(call)
                  .allocate_output(static_cast<int>(o),
@@ -45329,7 +45545,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     CheckResult(o, result, view, "is");
     if (layout) {
       Tensor target = TensorInLayout(view, layout);
-      ConvertLayoutTo(result, target);
+      g_convert_layout_to(result, target);
     } else {
       CopyElements(result, TensorOfView(view), call->stream);
     }
@@ -45338,9 +45554,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                               const char* how) const {
     const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
     if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
-    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
-          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
-          ", but the program has ", static_cast<DType>(view.dtype), wanted,
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
+          def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
+          static_cast<DType>(view.dtype), wanted,
           " for it; correct the schema's TensorInferenceFunction, or write one");
   }
 
@@ -45380,10 +45596,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
   };
 
-  CPUStream here_;  // the operator's turn in a stream of the host's
-  Workspace workspace_;
-  std::unique_ptr<OperatorBase> op_;
-  std::vector<Value> inputs_, outputs_;
+  OperatorDef def_;
+  std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
+  BoundOperator bound_;             // or
+  std::unique_ptr<DirectCall> call_;
+  std::vector<Tensor> inputs_, outputs_;  // of the direct call
 };
 
 // The registries last as long as the image. Where that is unmapped, and not at the program's end,
@@ -45391,16 +45608,16 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
-    delete &GradientRegistry::Global();
+    if (g_delete_gradients) g_delete_gradients();
     delete &OpRegistry::Global();
-    DeleteLayoutRegistry();
+    if (g_delete_layout_registry) g_delete_layout_registry();
   }
 };
 
 // The functions of an opkit_op over a schema and of its kernels over those of the registry, which
 // are their `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
-  static void FillIn(opkit_op& op, const OpSchema& schema) {
+  OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
     if (schema.has_inference()) {
       op.infer_type = &InferType;
@@ -45411,7 +45628,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     if (schema.has_cost()) op.cost = &Cost;
     op.author = &schema;
   }
-  static void FillIn(opkit_kernel& to, const Kernel& kernel) {
+  OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
     to.create = &Create;
     if (kernel.propose) {
       to.propose = &Propose;
@@ -45420,51 +45637,6 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
-  }
-  // The library's gradient maker gives new values names of its own; the host then gives each its
-  // name.
-  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
-    return GuardedCall([&] {
-      const OperatorDef def = DefinitionOfAbi(*gradient->node);
-      std::vector<GradientValue> g_output;
-      for (size_t o = 0; o < def.outputs().size(); ++o) {
-        GradientValue& value = g_output.emplace_back();
-        value.dense = gradient->dense[o];
-        value.indices = gradient->indices[o];
-        value.values = gradient->values[o];
-      }
-      GradientNames names;
-      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
-      std::map<std::string, std::string> renamed;
-      const auto rename = [&](std::string& name) {
-        const std::string* value = names.ValueOf(name);
-        if (!value) return;
-        std::string& known = renamed[name];
-        if (known.empty()) {
-          const std::string own = *value, suffix = name.substr(own.size());
-          const char* given = gradient->new_name(gradient, own.c_str(),
-                                                 names.Of(own) == name ? nullptr : suffix.c_str());
-          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
-          known = given;
-        }
-        name = known;
-      };
-      const auto accept = [](opkit_status status) {
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      };
-      for (size_t i = 0; i < meta.g_input.size(); ++i) {
-        GradientValue& value = meta.g_input[i];
-        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                   value.values.c_str()));
-      }
-      for (OperatorDef& op : meta.ops) {
-        for (std::string& name : op.mutable_inputs()) rename(name);
-        for (std::string& name : op.mutable_outputs()) rename(name);
-        const AbiNode node(op);
-        accept(gradient->add_node(gradient, &node.node()));
-      }
-    });
   }
 
  private:
@@ -45477,17 +45649,17 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
     });
   }
-  static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
-                                const opkit_config* config, void** instance) {
+  OPKIT_COLD static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
+                                           const opkit_config* config, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
     });
   }
-  static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
-                              const opkit_value* inputs, const opkit_value* outputs,
-                              const opkit_proposals* proposals) {
+  OPKIT_COLD static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
+                                         const opkit_value* inputs, const opkit_value* outputs,
+                                         const opkit_proposals* proposals) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const OperatorDef def = DefinitionOfAbi(*node);
@@ -45507,8 +45679,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs) {
+  OPKIT_COLD static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node,
+                                            int32_t* num_inputs, int32_t* num_outputs) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
@@ -45543,8 +45715,9 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
    private:
     // The standard one for a layout that only the host knows.
     static Layout KnownLayout(const char* name) {
-      for (const RegisteredLayout& known : RegisteredLayouts())
-        if (known.name == name) return Layout{known.id, {}};
+      if (g_registered_layouts)
+        for (const RegisteredLayout& known : g_registered_layouts())
+          if (known.name == name) return Layout{known.id, {}};
       return {};
     }
     std::vector<TensorInfo> infos_;
@@ -45609,7 +45782,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                  opkit_value* outputs) {
     return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
   }
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+  OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
+                                               uint8_t* mutated) {
     return GuardedCall([&] {
       for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
@@ -45620,8 +45794,9 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
-                           const opkit_value* outputs, opkit_cost* cost) {
+  OPKIT_COLD static opkit_status Cost(const opkit_op* op, const opkit_node* node,
+                                      const opkit_value* inputs, const opkit_value* outputs,
+                                      opkit_cost* cost) {
     return GuardedCall([&] {
       const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
@@ -45633,8 +45808,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   // The largest scratch among the first configurations that the device's kernels propose in
   // standard layouts: the host does not say which of them it asks for.
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes) {
+  OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                              const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
@@ -45658,25 +45833,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-// Describes a registered gradient in the form that the host reads.
-OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
-  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
-  if (!gradient) return;
-  switch (gradient->kind) {
-    case GradientKind::kMaker:
-      record.abi.gradient = &SchemaFunctions::Gradient;
-      break;
-    case GradientKind::kNone:
-      record.flags |= OPKIT_OP_NO_GRADIENT;
-      break;
-    case GradientKind::kShouldNot:
-      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
-      break;
-    case GradientKind::kNotImplemented:
-      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-  }
-}
-OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema,
+                                                     FunctionOpRecord& record) {
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
     if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
         kernel->device < DeviceType::kFirstUserDevice)
@@ -45693,7 +45851,7 @@ OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpReco
   }
 }
 // A record of an operator of the registries: the library's second way to describe one.
-OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   FunctionRecord record(new FunctionOpRecord);
   record->name = schema.name();
   record->doc = schema.doc();
@@ -45707,7 +45865,12 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
                   (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
   SchemaFunctions::FillIn(record->abi, schema);
-  ReadGradient(*record);
+  if (g_read_gradient)
+    g_read_gradient(*record);
+  else if (g_has_gradient && g_has_gradient(record->name))
+    Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
+          " is not handed over: the unit that registers it needs opkit/op.hpp beside "
+          "opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before opkit/opkit.hpp");
   ReadKernels(schema, *record);
   // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
@@ -45720,7 +45883,7 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   return record;
 }
 
-OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
+OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
   static const ExportedRegistries registries;
   if (const auto problems = CheckRegistrations(); !problems.empty())
@@ -45737,8 +45900,9 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
 
 }  // namespace detail
 
-OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
-                               const std::vector<Tensor>& outputs, const Arguments& args) {
+OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                                          const std::vector<Tensor>& outputs,
+                                          const Arguments& args) {
   if (!detail::t_host_call)
     Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
           "\") is called in a thread that runs no operator of a library; a program's own operator "
@@ -45761,8 +45925,92 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
 
+// ---- opkit/plugin/export/impl/export_gradients.ipp
+#ifdef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+// Serves the gradient makers of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The library's gradient maker gives new values names of its own; the host then gives each its
+// name.
+OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
+                                                       const opkit_gradient* gradient) {
+  return GuardedCall([&] {
+    const OperatorDef def = DefinitionOfAbi(*gradient->node);
+    std::vector<GradientValue> g_output;
+    for (size_t o = 0; o < def.outputs().size(); ++o) {
+      GradientValue& value = g_output.emplace_back();
+      value.dense = gradient->dense[o];
+      value.indices = gradient->indices[o];
+      value.values = gradient->values[o];
+    }
+    GradientNames names;
+    GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
+    std::map<std::string, std::string> renamed;
+    const auto rename = [&](std::string& name) {
+      const std::string* value = names.ValueOf(name);
+      if (!value) return;
+      std::string& known = renamed[name];
+      if (known.empty()) {
+        const std::string own = *value, suffix = name.substr(own.size());
+        const char* given = gradient->new_name(gradient, own.c_str(),
+                                               names.Of(own) == name ? nullptr : suffix.c_str());
+        if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
+        known = given;
+      }
+      name = known;
+    };
+    const auto accept = [](opkit_status status) {
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+    };
+    for (size_t i = 0; i < meta.g_input.size(); ++i) {
+      GradientValue& value = meta.g_input[i];
+      for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
+      accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                 value.values.c_str()));
+    }
+    for (OperatorDef& op : meta.ops) {
+      for (std::string& name : op.mutable_inputs()) rename(name);
+      for (std::string& name : op.mutable_outputs()) rename(name);
+      const AbiNode node(op);
+      accept(gradient->add_node(gradient, &node.node()));
+    }
+  });
+}
+
+// Describes a registered gradient in the form that the host reads.
+OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
+  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
+  if (!gradient) return;
+  switch (gradient->kind) {
+    case GradientKind::kMaker:
+      record.abi.gradient = &ExportedGradient;
+      break;
+    case GradientKind::kNone:
+      record.flags |= OPKIT_OP_NO_GRADIENT;
+      break;
+    case GradientKind::kShouldNot:
+      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+      break;
+    case GradientKind::kNotImplemented:
+      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
+  }
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients =
+    g_read_gradient.Fill(&ReadGradient) &&
+    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+#endif
+
 // ---- opkit/plugin/export/impl/export_graphs.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: its operators may carry graphs
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: operators with graphs or gradients
 // Fills the hooks of plugin/load/abi_node.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_

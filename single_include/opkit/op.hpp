@@ -6962,7 +6962,7 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
     contents.owners.clear();
     std::vector<FunctionRecord> records;
     if (contents.add_records)
-      if (OpStatus status = contents.add_records(records); !status.ok()) return status;
+      if (OpStatus added = contents.add_records(records); !added.ok()) return added;
     contents.layouts.clear();
     contents.layout_converters.clear();
     contents.devices.clear();
@@ -7604,7 +7604,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor*
 }
 
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
-  explicit ExportedLayout(RegisteredLayout from) : layout(std::move(from)) {
+  explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
     abi.bytes = &Bytes;
@@ -9439,18 +9439,9 @@ OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> 
       callers.device() == device_ && callers.is_dense() && callers.layout().is_standard() &&
       !Clobbers(o, inputs, callers)) [[likely]]
     return &callers;
-  Tensor output = callers;
-  if (MemoryDevice(output.device()) != device_ || !output.is_dense() ||
-      !output.layout().is_standard())
-    output = Tensor(device_);
-  output.SetDevice(device_);
-  if (output.dtype() != dtype || output.shape() != shape || !output.initialized())
-    output.Resize(shape, dtype);
-  if (Clobbers(o, inputs, output)) {
-    output = Tensor(device_);
-    output.Resize(shape, dtype);
-  }
-  return &(made_[o] = std::move(output));
+  return &(made_[o] = OutputTensor(callers, shape, dtype, device_, [&](const Tensor& output) {
+             return Clobbers(o, inputs, output);
+           }));
 }
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {

@@ -3964,8 +3964,8 @@ class ThreadPool;
 // free it. It runs under `invocation`, by default the one that was current when it was made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
-  explicit PoolTask(RunFunction run, Invocation invocation = CurrentInvocation())
-      : run(run), invocation(invocation) {}
+  explicit PoolTask(RunFunction runs, Invocation runs_under = CurrentInvocation())
+      : run(runs), invocation(runs_under) {}
 
   RunFunction run;
   Invocation invocation;
@@ -6238,6 +6238,8 @@ OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                              const std::string& refused);
 // Error (kInvalidArgument) where the node breaks the schema.
 void CheckNode(const OpSchema& schema, const OperatorDef& def);
+// Error (kInvalidArgument) where the kernel is another operator's or device's.
+void CheckIsFor(const Kernel& kernel, const OperatorDef& def);
 // Bit i of masks[o]: output o may share memory with input i, by the configuration where one was
 // chosen, and by the schema otherwise.
 std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
@@ -8211,6 +8213,13 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
+// Of export_gradients.hpp: describes a registered gradient in the form that the host reads, and
+// frees the registry of gradients.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
+    "a gradient, in a library,", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient, in a library,",
+                                                                   "opkit/graph.hpp"};
+
 // Adds the layouts that are registered by now with their direct converters, and the device types of
 // the author's own.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
@@ -8223,6 +8232,15 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#ifdef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+// ---- opkit/plugin/export/export_gradients.hpp
+// Hands over the gradients of a library's class and typed operators. Included where a unit includes
+// both op/gradient/gradient.hpp and plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+#endif
 #endif
 
 #endif  // OPKIT_OPKIT_HPP_
@@ -9990,7 +10008,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct alignas(kCacheLine) PoolWorker {
-  PoolWorker(ThreadPool* pool, int index) : pool(pool), index(index) {}
+  PoolWorker(ThreadPool* its_pool, int its_index) : pool(its_pool), index(its_index) {}
 
   ThreadPool* const pool;
   const int index;
@@ -10189,7 +10207,7 @@ OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
 
 OPKIT_INLINE void ThreadPool::Submit(Task task) {
   struct Record : PoolTask {
-    explicit Record(Task&& task) : PoolTask(&RunRecord), task(std::move(task)) {}
+    explicit Record(Task&& its_task) : PoolTask(&RunRecord), task(std::move(its_task)) {}
     static void RunRecord(PoolTask* self) noexcept {
       Record* record = static_cast<Record*>(self);
       record->task();
@@ -10310,7 +10328,7 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
     if (!helps || !HasWork()) {
-      const detail::EngineScope scope("wait");
+      const detail::EngineScope waiting("wait");
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
@@ -11320,20 +11338,20 @@ struct OpRegistry::State {
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
-OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
+OPKIT_COLD OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
 OPKIT_INLINE OpRegistry& OpRegistry::Global() {
   static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
   return *registry;
 }
 
-OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file, int line,
-                                             std::string signature) {
+OPKIT_COLD OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file,
+                                                        int line, std::string signature) {
   auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
   AddSchema(detail::IntrusivePtr<detail::RefCounted>(added), added->value);
   return added->value;
 }
-OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
-                                        OpSchema& schema) {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
+                                                   OpSchema& schema) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[schema.name()];
   if (!entry.schema) {
@@ -11349,7 +11367,7 @@ OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted>
                      " and at ", detail::SchemaPlace(schema), "; remove one of them"));
   state_->kept.push_back(std::move(owner));
 }
-OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[kernel.op];
   for (auto& row : entry.kernels) {
@@ -11418,11 +11436,11 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view
     if (kernel->device == device) out.push_back(kernel);
   return out;
 }
-OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
   detail::MutexLock lock(state_->mutex);
   return state_->Names();
 }
-OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   detail::MutexLock lock(state_->mutex);
   std::vector<std::string> out;
   if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
@@ -12409,6 +12427,11 @@ OPKIT_INLINE void CheckNode(const OpSchema& schema, const OperatorDef& def) {
   if (std::string why = schema.Verify(def); !why.empty())
     Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
 }
+OPKIT_INLINE void CheckIsFor(const Kernel& kernel, const OperatorDef& def) {
+  if (kernel.op != def.type() || kernel.device != def.device().type)
+    Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
+          " at ", kernel.Place(), ", cannot run ", def, " on ", def.device());
+}
 OPKIT_INLINE void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def) {
   RethrowInContext(
       StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
@@ -12512,9 +12535,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
                                                                 Workspace* ws,
                                                                 const CreateOptions& options) {
   if (const Kernel* kernel = options.kernel) {
-    if (kernel->op != def.type() || kernel->device != def.device().type)
-      Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel->op, " for ",
-            kernel->device, " at ", kernel->Place(), ", cannot run ", def, " on ", def.device());
+    CheckIsFor(*kernel, def);
     if (options.config) CheckConfig(*kernel, def, *options.config);
     if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
     throw UnsupportedOperatorFeature(
@@ -12592,9 +12613,10 @@ class DirectCall {
   void Call(std::span<const Tensor> inputs, std::span<Tensor> outputs);
   // The input as the function takes it: on this device, in the standard layout, dense.
   const Tensor* Unusual(size_t i, const Tensor& input);
-  // A tensor for output o: the caller's where it fits and no input is overwritten by it.
-  Tensor Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers, const Shape& shape,
-                DType dtype) const;
+  // The tensor for output o: the caller's where it fits and no input is overwritten by it, else one
+  // of made_.
+  const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
+                       const Shape& shape, DType dtype);
   // Whether writing to the output would overwrite an input of the caller's that the schema does not
   // pair with it, or that the function reads by a copy.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
@@ -12609,10 +12631,10 @@ class DirectCall {
   InferenceCache inference_;
   SpanNames span_names_;  // once they were asked for
   // The tensors of the call in progress.
-  std::vector<const Tensor*> inputs_;  // null where the node leaves one out
-  std::vector<Tensor> copies_;         // of inputs that are not dense
-  std::vector<Tensor> made_;
-  std::vector<const Tensor*> outputs_;  // into made_
+  std::vector<const Tensor*> inputs_;   // null where the node leaves one out
+  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> made_;            // where the caller's does not fit
+  std::vector<const Tensor*> outputs_;  // the caller's, or into made_
 };
 
 // The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it
@@ -12799,6 +12821,124 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
+// ---- opkit/device/native_stream.hpp
+// Work on a stream that another image, or the author, has made: each backend with native streams
+// says here how its contexts issue on one. Libraries run their operators on their host's streams by
+// it, and operators that others invoke run on the stream of their caller.
+#ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
+#define OPKIT_DEVICE_NATIVE_STREAM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
+// are switched to.
+using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
+
+// Registers a device with native streams, by one line in its header. Thread-safe.
+//   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
+//   &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+// Null where no header of the type's backend was included.
+OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
+
+// ---- opkit/op/call/bound_operator.hpp
+// BoundOperator: an operator in a workspace of its own, to whose inputs and outputs the caller
+// binds memory before each run. A library runs its class operators so for its host
+// (plugin/export/export_operators.hpp).
+#ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+#define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Functions and no virtual ones: g++ compiles every override that a program might reach by a
+// virtual call.
+struct BoundOperator {
+  IntrusivePtr<RefCounted>
+      bound;  // the workspace and the operator, first argument of the functions
+  // The place of an input's or output's tensor; null where the node leaves it out. An output that
+  // has an input's name shares that input's place.
+  Tensor* (*input)(RefCounted& bound, size_t i) = nullptr;
+  Tensor* (*output)(RefCounted& bound, size_t o) = nullptr;
+  // The output that the run has made; null where it is no tensor.
+  const Tensor* (*result)(RefCounted& bound, size_t o) = nullptr;
+  // `issue`: returns when the work is issued. Errors: as OperatorBase::Run and SetScratch.
+  void (*run)(RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) = nullptr;
+};
+
+// Makes the operator of a kernel, in a configuration that it proposed or none. Errors: as
+// CreateOperator. A library whose only operators are typed ones on the CPU does not need it:
+// whatever registers another kernel fills it (UseOperatorCalls).
+OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
+                                                      const KernelConfig* config)>
+    g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+
+// ---- opkit/op/call/impl/bound_operator.ipp
+// The definitions of BoundOperator's functions.
+#ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
+#define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
+  OperatorPlace(const Kernel& kernel, const OperatorDef& def, const KernelConfig* config)
+      : here(def.device()) {
+    for (const std::string& name : def.inputs()) {
+      inputs.push_back(name.empty() ? nullptr : workspace.CreateBlob(name));
+      if (!name.empty()) workspace.CreateTensor(name);
+    }
+    const CPUStreamScope in_stream(here);
+    op = CreateOperator(def, &workspace, {.kernel = &kernel, .config = config});
+    // The caller's event tells when work on native streams has run.
+    if (FindNativeStreams(def.device().type)) op->DisableEvent();
+    for (const std::string& name : def.outputs())
+      outputs.push_back(name.empty() ? nullptr : workspace.FindBlob(name));
+  }
+  static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
+  static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
+
+  CPUStream here;  // the operator's turn in a stream of the caller's
+  Workspace workspace;
+  std::unique_ptr<OperatorBase> op;
+  std::vector<Blob*> inputs, outputs;  // null where the node leaves one out
+};
+
+OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const OperatorDef& def,
+                                                    const KernelConfig* config) {
+  return {MakeIntrusive<OperatorPlace>(kernel, def, config),
+          [](RefCounted& bound, size_t i) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).inputs[i]);
+          },
+          [](RefCounted& bound, size_t o) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).outputs[o]);
+          },
+          [](RefCounted& bound, size_t o) -> const Tensor* {
+            const Blob* const blob = OperatorPlace::Of(bound).outputs[o];
+            return blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr;
+          },
+          [](RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) {
+            OperatorPlace& place = OperatorPlace::Of(bound);
+            const CPUStreamScope in_stream(place.here);
+            place.op->SetScratch(scratch, scratch_bytes);
+            issue ? place.op->RunAsync() : place.op->Run();
+          }};
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
+
 // ---- opkit/op/call/impl/operator_call.ipp
 // The definitions of OperatorCall.
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
@@ -12936,7 +13076,10 @@ OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const Operato
                                    bool issue) { call->Run(inputs, outputs, issue); },
           made};
 }
-OPKIT_INLINE void UseOperatorCalls() noexcept { g_operator_call.Fill(&MakeOperatorCall); }
+OPKIT_INLINE void UseOperatorCalls() noexcept {
+  g_operator_call.Fill(&MakeOperatorCall);
+  g_bind_operator.Fill(&BindOperator);
+}
 
 }  // namespace detail
 }  // namespace opkit
@@ -13224,7 +13367,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // "x: float32, y?: T -> z: T, alpha: float": equal for functions that make equal schemas.
-inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
+OPKIT_COLD inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   std::string inputs, rest;
   for (const TypedParameter& row : rows) {
     std::string& out = IsInput(row.kind) ? inputs : rest;
@@ -13238,9 +13381,8 @@ inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   return inputs + " -> " + rest;
 }
 
-OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const char* file,
-                                                         int line,
-                                                         std::span<const TypedParameter> rows) {
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
+    const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
   schema
@@ -13249,7 +13391,8 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
       .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
-OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows)
+OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
+                                                 std::span<const TypedParameter> rows)
     : schema(filled), rows_(rows) {
   int inputs = 0, required_inputs = 0, outputs = 0;
   for (const TypedParameter& row : rows) {
@@ -13292,8 +13435,8 @@ inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
     if (context.HasInput(i)) context.SetInput(i, DType::kUndefined, shape);
   for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
 }
-OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
-                                         std::initializer_list<int> outputs) {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
+                                                    std::initializer_list<int> outputs) {
   std::vector<int> ins, outs;
   for (const int place : inputs)
     if (place >= 0) ins.push_back(place);
@@ -13303,14 +13446,14 @@ OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
     InferSameShape(schema, context, ins, outs);
   });
 }
-OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
   rules_.push_back(std::move(rule));
 }
 OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
   inplace_.emplace_back(input, output);
 }
-OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
-                                         MakeTyped make) noexcept {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
+                                                    MakeTyped make) noexcept {
   try {
     for (const TypedVersion& version : typed.versions)
       if (version.element != DType::kUndefined && !Contains(element_types_, version.element))
@@ -13337,8 +13480,8 @@ OPKIT_INLINE void TypedSchema::AddProblem(std::string_view what) {
                             schema.line(), " is not whole: ", what));
 }
 
-OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string doc,
-                                        std::vector<DType> dtypes) {
+OPKIT_COLD OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string doc,
+                                                   std::vector<DType> dtypes) {
   const auto describe = IsInput(row.kind) ? &OpSchema::Input : &OpSchema::Output;
   (schema.*describe)(row.place, row.name.str(), std::move(doc), std::move(dtypes));
 }
@@ -13454,7 +13597,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
   identity_.file = kernel.file;
   identity_.line = kernel.line;
   identity_.work = {&schema, &kernel.backend, &TellWork};
-  for (Tensor& tensor : made_) outputs_.push_back(&tensor);
+  outputs_.resize(made_.size());
 } catch (...) {
   RethrowFromConstructor(kernel, def);
 }
@@ -13463,9 +13606,10 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
 struct DirectCall::Finish {
   DirectCall& self;
   ~Finish() {
-    for (Tensor& tensor : self.made_) const Tensor dropped = std::move(tensor);
-    for (Tensor& tensor : self.copies_)
-      if (tensor.storage()) const Tensor dropped = std::move(tensor);
+    for (std::vector<Tensor>* tensors : {&self.made_, &self.copies_})
+      for (Tensor& tensor : *tensors)
+        if (tensor.storage()) const Tensor dropped = std::move(tensor);
+    for (const Tensor*& output : self.outputs_) output = nullptr;  // the caller's
   }
 };
 
@@ -13483,7 +13627,8 @@ OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tens
   }
   if (invocation.is_recorded()) [[unlikely]]
     DescribeSpan();
-  for (size_t o = 0; o < outputs.size(); ++o) outputs[o] = std::move(made_[o]);
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (outputs_[o] == &made_[o]) outputs[o] = std::move(made_[o]);
 }
 
 OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
@@ -13499,7 +13644,7 @@ OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Ten
     call_.Infer(def, inputs_, inference_, [] {});
   const size_t version = call_.VersionFor(def, inputs_);
   for (size_t o = 0; o < outputs.size(); ++o)
-    made_[o] =
+    outputs_[o] =
         Output(o, inputs, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
   CPUContext context(def.device());
   if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
@@ -13526,15 +13671,16 @@ OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
   }
   return false;
 }
-OPKIT_INLINE Tensor DirectCall::Output(size_t o, std::span<const Tensor> inputs,
-                                       const Tensor& callers, const Shape& shape,
-                                       DType dtype) const {
+OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> inputs,
+                                              const Tensor& callers, const Shape& shape,
+                                              DType dtype) {
   if (callers.dtype() == dtype && callers.shape() == shape && callers.initialized() &&
       callers.device() == device_ && callers.is_dense() && callers.layout().is_standard() &&
       !Clobbers(o, inputs, callers)) [[likely]]
-    return callers;
-  return OutputTensor(callers, shape, dtype, device_,
-                      [&](const Tensor& output) { return Clobbers(o, inputs, output); });
+    return &callers;
+  return &(made_[o] = OutputTensor(callers, shape, dtype, device_, [&](const Tensor& output) {
+             return Clobbers(o, inputs, output);
+           }));
 }
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
@@ -13584,6 +13730,34 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
+
+// ---- opkit/device/impl/native_stream.ipp
+// The table of opkit/device/native_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
+    g_native_streams[AllocatorTable::kSlots] = {};
+
+}  // namespace detail
+
+OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
+  return true;
+}
+OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
+  const auto slot = static_cast<uint64_t>(type);
+  return slot < detail::AllocatorTable::kSlots
+             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
+             : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
 // ---- opkit/op/impl/kernel_candidates.ipp
 // The definitions of opkit/op/kernel_candidates.hpp.
@@ -13725,65 +13899,16 @@ OPKIT_INLINE void UseSelection() noexcept {
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
-// ---- opkit/core/layout_registry.hpp
+// ---- opkit/core/layout_hooks.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// The layouts of the program besides the standard one: their names, what a tensor takes in them,
-// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
-#ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
-#define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
+// from it: where nothing registers a layout, that code does without the registry.
+#ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
+#define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
-// neither strided. Both are on the host. Called by several threads at once.
-using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
-
-struct LayoutDefinition {
-  std::string name;  // "NHWC"
-  // The conversions to and from the standard layout. Both are required.
-  LayoutConverter to_standard;
-  LayoutConverter from_standard;
-  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
-  // of a layout with descriptors, which tell. Called by several threads at once.
-  UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
-  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
-  bool has_descriptors = false;
-  // An estimate of the time of a conversion, for each byte read or written.
-  double ns_per_byte = 0.25;
-};
-
-// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
-// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
-//
-//   LayoutId Nhwc() {
-//     static const LayoutId id = RegisterLayout(
-//         {.name = "NHWC", .to_standard = &FromNhwc, .from_standard = &ToNhwc});
-//     return id;
-//   }
-OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
-// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
-// for a layout that is not registered; kAlreadyExists.
-OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
-                                               double ns_per_byte = 0.25);
-
-// The standard layout is registered, as "standard".
-OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
-// The id of a name. Error (kNotFound) that names the nearest.
-OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
-// The name of an id; "layout 7" where it is not registered.
-OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
-OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
-
-// The layouts that a conversion leads through, the last of them its target, and an estimate of its
-// time; no steps and 0 where there is nothing to convert.
-struct LayoutPath {
-  std::vector<Layout> steps;
-  double cost_ns = 0;
-};
-
-// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
 namespace detail {
+
 // All layouts but the standard one, and the direct converters between two of them.
 struct RegisteredLayout {
   LayoutId id;
@@ -13791,42 +13916,33 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
 };
-OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
-// The name, which lasts until the layout is removed; null for the standard layout and for none.
-OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
-// Converts by the one direct converter. Error (kNotFound) where there is none.
-OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
-// Forgets a layout with its converters, of which none may run: the number is never given again, the
-// name may be.
-OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
-// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
-OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
+// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
+// nothing but the standard layout is registered.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<LayoutId(std::string_view)> g_find_layout{kOtherLayout,
+                                                                                  kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(LayoutId)> g_is_registered_layout{kOtherLayout,
+                                                                               kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<const char*(LayoutId)> g_layout_name_pointer{kOtherLayout,
+                                                                                     kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<int64_t(const Layout&, const Shape&, DType)> g_layout_bytes{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_directly{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
+                                                                         kLayoutHeader};
+
 }  // namespace detail
-
-// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
-// not registered.
-OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
-                                            const Shape& shape, DType dtype);
-
-// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
-OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
-                                    Device device = {});
-// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
-// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
-// the host cannot reach it.
-OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
-// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
-// also kInvalidArgument where the two differ in dtype or shape.
-OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
-
 }  // namespace opkit
 
-#endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+#endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #endif
 
 // ---- opkit/op/abi/abi_config.hpp
@@ -13902,16 +14018,18 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Null: the standard layout.
-OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from, const char* from_layout,
-                                                  const opkit_tensor* to, const char* to_layout) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
+                                                             const char* from_layout,
+                                                             const opkit_tensor* to,
+                                                             const char* to_layout) {
   return GuardedCall([&] {
     Tensor target = TensorInLayout(*to, to_layout);
-    ConvertDirectly(TensorInLayout(*from, from_layout), target);
+    g_convert_directly(TensorInLayout(*from, from_layout), target);
   });
 }
 
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
-  explicit ExportedLayout(RegisteredLayout from) : layout(std::move(from)) {
+  explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
     abi.bytes = &Bytes;
@@ -13930,8 +14048,9 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
                             const int64_t* shape, int64_t* bytes) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const ExportedLayout*>(self->author);
-      *bytes = LayoutBytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
-                           static_cast<DType>(dtype));
+      *bytes =
+          g_layout_bytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                         static_cast<DType>(dtype));
     });
   }
 
@@ -13942,8 +14061,8 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
 struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   explicit ExportedConverter(const LayoutPair& pair) {
     abi.size = sizeof abi;
-    abi.from = LayoutNamePointer(pair.from);
-    abi.to = LayoutNamePointer(pair.to);
+    abi.from = g_layout_name_pointer(pair.from);
+    abi.to = g_layout_name_pointer(pair.to);
     abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
                      const opkit_tensor* to) {
       return ConvertView(from, self->from, to, self->to);
@@ -14000,17 +14119,19 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   opkit_device abi{};
 };
 
-OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
+OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
-  std::vector<LayoutId> exported;
-  for (RegisteredLayout& one : RegisteredLayouts()) {
-    if (one.has_descriptors) continue;
-    exported.push_back(one.id);
-    AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+  if (g_registered_layouts) {
+    std::vector<LayoutId> exported;
+    for (RegisteredLayout& one : g_registered_layouts()) {
+      if (one.has_descriptors) continue;
+      exported.push_back(one.id);
+      AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+    }
+    for (const LayoutPair& one : g_direct_converters())
+      if (Contains(exported, one.from) && Contains(exported, one.to))
+        AddExported<ExportedConverter>(contents, contents.layout_converters, one);
   }
-  for (const LayoutPair& one : DirectConverters())
-    if (std::ranges::count(exported, one.from) && std::ranges::count(exported, one.to))
-      AddExported<ExportedConverter>(contents, contents.layout_converters, one);
   DeviceTypeRegistry& types = DeviceTypes();
   MutexLock lock(types.mutex);
   for (const auto& one : types.entries)
@@ -14022,32 +14143,6 @@ OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
-#endif
-
-// ---- opkit/device/native_stream.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// Work on a stream that another image, or the author, has made: each backend with native streams
-// says here how its contexts issue on one. Libraries run their operators on their host's streams by
-// it, and operators that others invoke run on the stream of their caller.
-#ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
-#define OPKIT_DEVICE_NATIVE_STREAM_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
-// are switched to.
-using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
-
-// Registers a device with native streams, by one line in its header. Thread-safe.
-//   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
-//   &IssueOnNpuStream);
-OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
-// Null where no header of the type's backend was included.
-OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
-
-}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #endif
 
 // ---- opkit/op/abi/op_conversion.hpp
@@ -14087,272 +14182,24 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #endif
 
-// ---- opkit/op/gradient/gradient_maker.hpp
+// ---- opkit/op/gradient/gradient_hook.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// GradientMakerBase: op authors derive from it to name the operators that compute the gradients of
-// a node's inputs from those of its outputs. gradient.hpp registers the derived class.
-#ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
-#define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+// g_has_gradient: whether a gradient is registered for an operator, for code that does without the
+// registry of gradients where nothing registers one.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-// The blobs that hold the gradient of one value: one dense tensor; or indices and values of slices
-// along the first axis; or nothing, where no gradient flows.
-struct GradientValue {
-  std::string dense;
-  std::string indices;
-  std::string values;
-
-  GradientValue() = default;
-  GradientValue(std::string name) : dense(std::move(name)) {}
-  GradientValue(const char* name) : dense(name) {}
-  static GradientValue Sparse(std::string indices, std::string values);
-  bool IsDense() const { return !dense.empty(); }
-  bool IsSparse() const { return !indices.empty() || !values.empty(); }
-  bool IsEmpty() const { return !IsDense() && !IsSparse(); }
-  friend bool operator==(const GradientValue&, const GradientValue&) = default;
-  friend std::string ToString(const GradientValue& value);
-};
-
-struct GradientOpsMeta {
-  std::vector<OperatorDef> ops;        // in the order they run
-  std::vector<GradientValue> g_input;  // of every input; empty where no gradient flows
-};
-
-// Names of gradients, by an explicit map: whether a value is a gradient, and of which value, is
-// looked up and never read from its name, and no gradient gets the name of another value. One map
-// serves a whole graph, whose names are reserved before the first gradient is named.
-class GradientNames {
- public:
-  GradientNames();
-  GradientNames(GradientNames&&) = delete;
-  ~GradientNames();
-  // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
-  // before.
-  void Reserve(const std::string& name);
-  // Reserves the names of a node's values and of its output gradients.
-  void ReserveNamesOf(const OperatorDef& def, const std::vector<GradientValue>& g_output);
-  // The gradient's name of a value; always the same one.
-  const std::string& Of(const std::string& value);
-  // One more blob for a part of the value's gradient (one use among several, indices, values).
-  std::string Fresh(const std::string& value, const std::string& suffix = "_grad");
-  bool IsGradient(const std::string& name) const { return ValueOf(name); }
-  // The value that `name` is a gradient of; null when this map did not make the name.
-  const std::string* ValueOf(const std::string& name) const;
-
- private:
-  struct Table;
-  detail::IntrusivePtr<Table> table_;
-};
-
-// Base of makers. One object serves one node.
-//
-//   class ScaleGradient : public GradientMakerBase {
-//     using GradientMakerBase::GradientMakerBase;
-//     std::vector<OperatorDef> GetGradientDefs() override {
-//       return SingleGradientDef("Scale", "", {GO(0)}, {GI(0)});     // the argument is copied
-//     }
-//   };
-//   REGISTER_GRADIENT(Scale, ScaleGradient);
-class GradientMakerBase {
- public:
-  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output);
-  GradientMakerBase(GradientMakerBase&&) = delete;
-  OPKIT_INLINE virtual ~GradientMakerBase();
-
-  // Whether the gradient operators take over the node's device, engine and those arguments that
-  // they take; an argument that they set themselves stays.
-  virtual bool CopyDeviceOption() const { return true; }
-  virtual bool CopyEngine() const { return true; }
-  virtual bool CopyArguments() const { return true; }
-
-  // The gradient operators. Names every output gradient it reads by GO and every input gradient it
-  // makes by GI (or SetDense, SetSparse); inputs not named get no gradient.
-  OPKIT_INLINE virtual std::vector<OperatorDef> GetGradientDefs();
-  OPKIT_INLINE virtual GradientOpsMeta Get();
-  // Without it names come from a map that knows this node alone.
-  void UseNames(GradientNames* names) { names_ = names; }
-
- protected:
-  const OperatorDef& Def() const { return def_; }
-  const std::string& I(int i) const {
-    return def_.inputs()[Check(i, def_.inputs().size(), "input")];
-  }
-  const std::string& O(int i) const {
-    return def_.outputs()[Check(i, def_.outputs().size(), "output")];
-  }
-
-  // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
-  // none was given: ask GradOut(i) first where that is possible.
-  const GradientValue& GradOut(int i) const {
-    return g_output_[Check(i, g_output_.size(), "output")];
-  }
-  const std::string& GO(int i) const { return Given(i, false).dense; }
-  const std::string& GO_I(int i) const { return Given(i, true).indices; }
-  const std::string& GO_V(int i) const { return Given(i, true).values; }
-
-  // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
-  // gets two gradients, which the caller of the maker adds up.
-  const std::string& GI(int i);
-  const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
-  const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
-  // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
-  void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
-  void SetSparse(int i, const std::string& indices, const std::string& values) {
-    Gradient(i, true) = GradientValue::Sparse(indices, values);
-  }
-  // A name for an intermediate result of several gradient operators.
-  std::string Temporary(const std::string& hint);
-  GradientNames& Names();
-
-  static std::vector<OperatorDef> SingleGradientDef(const std::string& type,
-                                                    const std::string& name,
-                                                    const std::vector<std::string>& inputs,
-                                                    const std::vector<std::string>& outputs,
-                                                    Arguments args = {});
-
- private:
-  size_t Check(int i, size_t count, const char* what) const;
-  const GradientValue& Given(int i, bool sparse) const;
-  GradientValue& Gradient(int i, bool sparse);
-  const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
-
-  const OperatorDef def_;
-  const std::vector<GradientValue> g_output_;
-  std::vector<GradientValue> g_input_;
-  GradientNames* names_ = nullptr;  // null until the first name
-  GradientNames own_names_;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
-#endif
-
-// ---- opkit/op/gradient/gradient.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// Gradients by operator: REGISTER_GRADIENT names its maker, other macros say that there is none.
-// AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp node by node.
-#ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
-#define OPKIT_OP_GRADIENT_GRADIENT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// The kind of gradient that a registration declares for an operator.
-enum class GradientKind : uint8_t {
-  kMaker,
-  kNone,       // no gradient flows through it
-  kShouldNot,  // asking is a mistake
-  kNotImplemented,
-};
-
-struct GradientRegistration {
-  using Make = UniqueFunction<GradientOpsMeta(
-      const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
-  GradientKind kind = GradientKind::kMaker;
-  Make make;
-  const char* file = "";
-  int line = 0;
-  std::string problem;  // a second registration; reported when the gradient is asked for
-
-  std::string Place() const { return StrCat(file, ":", line); }
-};
-
-// Thread-safe; never throws while it is filled in.
-class GradientRegistry {
- public:
-  GradientRegistry();
-  ~GradientRegistry();
-  OPKIT_EXPORT static GradientRegistry& OfProgram() {
-    static auto* registry = new GradientRegistry;  // used by static objects of any order
-    return *registry;
-  }
-  OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
-  // The same operator from the same place is the same registration; from another place it is kept
-  // as a problem, which CheckRegistrations lists.
-  OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
-  // Null when nothing was registered.
-  GradientRegistration* Find(const std::string& op) const;
-  // For tests and libraries.
-  void Remove(const std::string& op);
-  // Names, for an operator without a gradient, a gradient of nearly that name that no operator has;
-  // empty where there is none.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
-
- private:
-  struct State;
-  State* const state_;  // its own
-};
-
-// True when the operator has a gradient maker.
-OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
-
-// The operators that compute the gradients of a node's inputs, given the names of those of its
-// outputs (one for each, empty where none flows). Errors: kNotFound when nothing was registered for
-// the operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and
-// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients or a node its
-// schema refuses; kAlreadyExists.
-OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                                   const std::vector<GradientValue>& g_output,
-                                                   GradientNames& names);
-OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                                   const std::vector<GradientValue>& g_output);
-
 namespace detail {
 
-// The maker's operators, with the device, engine and arguments that they take over from the node.
-GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
-                                 GradientNames& names);
-
-template <class Maker>
-GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                             GradientNames& names) {
-  static_assert(std::is_base_of_v<GradientMakerBase, Maker>,
-                "REGISTER_GRADIENT(name, Maker): Maker must derive from opkit::GradientMakerBase");
-  static_assert(
-      std::is_constructible_v<Maker, const OperatorDef&, const std::vector<GradientValue>&>,
-      "REGISTER_GRADIENT(name, Maker): Maker needs a public constructor (const "
-      "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
-      "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
-  Maker maker(def, g_output);
-  return RunGradientMaker(maker, def, names);
-}
-
-OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
-                                        GradientRegistration::Make make, const char* file,
-                                        int line) noexcept;
+// The registration of a gradient fills it; also of the kinds that say that there is none.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
+    "a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
 }  // namespace opkit
 
-// What opkit/not_included.hpp has in their place.
-#undef OPKIT_REGISTER_GRADIENT_STR
-#undef OPKIT_REGISTER_GRADIENT
-#undef OPKIT_NO_GRADIENT
-#undef OPKIT_SHOULD_NOT_DO_GRADIENT
-#undef OPKIT_GRADIENT_NOT_IMPLEMENTED_YET
-// The maker comes last, so that it may contain commas.
-#define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
-      ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
-                                        &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
-                                        __LINE__)
-#define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
-#define OPKIT_GRADIENT_STATEMENT(what, name, kind)                                             \
-  OPKIT_AT_NAMESPACE_SCOPE(what);                                                              \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
-      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
-                                        __LINE__)
-// No gradient flows through the operator: its inputs get none.
-#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
-// Asking for its gradient is a mistake (an optimiser's update, a metric).
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
-  OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
-#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
-  OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
-
-#endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
 
 // ---- opkit/plugin/load/abi_node.hpp
@@ -14429,7 +14276,8 @@ class AbiValues {
       value.present = 1;
       value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
       value.rank = -1;
-      if (!info.layout.descriptor) value.layout = LayoutNamePointer(info.layout.id);
+      if (!info.layout.descriptor && g_layout_name_pointer)
+        value.layout = g_layout_name_pointer(info.layout.id);
       if (!info.shape.has_rank()) continue;
       if (info.shape.rank() > OPKIT_MAX_RANK)
         Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
@@ -14576,7 +14424,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
   if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
   return *threads.pool;
 }
-inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
   const struct End {  // also where the author's function throws
     ~End() {
@@ -14621,73 +14469,73 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
-// The library's operator behind one operator of the host's, and the blobs that it is bound to.
+// The library's operator behind one operator of the host's, and the tensors that it reads and
+// writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
+// one is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : here_({static_cast<DeviceType>(node.device_type), node.device_index}) {
+      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    OperatorDef def = DefinitionOfAbi(node);
-    def.Engine("");  // the host has chosen the kernel
-    inputs_.resize(def.inputs().size());
-    outputs_.resize(def.outputs().size());
-    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& name = def.inputs()[i];
-      if (name.empty()) continue;
-      inputs_[i].blob = workspace_.CreateBlob(name);
-      workspace_.CreateTensor(name);
-    }
+    def_.Engine("");  // the host has chosen the kernel
+    for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
-    const CPUStreamScope in_stream(here_);
-    op_ = CreateOperator(def, &workspace_, {.kernel = &kernel, .config = config});
-    // The host's event tells when work on its native streams has run.
-    if (FindNativeStreams(def.device().type)) op_->DisableEvent();
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
+    if (!kernel.typed || kernel.make_typed) {
+      bound_ = g_bind_operator(kernel, def_, config);
+      return;
+    }
+    const RegistryUse use;
+    CheckNode(OpRegistry::Global().GetSchema(def_.type()), def_);
+    CheckIsFor(kernel, def_);
+    call_ = std::make_unique<DirectCall>(kernel, schema, def_);
+    inputs_.resize(def_.inputs().size());
+    outputs_.resize(def_.outputs().size());
   }
 
   // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
   // operator, on a native one it issues its work.
   void Run(const opkit_call* call) {
+    const Device device = def_.device();
     if (!call->asynchronous) {
       Forward(call);
-    } else if (IsHostAccessible(here_.device().type)) {
+    } else if (IsHostAccessible(device.type)) {
       OpResource(call).launch(
           [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
     } else {
-      FindNativeStreams(here_.device().type)(here_.device(), call->stream, [&] { Forward(call); });
+      FindNativeStreams(device.type)(device, call->stream, [&] { Forward(call); });
     }
   }
 
  private:
-  struct Value {
-    Blob* blob = nullptr;   // null where the node leaves it out
-    int shared_input = -1;  // the input whose place an output must take
-  };
-
   void Forward(const opkit_call* call) {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      Bind(inputs_[i], *opkit_input(call, i), InputLayout(call, i));
-    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
+    const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
+    for (size_t i = 0; i < num_inputs; ++i)
+      if (Tensor* const place = InputPlace(i))
+        Bind(*place, *opkit_input(call, i), InputLayout(call, i));
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) BindOutput(call, o);
     RunOperator(call);
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(call, o);
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) Deliver(call, o);
+  }
+  Tensor* InputPlace(size_t i) {
+    if (bound_.bound) return bound_.input(*bound_.bound, i);
+    return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Outputs get blobs of their own, but for those that must be an input's.
-  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
-    std::string& name = def.mutable_outputs()[o];
+  // Outputs get names of their own, but for those that must be an input's.
+  void NameOutput(const OpSchema& schema, size_t o) {
+    std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& input = def.inputs()[i];
+    for (size_t i = 0; i < def_.inputs().size(); ++i) {
+      const std::string& input = def_.inputs()[i];
       if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
-      outputs_[o].shared_input = static_cast<int>(i);
+      shared_inputs_[o] = static_cast<int>(i);
       name = input;
       return;
     }
-    while (std::ranges::count(def.inputs(), name)) name += "_out";
+    while (Contains(def_.inputs(), name)) name += "_out";
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
@@ -14708,36 +14556,40 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
                                                                        : nullptr;
   }
-  static void Bind(const Value& value, const opkit_tensor& view, const char* layout) {
-    if (!value.blob) return;
-    Tensor* tensor = value.blob->GetMutable<Tensor>();
-    if (IsView(*tensor, view, layout)) [[likely]]
+  static void Bind(Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (IsView(tensor, view, layout)) [[likely]]
       return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
+    tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
   }
   void BindOutput(const opkit_call* call, size_t o) {
-    const Value& output = outputs_[o];
     const opkit_tensor& view = *opkit_output(call, o);
-    if (!output.blob) return;
-    if (output.shared_input >= 0) {
-      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
-      if (view.dtype == OPKIT_UNDEFINED) return;
+    const int shared = shared_inputs_[o];
+    if (shared >= 0 && view.dtype != OPKIT_UNDEFINED) {
+      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(shared));
       if (view.data != in.data) {
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    Bind(output, view, OutputLayout(call, o));
+    if (bound_.bound) {
+      if (shared < 0 || view.dtype != OPKIT_UNDEFINED)
+        Bind(*bound_.output(*bound_.bound, o), view, OutputLayout(call, o));
+      return;
+    }
+    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(outputs_[o], view, OutputLayout(call, o));
+    if (shared < 0) return;
+    Tensor& input = inputs_[Index(shared)];
+    view.dtype == OPKIT_UNDEFINED ? outputs_[o] = input : input = outputs_[o];
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
-    const CPUStreamScope in_stream(here_);
     const HostCallScope of_host(call);
-    op_->SetScratch(call->scratch, call->scratch ? call->scratch_bytes : 0);
-    call->asynchronous ? op_->RunAsync() : op_->Run();
+    if (call_) return call_->Run(inputs_, outputs_);
+    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+               call->asynchronous);
   }
 
   // Copies a result that does not lie in the host's memory there.
@@ -14745,17 +14597,17 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
     const bool is_open = view.dtype == OPKIT_UNDEFINED;
     if (is_open && view.req == OPKIT_REQ_NONE) return;
-    Blob* blob = outputs_[o].blob;
-    if (!blob->IsType<Tensor>())
-      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
-            op_->type(), " is not a tensor, which is all that a library can hand over");
-    const Tensor& result = blob->Get<Tensor>();
+    const Tensor* const made = call_ ? &outputs_[o] : bound_.result(*bound_.bound, o);
+    if (!made)
+      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", def_.outputs()[o], "' of operator ",
+            def_.type(), " is not a tensor, which is all that a library can hand over");
+    const Tensor& result = *made;
     const char* const layout = OutputLayout(call, o);
     if (IsView(result, view, layout)) [[likely]]
       return;
     if (!result.initialized())
-      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
-            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+      Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+            def_.outputs()[o], "'; get it with Output(i, shape, dtype) and write to it");
     if (is_open)
       view = OpResource(call)
                  .allocate_output(static_cast<int>(o),
@@ -14765,7 +14617,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     CheckResult(o, result, view, "is");
     if (layout) {
       Tensor target = TensorInLayout(view, layout);
-      ConvertLayoutTo(result, target);
+      g_convert_layout_to(result, target);
     } else {
       CopyElements(result, TensorOfView(view), call->stream);
     }
@@ -14774,9 +14626,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
                               const char* how) const {
     const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
     if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
-    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
-          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
-          ", but the program has ", static_cast<DType>(view.dtype), wanted,
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
+          def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
+          static_cast<DType>(view.dtype), wanted,
           " for it; correct the schema's TensorInferenceFunction, or write one");
   }
 
@@ -14816,10 +14668,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
   };
 
-  CPUStream here_;  // the operator's turn in a stream of the host's
-  Workspace workspace_;
-  std::unique_ptr<OperatorBase> op_;
-  std::vector<Value> inputs_, outputs_;
+  OperatorDef def_;
+  std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
+  BoundOperator bound_;             // or
+  std::unique_ptr<DirectCall> call_;
+  std::vector<Tensor> inputs_, outputs_;  // of the direct call
 };
 
 // The registries last as long as the image. Where that is unmapped, and not at the program's end,
@@ -14827,16 +14680,16 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
-    delete &GradientRegistry::Global();
+    if (g_delete_gradients) g_delete_gradients();
     delete &OpRegistry::Global();
-    DeleteLayoutRegistry();
+    if (g_delete_layout_registry) g_delete_layout_registry();
   }
 };
 
 // The functions of an opkit_op over a schema and of its kernels over those of the registry, which
 // are their `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
-  static void FillIn(opkit_op& op, const OpSchema& schema) {
+  OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
     if (schema.has_inference()) {
       op.infer_type = &InferType;
@@ -14847,7 +14700,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     if (schema.has_cost()) op.cost = &Cost;
     op.author = &schema;
   }
-  static void FillIn(opkit_kernel& to, const Kernel& kernel) {
+  OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
     to.create = &Create;
     if (kernel.propose) {
       to.propose = &Propose;
@@ -14856,51 +14709,6 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
-  }
-  // The library's gradient maker gives new values names of its own; the host then gives each its
-  // name.
-  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
-    return GuardedCall([&] {
-      const OperatorDef def = DefinitionOfAbi(*gradient->node);
-      std::vector<GradientValue> g_output;
-      for (size_t o = 0; o < def.outputs().size(); ++o) {
-        GradientValue& value = g_output.emplace_back();
-        value.dense = gradient->dense[o];
-        value.indices = gradient->indices[o];
-        value.values = gradient->values[o];
-      }
-      GradientNames names;
-      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
-      std::map<std::string, std::string> renamed;
-      const auto rename = [&](std::string& name) {
-        const std::string* value = names.ValueOf(name);
-        if (!value) return;
-        std::string& known = renamed[name];
-        if (known.empty()) {
-          const std::string own = *value, suffix = name.substr(own.size());
-          const char* given = gradient->new_name(gradient, own.c_str(),
-                                                 names.Of(own) == name ? nullptr : suffix.c_str());
-          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
-          known = given;
-        }
-        name = known;
-      };
-      const auto accept = [](opkit_status status) {
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      };
-      for (size_t i = 0; i < meta.g_input.size(); ++i) {
-        GradientValue& value = meta.g_input[i];
-        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                   value.values.c_str()));
-      }
-      for (OperatorDef& op : meta.ops) {
-        for (std::string& name : op.mutable_inputs()) rename(name);
-        for (std::string& name : op.mutable_outputs()) rename(name);
-        const AbiNode node(op);
-        accept(gradient->add_node(gradient, &node.node()));
-      }
-    });
   }
 
  private:
@@ -14913,17 +14721,17 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
     });
   }
-  static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
-                                const opkit_config* config, void** instance) {
+  OPKIT_COLD static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
+                                           const opkit_config* config, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
     });
   }
-  static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
-                              const opkit_value* inputs, const opkit_value* outputs,
-                              const opkit_proposals* proposals) {
+  OPKIT_COLD static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
+                                         const opkit_value* inputs, const opkit_value* outputs,
+                                         const opkit_proposals* proposals) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const OperatorDef def = DefinitionOfAbi(*node);
@@ -14943,8 +14751,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs) {
+  OPKIT_COLD static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node,
+                                            int32_t* num_inputs, int32_t* num_outputs) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
@@ -14979,8 +14787,9 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
    private:
     // The standard one for a layout that only the host knows.
     static Layout KnownLayout(const char* name) {
-      for (const RegisteredLayout& known : RegisteredLayouts())
-        if (known.name == name) return Layout{known.id, {}};
+      if (g_registered_layouts)
+        for (const RegisteredLayout& known : g_registered_layouts())
+          if (known.name == name) return Layout{known.id, {}};
       return {};
     }
     std::vector<TensorInfo> infos_;
@@ -15045,7 +14854,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                  opkit_value* outputs) {
     return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
   }
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+  OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
+                                               uint8_t* mutated) {
     return GuardedCall([&] {
       for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
@@ -15056,8 +14866,9 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
-                           const opkit_value* outputs, opkit_cost* cost) {
+  OPKIT_COLD static opkit_status Cost(const opkit_op* op, const opkit_node* node,
+                                      const opkit_value* inputs, const opkit_value* outputs,
+                                      opkit_cost* cost) {
     return GuardedCall([&] {
       const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
@@ -15069,8 +14880,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
   // The largest scratch among the first configurations that the device's kernels propose in
   // standard layouts: the host does not say which of them it asks for.
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes) {
+  OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                              const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
@@ -15094,25 +14905,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-// Describes a registered gradient in the form that the host reads.
-OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
-  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
-  if (!gradient) return;
-  switch (gradient->kind) {
-    case GradientKind::kMaker:
-      record.abi.gradient = &SchemaFunctions::Gradient;
-      break;
-    case GradientKind::kNone:
-      record.flags |= OPKIT_OP_NO_GRADIENT;
-      break;
-    case GradientKind::kShouldNot:
-      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
-      break;
-    case GradientKind::kNotImplemented:
-      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-  }
-}
-OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema,
+                                                     FunctionOpRecord& record) {
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
     if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
         kernel->device < DeviceType::kFirstUserDevice)
@@ -15129,7 +14923,7 @@ OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpReco
   }
 }
 // A record of an operator of the registries: the library's second way to describe one.
-OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   FunctionRecord record(new FunctionOpRecord);
   record->name = schema.name();
   record->doc = schema.doc();
@@ -15143,7 +14937,12 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
                   (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
   SchemaFunctions::FillIn(record->abi, schema);
-  ReadGradient(*record);
+  if (g_read_gradient)
+    g_read_gradient(*record);
+  else if (g_has_gradient && g_has_gradient(record->name))
+    Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
+          " is not handed over: the unit that registers it needs opkit/op.hpp beside "
+          "opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before opkit/opkit.hpp");
   ReadKernels(schema, *record);
   // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
@@ -15156,7 +14955,7 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   return record;
 }
 
-OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
+OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
   static const ExportedRegistries registries;
   if (const auto problems = CheckRegistrations(); !problems.empty())
@@ -15173,8 +14972,9 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
 
 }  // namespace detail
 
-OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
-                               const std::vector<Tensor>& outputs, const Arguments& args) {
+OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                                          const std::vector<Tensor>& outputs,
+                                          const Arguments& args) {
   if (!detail::t_host_call)
     Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
           "\") is called in a thread that runs no operator of a library; a program's own operator "
@@ -15197,327 +14997,88 @@ OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& i
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
 
-// ---- opkit/core/impl/layout_registry.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// The registry of layouts, and the search for the cheapest path between two.
-#ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
-#define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+// ---- opkit/plugin/export/impl/export_gradients.ipp
+#ifdef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+// Serves the gradient makers of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class OPKIT_IMAGE_LOCAL LayoutRegistry {
- public:
-  struct Converter {
-    LayoutId from, to;
-    LayoutConverter convert;
-    double ns_per_byte;
-  };
-
-  LayoutRegistry() {
-    layouts_.push_back(std::make_unique<LayoutDefinition>());
-    layouts_.front()->name = "standard";
-    g_layout_name.Fill(
-        [](LayoutId id) { return Global().Has(id) ? LayoutName(id) : std::string(); });
-    g_convert_layout.Fill(&ConvertLayout);
-    g_convert_layout_to.Fill(&ConvertLayoutTo);
-    g_make_tensor.Fill(&MakeTensor);
-  }
-  static LayoutRegistry& Global() {
-    static auto* registry = new LayoutRegistry;  // tensors may outlive every static object
-    return *registry;
-  }
-
-  LayoutId Add(LayoutDefinition definition) {
-    if (definition.name.empty())
-      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
-    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
-      if (!there)
-        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
-              "' needs both to_standard and from_standard, or no other backend could read what is "
-              "in it");
-    CheckRate(StrCat("RegisterLayout: layout '", definition.name, "'"), definition.ns_per_byte);
-    MutexLock lock(mutex_);
-    for (const auto& known : layouts_)
-      if (known && known->name == definition.name)
-        Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
-              "' already");
-    if (layouts_.size() > LayoutId{0xffff})
-      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
-    const auto id = static_cast<LayoutId>(layouts_.size());
-    const double cost = definition.ns_per_byte;
-    AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
-    AddConverter({kStandardLayout, id, std::move(definition.from_standard), cost});
-    layouts_.push_back(std::make_unique<LayoutDefinition>(std::move(definition)));
-    return id;
-  }
-  void Add(Converter converter) {
-    MutexLock lock(mutex_);
-    Get(converter.from);
-    Get(converter.to);
-    const std::string what = StrCat("RegisterLayoutConverter: the converter from ",
-                                    Name(converter.from), " to ", Name(converter.to));
-    if (!converter.convert) Throw(ErrorCode::kInvalidArgument, what, " needs a function");
-    if (converter.from == converter.to && !Get(converter.to).has_descriptors)
-      Throw(ErrorCode::kInvalidArgument, what,
-            " leads from a layout without descriptors to itself");
-    CheckRate(what, converter.ns_per_byte);
-    if (Find(converter.from, converter.to))
-      Throw(ErrorCode::kAlreadyExists, "there is a converter from ", Name(converter.from), " to ",
-            Name(converter.to), " already");
-    AddConverter(std::move(converter));
-  }
-
-  bool Has(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return IsHere(id);
-  }
-  LayoutId Find(std::string_view name) const {
-    MutexLock lock(mutex_);
-    std::vector<std::string> names;
-    for (size_t id = 0; id < layouts_.size(); ++id) {
-      if (!layouts_[id]) continue;
-      if (layouts_[id]->name == name) return static_cast<LayoutId>(id);
-      names.push_back(layouts_[id]->name);
+// The library's gradient maker gives new values names of its own; the host then gives each its
+// name.
+OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
+                                                       const opkit_gradient* gradient) {
+  return GuardedCall([&] {
+    const OperatorDef def = DefinitionOfAbi(*gradient->node);
+    std::vector<GradientValue> g_output;
+    for (size_t o = 0; o < def.outputs().size(); ++o) {
+      GradientValue& value = g_output.emplace_back();
+      value.dense = gradient->dense[o];
+      value.indices = gradient->indices[o];
+      value.values = gradient->values[o];
     }
-    Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
-  }
-  std::string NameOf(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return Name(id);
-  }
-  // Lasts until the layout is removed.
-  LayoutDefinition& DefinitionOf(LayoutId id) const {
-    MutexLock lock(mutex_);
-    return Get(id);
-  }
-  std::vector<RegisteredLayout> All() const {
-    MutexLock lock(mutex_);
-    std::vector<RegisteredLayout> all;
-    for (size_t id = 1; id < layouts_.size(); ++id)
-      if (const LayoutDefinition* one = layouts_[id].get())
-        all.push_back(
-            {static_cast<LayoutId>(id), one->name, one->has_descriptors, one->ns_per_byte});
-    return all;
-  }
-  std::vector<LayoutPair> Pairs() const {
-    MutexLock lock(mutex_);
-    std::vector<LayoutPair> pairs;
-    for (const auto& one : converters_)
-      if (one->from != kStandardLayout && one->to != kStandardLayout)
-        pairs.push_back({one->from, one->to, one->ns_per_byte});
-    return pairs;
-  }
-  void Remove(LayoutId id) {
-    MutexLock lock(mutex_);
-    Get(id);
-    std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
-    layouts_[id] = nullptr;
-  }
-  // Throws where there is no direct converter.
-  Converter& ConverterOf(const Layout& from, const Layout& to) const {
-    MutexLock lock(mutex_);
-    if (Converter* found = Find(from.id, to.id)) return *found;
-    Throw(ErrorCode::kNotFound, "nothing converts directly from ", ToString(from), " to ",
-          ToString(to));
-  }
-
-  LayoutPath FindPath(const Layout& from, const Layout& to, const Shape& shape, DType dtype) const {
-    if (from == to) return {};
-    constexpr double kStepNs = 200;
-    const int64_t dense = Tensor::CheckedBytes(shape, dtype);
-    const int64_t from_bytes = LayoutBytes(from, shape, dtype);
-    const int64_t to_bytes = LayoutBytes(to, shape, dtype);
-    MutexLock lock(mutex_);
-    for (const LayoutId id : {from.id, to.id}) Get(id);
-    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
-    // does. The source and the target may be two descriptions of one layout, so the target has a
-    // place of its own.
-    const size_t target = layouts_.size();
-    struct Place {
-      double cost = -1;  // not reached yet
-      size_t before = 0;
-    };
-    std::vector<Place> places(layouts_.size() + 1);
-    // Layouts between the two count as dense: no author's function is called under the lock.
-    const auto bytes_at = [&](size_t at) {
-      return at == target ? to_bytes : at == from.id ? from_bytes : dense;
-    };
-    places[from.id].cost = 0;
-    const auto relax = [&](size_t before, size_t at, double ns_per_byte) {
-      if (places[before].cost < 0) return false;
-      const double moved =
-          static_cast<double>(bytes_at(before)) + static_cast<double>(bytes_at(at));
-      const double cost = places[before].cost + kStepNs + ns_per_byte * moved;
-      if (places[at].cost >= 0 && cost >= places[at].cost) return false;
-      places[at] = {cost, before};
-      return true;
-    };
-    for (bool changes = true; changes;) {
-      changes = false;
-      for (const auto& one : converters_) {
-        if (one->from != from.id && layouts_[one->from]->has_descriptors) continue;
-        if (one->to == to.id) changes |= relax(one->from, target, one->ns_per_byte);
-        if (one->to != from.id && !layouts_[one->to]->has_descriptors)
-          changes |= relax(one->from, one->to, one->ns_per_byte);
+    GradientNames names;
+    GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
+    std::map<std::string, std::string> renamed;
+    const auto rename = [&](std::string& name) {
+      const std::string* value = names.ValueOf(name);
+      if (!value) return;
+      std::string& known = renamed[name];
+      if (known.empty()) {
+        const std::string own = *value, suffix = name.substr(own.size());
+        const char* given = gradient->new_name(gradient, own.c_str(),
+                                               names.Of(own) == name ? nullptr : suffix.c_str());
+        if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
+        known = given;
       }
+      name = known;
+    };
+    const auto accept = [](opkit_status status) {
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+    };
+    for (size_t i = 0; i < meta.g_input.size(); ++i) {
+      GradientValue& value = meta.g_input[i];
+      for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
+      accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                 value.values.c_str()));
     }
-    LayoutPath path{{to}, places[target].cost};
-    for (size_t at = places[target].before; at != from.id; at = places[at].before)
-      path.steps.insert(path.steps.begin(), Layout{static_cast<LayoutId>(at), {}});
-    return path;
-  }
+    for (OperatorDef& op : meta.ops) {
+      for (std::string& name : op.mutable_inputs()) rename(name);
+      for (std::string& name : op.mutable_outputs()) rename(name);
+      const AbiNode node(op);
+      accept(gradient->add_node(gradient, &node.node()));
+    }
+  });
+}
 
- private:
-  static void CheckRate(const std::string& what, double ns_per_byte) {
-    if (!(ns_per_byte >= 0) || !__builtin_isfinite(ns_per_byte))
-      Throw(ErrorCode::kInvalidArgument, what, " says ", ns_per_byte,
-            " ns for each byte, expected 0 or more");
+// Describes a registered gradient in the form that the host reads.
+OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
+  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
+  if (!gradient) return;
+  switch (gradient->kind) {
+    case GradientKind::kMaker:
+      record.abi.gradient = &ExportedGradient;
+      break;
+    case GradientKind::kNone:
+      record.flags |= OPKIT_OP_NO_GRADIENT;
+      break;
+    case GradientKind::kShouldNot:
+      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+      break;
+    case GradientKind::kNotImplemented:
+      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
-  bool IsHere(LayoutId id) const { return id < layouts_.size() && layouts_[id]; }
-  std::string Name(LayoutId id) const {
-    return IsHere(id) ? layouts_[id]->name : StrCat("layout ", id);
-  }
-  LayoutDefinition& Get(LayoutId id) const {
-    if (IsHere(id)) return *layouts_[id];
-    Throw(ErrorCode::kNotFound, "layout ", id, " is not registered; RegisterLayout gives the id");
-  }
-  Converter* Find(LayoutId from, LayoutId to) const {
-    for (const auto& one : converters_)
-      if (one->from == from && one->to == to) return one.get();
-    return nullptr;
-  }
-  void AddConverter(Converter converter) {
-    converters_.push_back(std::make_unique<Converter>(std::move(converter)));
-  }
-
-  mutable Mutex mutex_;
-  std::vector<std::unique_ptr<LayoutDefinition>> layouts_;  // by id; null: removed
-  std::vector<std::unique_ptr<Converter>> converters_;
-};
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients =
+    g_read_gradient.Fill(&ReadGradient) &&
+    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
 
 }  // namespace detail
-
-OPKIT_INLINE LayoutId RegisterLayout(LayoutDefinition definition) {
-  return detail::LayoutRegistry::Global().Add(std::move(definition));
-}
-OPKIT_INLINE void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
-                                          double ns_per_byte) {
-  detail::LayoutRegistry::Global().Add({from, to, std::move(convert), ns_per_byte});
-}
-OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
-  return detail::LayoutRegistry::Global().Has(id);
-}
-OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
-  return detail::LayoutRegistry::Global().Find(name);
-}
-OPKIT_INLINE std::string LayoutName(LayoutId id) {
-  return detail::LayoutRegistry::Global().NameOf(id);
-}
-OPKIT_INLINE int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype) {
-  if (layout.descriptor) {
-    const int64_t described = layout.descriptor->Bytes(shape, dtype);
-    return described < 0 ? Tensor::CheckedBytes(shape, dtype) : described;
-  }
-  auto& definition = detail::LayoutRegistry::Global().DefinitionOf(layout.id);
-  if (!definition.bytes) return Tensor::CheckedBytes(shape, dtype);
-  const int64_t bytes = detail::InContext(
-      [&] { return definition.bytes(shape, dtype); },
-      [&] { return StrCat("in the size of ", dtype, shape, " in layout ", definition.name); });
-  if (bytes < 0 || (bytes == 0 && shape.numel() > 0)) [[unlikely]]
-    Throw(ErrorCode::kOutOfRange, "layout ", definition.name, " says ", bytes, " bytes for ", dtype,
-          shape);
-  return bytes;
-}
-OPKIT_INLINE LayoutPath FindLayoutPath(const Layout& from, const Layout& to, const Shape& shape,
-                                       DType dtype) {
-  return detail::LayoutRegistry::Global().FindPath(from, to, shape, dtype);
-}
-
-OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
-                               Device device) {
-  return Tensor::FromLayout(
-      AllocateStorage(MemoryDevice(device), LayoutBytes(layout, shape, dtype)), shape, dtype,
-      layout);
-}
-namespace detail {
-OPKIT_IMAGE_LOCAL inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
-  if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
-  if (!IsHostAccessible(tensor.device().type))
-    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
-          ", which the host cannot reach");
-}
-OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
-  return LayoutRegistry::Global().All();
-}
-OPKIT_INLINE std::vector<LayoutPair> DirectConverters() { return LayoutRegistry::Global().Pairs(); }
-OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
-  if (id == kStandardLayout || !LayoutRegistry::Global().Has(id)) return nullptr;
-  return LayoutRegistry::Global().DefinitionOf(id).name.c_str();
-}
-OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
-OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
-// The function takes one step of a path.
-OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
-  auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
-  const Layout layout = to.layout();
-  const void* const memory = to.raw_data();
-  const auto what = [&] {
-    return StrCat("the conversion from ", ToString(from.layout()), " to ", ToString(layout), " of ",
-                  from.dtype(), from.shape());
-  };
-  InContext([&] { converter.convert(from.is_dense() ? from : from.Contiguous(), to); },
-            [&] { return "in " + what(); });
-  if (to.layout() != layout || to.shape() != from.shape() || to.dtype() != from.dtype() ||
-      to.raw_data() != memory) [[unlikely]]
-    Throw(ErrorCode::kOperatorFailed, what(),
-          " gave another tensor back; it is to write to the memory of the one that it is given");
-}
-// The tensor after all steps of a path but the last.
-OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
-  Tensor last = tensor;
-  for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
-    Tensor next = MakeTensor(tensor.shape(), tensor.dtype(), path.steps[i], tensor.device());
-    ConvertDirectly(last, next);
-    last = std::move(next);
-  }
-  return last;
-}
-}  // namespace detail
-
-OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
-  if (tensor.layout() == layout) {
-    if (tensor.layout().descriptor == layout.descriptor) return tensor;
-    Tensor same = Tensor::FromLayout(tensor.storage(), tensor.shape(), tensor.dtype(), layout,
-                                     tensor.byte_offset(),
-                                     LayoutBytes(layout, tensor.shape(), tensor.dtype()));
-    same.SetDevice(tensor.device());
-    return same;
-  }
-  detail::CheckConvertible(tensor, layout);
-  Tensor made = MakeTensor(tensor.shape(), tensor.dtype(), layout, tensor.device());
-  ConvertLayoutTo(tensor, made);
-  return made;
-}
-OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
-  detail::CheckConvertible(from, to.layout());
-  if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
-    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
-          ": the target needs memory, the same dtype and the same shape");
-  if (from.layout() == to.layout()) {
-    const Tensor dense = from.is_dense() ? from : from.Contiguous();
-    std::memcpy(to.raw_mutable_data(), dense.raw_data(),
-                detail::Index(LayoutBytes(to.layout(), to.shape(), to.dtype())));
-    return;
-  }
-  const LayoutPath path = FindLayoutPath(from.layout(), to.layout(), from.shape(), from.dtype());
-  detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
-}
-
 }  // namespace opkit
 
-#endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
 
 // ---- opkit/op/abi/impl/abi_config.ipp
@@ -15529,9 +15090,12 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, size_t count,
-                                          std::vector<const char*>& names) {
-  if (std::ranges::all_of(layouts, &Layout::is_standard)) return;
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
+                                                     size_t count,
+                                                     std::vector<const char*>& names) {
+  bool all_standard = true;
+  for (const Layout& layout : layouts) all_standard &= layout.is_standard();
+  if (all_standard) return;
   if (layouts.size() != count)
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
           " layouts, expected ", count);
@@ -15540,15 +15104,15 @@ OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts, si
       Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
             " has a descriptor, and layouts go to another image by their names alone; register one "
             "layout for each blocking");
-    if (!IsRegisteredLayout(layout.id))
+    if (!layout.is_standard() && !(g_is_registered_layout && g_is_registered_layout(layout.id)))
       Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
             ", which is not registered; RegisterLayout gives the id");
-    names.push_back(LayoutNamePointer(layout.id));
+    names.push_back(layout.is_standard() ? nullptr : g_layout_name_pointer(layout.id));
   }
 }
 
-OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
-                                  size_t num_outputs) {
+OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
+                                             size_t num_outputs) {
   NameLayouts(config.input_layouts, num_inputs, inputs_);
   NameLayouts(config.output_layouts, num_outputs, outputs_);
   for (const auto& [input, output] : config.inplace) {
@@ -15565,7 +15129,7 @@ OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{FindLayout(name), {}} : Layout();
+  return name ? Layout{g_find_layout(name), {}} : Layout();
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
@@ -15575,12 +15139,12 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-  const int64_t bytes = LayoutBytes(layout, shape, dtype);
+  const int64_t bytes = g_layout_bytes(layout, shape, dtype);
   return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
                             dtype, layout);
 }
-OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
-                                      size_t num_outputs) {
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                                 size_t num_outputs) {
   if (!OPKIT_ABI_HAS(&config, cost_ns))
     Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
           " bytes, where version 1.3 has ", sizeof config,
@@ -15607,36 +15171,6 @@ OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inp
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #endif
 
-// ---- opkit/device/impl/native_stream.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// The table of opkit/device/native_stream.hpp.
-#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
-    g_native_streams[AllocatorTable::kSlots] = {};
-
-}  // namespace detail
-
-OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
-  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
-  return true;
-}
-OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
-  const auto slot = static_cast<uint64_t>(type);
-  return slot < detail::AllocatorTable::kSlots
-             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
-             : nullptr;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#endif
-
 // ---- opkit/op/abi/impl/op_conversion.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
 // Every member of opkit_op, once in each direction.
@@ -15658,7 +15192,7 @@ OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
 // Completes the structs inside a record, and holds the arrays that they point to.
 class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
  public:
-  explicit ExportedOp(FunctionRecord record)
+  OPKIT_COLD explicit ExportedOp(FunctionRecord record)
       : record_(std::move(record)),
         kernels_(record_->devices.size()),
         inplace_(2 * record_->inplace.size()),
@@ -15730,7 +15264,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
   RefCountedList defaults_;  // of AbiAttributes
 };
 
-OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
+OPKIT_COLD OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
   const opkit_op* op = &record->abi;
   owners.push_back(MakeIntrusive<ExportedOp>(std::move(record)));
   return op;
@@ -15897,308 +15431,6 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
-#endif
-
-// ---- opkit/op/gradient/impl/gradient_maker.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// The definitions of GradientNames and GradientMakerBase.
-#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
-  GradientValue out;
-  out.indices = std::move(indices);
-  out.values = std::move(values);
-  return out;
-}
-OPKIT_INLINE std::string ToString(const GradientValue& value) {
-  if (value.IsEmpty()) return "(none)";
-  return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
-}
-
-struct GradientNames::Table : detail::RefCounted {
-  struct Row {
-    const std::string* value = nullptr;     // the value that this name is a gradient of
-    const std::string* gradient = nullptr;  // the gradient of this value
-    int next =
-        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
-  };
-  std::map<std::string, Row> rows;  // whose names the rows point to
-};
-OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
-OPKIT_INLINE GradientNames::~GradientNames() = default;
-OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
-  Table::Row& row = table_->rows[name];
-  if (row.value)
-    Throw(ErrorCode::kAlreadyExists, "value '", name,
-          "' has the name that was given to the gradient of '", *row.value,
-          "'; reserve the graph's names before naming gradients");
-  if (row.next == 0) row.next = 1;
-}
-OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
-                                                const std::vector<GradientValue>& g_output) {
-  auto reserve = [&](const std::string& name) {
-    if (!name.empty() && !IsGradient(name)) Reserve(name);
-  };
-  for (const std::string& name : def.inputs()) reserve(name);
-  for (const std::string& name : def.outputs()) reserve(name);
-  for (const GradientValue& value : g_output)
-    for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
-}
-OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
-  Table::Row& row = table_->rows[value];
-  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
-  return *row.gradient;
-}
-OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
-  std::string name = value + suffix;
-  int& next = table_->rows[name].next;
-  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
-  Table::Row& row = table_->rows[name];
-  row.next = 1;
-  row.value = &table_->rows.try_emplace(value).first->first;
-  return name;
-}
-OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
-  const auto it = table_->rows.find(name);
-  return it == table_->rows.end() ? nullptr : it->second.value;
-}
-
-OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
-                                                  std::vector<GradientValue> g_output)
-    : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
-OPKIT_INLINE GradientMakerBase::~GradientMakerBase() = default;
-OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
-  Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
-        " must override GetGradientDefs() or Get()");
-}
-OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
-  return {GetGradientDefs(), g_input_};  // in this order
-}
-
-OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
-  std::string& name = Gradient(i, false).dense;
-  if (!name.empty()) return name;
-  const auto here = def_.inputs().begin() + i;
-  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
-  if (!repeated) name = Names().Of(*here);
-  // In place, the value's gradient may be the very one that comes in.
-  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
-    name = Names().Fresh(*here);
-  return name;
-}
-OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
-  return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
-}
-OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
-  if (!names_) {
-    names_ = &own_names_;
-    names_->ReserveNamesOf(def_, g_output_);
-  }
-  return *names_;
-}
-OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
-    const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
-    const std::vector<std::string>& outputs, Arguments args) {
-  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
-}
-
-OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
-  if (i < 0 || detail::Index(i) >= count)
-    Throw(ErrorCode::kOutOfRange, "the gradient maker of ", def_, " asks for ", what, " ", i,
-          " of ", count);
-  return detail::Index(i);
-}
-OPKIT_INLINE const GradientValue& GradientMakerBase::Given(int i, bool sparse) const {
-  const GradientValue& value = GradOut(i);
-  if (sparse ? value.IsSparse() : value.IsDense()) return value;
-  Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_, " needs a ",
-        sparse ? "sparse" : "dense", " gradient of output ", i, " '", O(i), "', but ",
-        value.IsEmpty() ? "none was given" : "was given " + ToString(value));
-}
-OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
-  GradientValue& value = g_input_[Check(i, g_input_.size(), "input")];
-  if (sparse ? value.IsDense() : value.IsSparse())
-    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_,
-          " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
-  return value;
-}
-OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
-                                                          const char* suffix) {
-  std::string& name = Gradient(i, true).*part;
-  if (name.empty()) name = Names().Fresh(I(i), suffix);
-  return name;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-#endif
-
-// ---- opkit/op/gradient/impl/gradient.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// The definitions of GradientRegistry and GetGradientForOp.
-#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-struct GradientRegistry::State {
-  detail::Mutex mutex;
-  NameMap<GradientRegistration> gradients;
-};
-OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
-OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
-OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
-  static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
-  return *registry;
-}
-OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
-  detail::MutexLock lock(state_->mutex);
-  const bool added = !state_->gradients.Has(op);
-  GradientRegistration& known = state_->gradients[op];
-  if (added) {
-    known = std::move(registration);
-    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
-                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
-    OpRegistry::Global().ExpectOperator(
-        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
-  }
-  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
-    return;
-  known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
-                         registration.Place(), "; remove one of them");
-  OpRegistry::Global().AddProblem(op, known.problem);
-}
-OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
-  detail::MutexLock lock(state_->mutex);
-  return state_->gradients.Find(op);
-}
-OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
-  detail::MutexLock lock(state_->mutex);
-  state_->gradients.Erase(op);
-  OpRegistry::Global().ForgetExpected(op);
-}
-OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
-  detail::MutexLock lock(state_->mutex);
-  std::vector<std::string> without_operator;
-  for (const auto& row : state_->gradients)
-    if (!OpRegistry::Global().FindSchema(row.name)) without_operator.push_back(row.name);
-  const std::string nearest = NearestName(op, without_operator);
-  if (nearest.empty()) return {};
-  return StrCat("; the gradient at ", state_->gradients.Find(nearest)->Place(), " is that of '",
-                nearest, "', which no operator is called: is it meant for ", op, "?");
-}
-
-OPKIT_INLINE bool HasGradient(const std::string& op) {
-  const GradientRegistration* found = GradientRegistry::Global().Find(op);
-  return found && found->kind == GradientKind::kMaker;
-}
-
-namespace detail {
-
-inline void CheckOutputGradients(const OperatorDef& def,
-                                 const std::vector<GradientValue>& g_output) {
-  if (g_output.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
-          " outputs, but ", g_output.size(),
-          " output gradients were given; give one for each, an empty GradientValue where none "
-          "flows");
-  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
-    if (std::string why = schema->Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
-}
-// The gradient of a node that runs the one graph that it carries.
-inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
-                                const std::vector<GradientValue>& g_output, GradientNames& names,
-                                GradientOpsMeta& meta) {
-  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
-  CheckOutputGradients(def, g_output);
-  names.ReserveNamesOf(def, g_output);
-  return InContext(
-      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
-      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
-}
-
-}  // namespace detail
-
-OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                              const std::vector<GradientValue>& g_output,
-                                              GradientNames& names) {
-  const detail::RegistryUse use;
-  const std::string& op = def.type();
-  GradientRegistration* registration = GradientRegistry::Global().Find(op);
-  if (!registration) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
-    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
-      return meta;
-    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
-          ", Maker), or NO_GRADIENT(", op,
-          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
-          GradientRegistry::Global().FindMisspelt(op));
-  }
-  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
-  if (registration->kind == GradientKind::kShouldNot)
-    Throw(ErrorCode::kUnsupported, "operator ", def,
-          " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
-          "); stop the gradient before it reaches this node");
-  if (registration->kind == GradientKind::kNotImplemented)
-    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
-          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
-          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
-  detail::CheckOutputGradients(def, g_output);
-  if (registration->kind == GradientKind::kNone)
-    return {{}, std::vector<GradientValue>(def.inputs().size())};
-  names.ReserveNamesOf(def, g_output);
-  try {
-    GradientOpsMeta meta = registration->make(def, g_output, names);
-    if (meta.g_input.size() != def.inputs().size())
-      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
-            def.inputs().size(), " inputs");
-    return meta;
-  } catch (...) {
-    detail::RethrowInContext(
-        StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
-  }
-}
-OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                              const std::vector<GradientValue>& g_output) {
-  GradientNames names;
-  return GetGradientForOp(def, g_output, names);
-}
-
-namespace detail {
-
-OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
-                                              GradientNames& names) {
-  maker.UseNames(&names);
-  GradientOpsMeta meta = maker.Get();
-  for (OperatorDef& op : meta.ops) {
-    op.IsGradientOp(true);
-    if (maker.CopyDeviceOption()) op.Device(def.device());
-    if (maker.CopyEngine()) op.Engine(def.engine());
-    if (!maker.CopyArguments()) continue;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
-    for (const NamedAttribute& arg : def.args())
-      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
-        op.Arg(arg.name, arg.value);
-  }
-  return meta;
-}
-OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
-                                   GradientRegistration::Make make, const char* file,
-                                   int line) noexcept {
-  return Registered([&] {
-    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
-  });
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

@@ -24,7 +24,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor*
 }
 
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
-  explicit ExportedLayout(RegisteredLayout from) : layout(std::move(from)) {
+  explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
     abi.bytes = &Bytes;

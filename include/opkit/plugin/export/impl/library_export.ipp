@@ -252,7 +252,7 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
     contents.owners.clear();
     std::vector<FunctionRecord> records;
     if (contents.add_records)
-      if (OpStatus status = contents.add_records(records); !status.ok()) return status;
+      if (OpStatus added = contents.add_records(records); !added.ok()) return added;
     contents.layouts.clear();
     contents.layout_converters.clear();
     contents.devices.clear();
