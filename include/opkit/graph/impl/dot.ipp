@@ -13,7 +13,7 @@ class DotWriter {
  public:
   DotWriter(const DotOptions& options, const std::vector<std::string>* backends)
       : options_(options), backends_(backends) {}
-  std::string Write(const Graph& graph, const GraphTypes* types) && {
+  OPKIT_COLD std::string Write(const Graph& graph, const GraphTypes* types) && {
     out_ =
         "digraph opkit {\n"
         "  compound=true;\n"
@@ -28,7 +28,7 @@ class DotWriter {
 
  private:
   // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
-  static std::string Quote(const std::string& text) {
+  OPKIT_COLD static std::string Quote(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
       if (c == '"' || c == '\\') out += '\\';
@@ -50,7 +50,7 @@ class DotWriter {
     out_ +=
         StrCat(indent, from, " -> ", to, attributes.empty() ? "" : " [" + attributes + "]") + ";\n";
   }
-  static std::string Label(const OperatorDef& def) {
+  OPKIT_COLD static std::string Label(const OperatorDef& def) {
     std::string out = def.type();
     if (!def.name().empty()) out += " '" + def.name() + "'";
     for (const NamedAttribute& arg : def.args()) out += "\n" + arg.name + "=" + ToString(arg.value);
@@ -60,8 +60,8 @@ class DotWriter {
   }
 
   // `prefix` keeps the names of subgraphs' boxes apart.
-  void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
-                 const std::string& indent) {
+  OPKIT_COLD void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
+                            const std::string& indent) {
     NameMap<std::string> makers;  // by value: the box that made or wrote it last
     const auto maker_of = [&](const std::string& value) {
       std::string& box = makers[value];
@@ -126,7 +126,7 @@ class DotWriter {
       DrawEdge(indent, maker, box, types ? "label=" + Quote(ToString(types->at(output))) : "");
     }
   }
-  void DrawGroups(const std::string& indent) {
+  OPKIT_COLD void DrawGroups(const std::string& indent) {
     constexpr const char* kColours[] = {"#fde3b0", "#d9ead3", "#ead1dc", "#d0e0e3",
                                         "#fff2cc", "#d9d2e9", "#f4cccc", "#c9daf8"};
     for (size_t g = 0; g < groups_->size(); ++g) {
@@ -142,7 +142,8 @@ class DotWriter {
   static std::string Describe(const std::string& value, const GraphTypes* types) {
     return types ? value + "\n" + ToString(types->at(value)) : value;
   }
-  void DrawSubgraph(const NamedSubgraph& item, const std::string& box, const std::string& indent) {
+  OPKIT_COLD void DrawSubgraph(const NamedSubgraph& item, const std::string& box,
+                               const std::string& indent) {
     const std::string prefix = StrCat("s", subgraphs_++, "_");
     out_ += StrCat(indent, "subgraph cluster_", prefix, " {\n");
     out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";

@@ -104,7 +104,7 @@ class EdgeCollector {
 
 // A cycle among the nodes that still wait, in the order they would have to run. Every such node has
 // a predecessor that still waits, so a walk backwards meets itself.
-inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
+OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
   std::vector<int> before(waits.size(), -1), path;
   std::vector<char> met(waits.size(), 0);
   int node = -1;

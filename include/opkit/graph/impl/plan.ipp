@@ -8,20 +8,20 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline std::string PassedOver(const std::string& list) {
+OPKIT_COLD inline std::string PassedOver(const std::string& list) {
   std::string out = list.empty() ? "" : "\n    passed over:";
   for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
   return out + "\n";
 }
 // " float32[2, 3]" for each output of the node.
-inline std::string TypesText(const GraphView& view, int node, const GraphTypes& types) {
+OPKIT_COLD inline std::string TypesText(const GraphView& view, int node, const GraphTypes& types) {
   std::string out;
   for (const int value : view.outputs(node))
     if (value >= 0) out += " " + ToString(types[value]);
   return out;
 }
-inline void DescribeSteps(const Specialization& found, const std::string& indent,
-                          std::string& out) {
+OPKIT_COLD inline void DescribeSteps(const Specialization& found, const std::string& indent,
+                                     std::string& out) {
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
     const NodeChoice& choice = found.choice(node);
@@ -35,7 +35,7 @@ inline void DescribeSteps(const Specialization& found, const std::string& indent
     }
   }
 }
-inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
+OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
   const Graph& graph = state.graph();
   const int threads = state.pool().threads();
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
@@ -99,8 +99,8 @@ OPKIT_INLINE NodeChoice Plan::choice(int node) const {
 
 namespace detail {
 
-inline void AppendSelection(const Specialization& found, const std::string& prefix,
-                            Selection& selection) {
+OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
+                                       Selection& selection) {
   const Graph& graph = found.plan_view().graph();
   for (int node = 0; node < graph.num_nodes(); ++node) {
     const OperatorDef& def = graph.node(node);
@@ -170,7 +170,7 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
 }
 
 // Throws kNotFound, with a list, where operators of nodes are not registered.
-inline void CheckOperatorsKnown(const Graph& graph) {
+OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
   std::string list, first;
   int unknown = 0;
   for (const OperatorDef& def : graph.nodes()) {
@@ -186,14 +186,14 @@ inline void CheckOperatorsKnown(const Graph& graph) {
 }
 
 // Partition's result. Throws kNotFound for a partitioner where none is registered.
-inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
+OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
   if (g_partition) return g_partition(graph, options.partitioners, options.partition_report);
   Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
         "' is registered; REGISTER_PARTITIONER registers one");
 }
 
 // Throws for the first input that another shape or dtype may be given for.
-inline void CheckInputsKnown(const Graph& graph) {
+OPKIT_COLD inline void CheckInputsKnown(const Graph& graph) {
   for (const auto& [name, info] : graph.inputs())
     if (info.dtype == DType::kUndefined || !info.shape.is_known())
       Throw(ErrorCode::kInvalidArgument,

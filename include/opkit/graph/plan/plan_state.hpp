@@ -65,7 +65,7 @@ class PlanState final : public RefCounted {
       specializations_.Add(std::move(specialization));
   }
   // One that the plan does not keep.
-  IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
+  OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeIntrusive<Specialization>(
         view_, std::move(inputs),
         Specialization::Options{IsWalked(),
@@ -80,7 +80,7 @@ class PlanState final : public RefCounted {
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
-  void CheckForAnyShapes() {
+  OPKIT_COLD void CheckForAnyShapes() {
     types_for_any_.emplace(InferGraph(view_));
     for (const OperatorDef& def : graph_.nodes()) {
       if (options_.strict_backends) CheckBackends(def);
@@ -89,7 +89,7 @@ class PlanState final : public RefCounted {
   }
   // Drops the constants that Latest(), the specialization for the only shapes that there are, has
   // converted and reads nowhere else. Not synchronised.
-  void ReleaseConstants() {
+  OPKIT_COLD void ReleaseConstants() {
     const auto latest = GetLatest();
     const std::vector<std::string> names = latest->UnreadConstants();
     if (names.empty()) return;
@@ -121,7 +121,7 @@ class PlanState final : public RefCounted {
   }
 
  private:
-  void FindDonated() {
+  OPKIT_COLD void FindDonated() {
     std::vector<std::string> names;
     for (const GraphInput& input : graph_.inputs()) names.push_back(input.name);
     for (const std::string& name : options_.donated_inputs) {

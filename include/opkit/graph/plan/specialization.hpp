@@ -225,7 +225,7 @@ class Specialization final : public RefCounted {
   }
   // Finds the values that the graph around hands in, and those that it is to get from a node of
   // this one.
-  void FindOuter(const Around* around) {
+  OPKIT_COLD void FindOuter(const Around* around) {
     outer_.assign(Index(view().num_values()), -1);
     rewritten_.assign(outer_.size(), 0);
     if (around) {
@@ -244,20 +244,20 @@ class Specialization final : public RefCounted {
                                  (OuterOf(value) >= 0 && around->plan.IsRewritten(OuterOf(value)));
   }
   // The blobs of the graph around, by value; empty where there is none.
-  std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
+  OPKIT_COLD std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
     std::vector<Blob*> blobs;
     for (int value = 0; around && value < view().num_values(); ++value)
       blobs.push_back(OuterOf(value) < 0 ? nullptr : &around->blob(OuterOf(value)));
     return blobs;
   }
-  std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* around) const {
+  OPKIT_COLD std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* around) const {
     auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(around));
     for (const std::unique_ptr<PlannedBody>& body : bodies_)
       nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
     return nodes;
   }
 
-  void PlanBodies(const Options& options) {
+  OPKIT_COLD void PlanBodies(const Options& options) {
     for (int node = 0; node < view().num_nodes(); ++node)
       if (const auto* runs = dynamic_cast<const RunsBodies*>(&spare_->op(node))) {
         const bool exclusive = runs->bodies().size() > 1;
@@ -267,8 +267,8 @@ class Specialization final : public RefCounted {
   }
   // A body with an operator that completes after it has returned is left to its node. So is one of
   // several that does not fit the shapes: it is not the one that is taken.
-  void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
-                const Options& options) {
+  OPKIT_COLD void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
+                           const Options& options) {
     const OperatorDef& def = view().graph().node(node);
     auto planned = std::make_unique<PlannedBody>(node, number, body);
     std::vector<TensorInfo> infos;

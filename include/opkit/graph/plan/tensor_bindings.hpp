@@ -28,7 +28,7 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
+  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
     for (const auto& input : view.graph().inputs())
       inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
     for (const int value : donated) inputs_[Index(value)].donated = true;
@@ -147,7 +147,7 @@ class TensorBindings {
   }
   // Names the constant or the attribute, in subgraphs too, that shares memory with the tensor;
   // empty where none does.
-  static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
+  OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
     for (const GraphConstant& constant : graph.constants())
       if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
     for (const OperatorDef& def : graph.nodes()) {

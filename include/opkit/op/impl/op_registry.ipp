@@ -289,7 +289,7 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
   state_->ops[op].overrides.push_back({backend, origin});
   state_->has_overrides = true;
 }
-OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
@@ -310,7 +310,7 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   state_->ops.Erase(op);
 }
 
-OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
   NameMap<char> known;
   for (const auto& row : state_->ops)
@@ -342,7 +342,7 @@ OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
   detail::MutexLock lock(state_->mutex);
   state_->availability[backend] = {why_not, false, {}};
 }
-OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
   std::string (*why_not)() = nullptr;
   {
     detail::MutexLock lock(state_->mutex);
@@ -357,7 +357,7 @@ OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) co
   known.is_known = true;
   return known.found = std::move(why);
 }
-OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   NameMap<int> kernels;
   {
     detail::MutexLock lock(state_->mutex);
@@ -381,8 +381,8 @@ OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType de
   detail::MutexLock lock(state_->mutex);
   state_->preferences[State::PreferenceKey(op, device)] = std::move(backends);
 }
-OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
-                                              const BackendPreference& backends) const {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
+                                                         const BackendPreference& backends) const {
   detail::MutexLock lock(state_->mutex);
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
@@ -390,14 +390,15 @@ OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
     Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
-OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op, DeviceType device) const {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
+                                                         DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
     Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
           ", where it has no kernel");
 }
-OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
-                                                        DeviceType device) const {
+OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
+                                                                   DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   BackendPreference out;
   // Nearly always empty, and asked for every operator that is created.

@@ -19,9 +19,10 @@ inline std::string DescribePlaced(const char* what, size_t i, const std::vector<
                 " (bytes ", address, " to ", address + bytes, ")");
 }
 
-inline std::string FindPlacingFault(const char* what, size_t i,
-                                    const std::vector<std::string>& names, int64_t address,
-                                    int64_t bytes, int64_t alignment, int64_t arena_bytes) {
+OPKIT_COLD inline std::string FindPlacingFault(const char* what, size_t i,
+                                               const std::vector<std::string>& names,
+                                               int64_t address, int64_t bytes, int64_t alignment,
+                                               int64_t arena_bytes) {
   if (address < 0 || address > arena_bytes || bytes > arena_bytes - address)
     return StrCat(what, " ", i, i < names.size() ? " '" + names[i] + "'" : "", " of ", bytes,
                   " bytes at ", address, " is not inside the arena of ", arena_bytes, " bytes");
@@ -177,7 +178,7 @@ class RunVerifier {
     }
   }
 
-  std::string Explain(const Pair& pair) const {
+  OPKIT_COLD std::string Explain(const Pair& pair) const {
     std::string text = StrCat(Describe(pair.first), " and ", Describe(pair.second),
                               " share bytes and can be live together: ");
     if (pair.early >= 0)

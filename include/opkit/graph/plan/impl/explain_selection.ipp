@@ -8,7 +8,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // "NHWC, standard -> NHWC"; empty where all are the standard layout.
-inline std::string LayoutsText(const KernelConfig& config) {
+OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
   if (config.is_standard()) return {};
   std::string text;
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
@@ -20,7 +20,8 @@ inline std::string LayoutsText(const KernelConfig& config) {
   return text;
 }
 
-inline void ExplainConverter(const Specialization& found, int node, Explanation::Node& out) {
+OPKIT_COLD inline void ExplainConverter(const Specialization& found, int node,
+                                        Explanation::Node& out) {
   const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
   const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
   const Shape shape = from.shape.ToShape();
@@ -34,7 +35,7 @@ inline void ExplainConverter(const Specialization& found, int node, Explanation:
 }
 
 // `node` is of the plan's graph.
-inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
+OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
   const NodeChoice& choice = found.plan_choice(node);
   const NodeRating rating = found.selector().Rate(node);
   for (size_t i = 0; i < rating.candidates.size(); ++i) {
@@ -60,8 +61,9 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
   }
 }
 
-inline void ExplainNodes(const Specialization& found, std::vector<Explanation::Node>& nodes,
-                         Explanation& explanation) {
+OPKIT_COLD inline void ExplainNodes(const Specialization& found,
+                                    std::vector<Explanation::Node>& nodes,
+                                    Explanation& explanation) {
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
     const OperatorDef& def = found.view().graph().node(node);
@@ -84,7 +86,7 @@ inline void ExplainNodes(const Specialization& found, std::vector<Explanation::N
   }
 }
 
-OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
+OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
   const RegistryUse use;
   Explanation explanation;
   ExplainNodes(found, explanation.nodes, explanation);

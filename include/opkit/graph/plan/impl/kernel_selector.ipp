@@ -23,8 +23,8 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
 OPKIT_INLINE std::string SelectionPrefix(const OperatorDef& def, std::string_view body) {
   return StrCat(SelectionName(def), "/", body, "/");
 }
-OPKIT_INLINE Selection SelectionInside(const Selection* selection, const OperatorDef& def,
-                                       std::string_view body) {
+OPKIT_COLD OPKIT_INLINE Selection SelectionInside(const Selection* selection,
+                                                  const OperatorDef& def, std::string_view body) {
   Selection inside;
   if (!selection) return inside;
   const std::string prefix = SelectionPrefix(def, body);
@@ -83,7 +83,7 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 }
 
 // A forced choice that no node would take is not passed over in silence.
-OPKIT_INLINE void KernelSelector::FindForced() {
+OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
   NameIndex names;
   std::vector<int> first;  // the node of a name, by its number
@@ -121,7 +121,7 @@ OPKIT_INLINE void KernelSelector::FindForced() {
   }
 }
 
-OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
+OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   if (const SelectedKernel* forced = Forced(node))
     return OperatorDef(def).Engine(forced->backend, kRequired);
@@ -130,7 +130,8 @@ OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) con
   return OperatorDef(def).Engine(def.engine(), kRequired);
 }
 
-OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node, const NodeDevices& devices) const {
+OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
+                                                              const NodeDevices& devices) const {
   for (size_t i = 0; i < view_.inputs(node).size(); ++i) {
     const int value = view_.inputs(node)[i];
     const std::optional<Device> wanted = devices.input(i);
@@ -225,7 +226,7 @@ inline bool IsBetter(const NodeRating::Rated& first, const NodeRating::Rated& se
   return first_ns >= 0 && second_ns >= 0 &&
          second_ns + second.conversion_ns < first_ns + first.conversion_ns;
 }
-OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
+OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
   const Rated& one = candidates[Index(i)];
   if (!one.candidate.dropped.empty() || best < 0) return one.candidate.dropped;
   const Rated& chosen = candidates[Index(best)];
@@ -325,8 +326,8 @@ OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
   for (const int node : view_.order()) Select(node, choices[Index(node)]);
 }
 
-OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,
-                                                     NodeChoice& choice) {
+OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,
+                                                                NodeChoice& choice) {
   const RegistryUse use;
   if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
   refused_[Index(node)].push_back({choice.kernel, choice.config_number, why});

@@ -131,7 +131,7 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::LargestIn(const ArenaPlan& ar
 
 // Adds the order of the steps inside `step`: those of its bodies one after the other, and so the
 // bodies.
-OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& order) const {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& order) const {
   int last = begin_[Index(step)];
   const auto follow = [&](int next) {
     order.before.push_back(last);
@@ -256,7 +256,7 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 // Donated inputs.
 
 // An output lies outside the arena, unless that is in the memory of a donated input.
-OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
   const std::vector<int> before = donated_outputs_;  // on other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
@@ -270,7 +270,7 @@ OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
   donated_outputs_ = std::move(found);
 }
 
-OPKIT_INLINE void PlannedMemory::PlaceDonated(ArenaPlan& arena) const {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlaceDonated(ArenaPlan& arena) const {
   int64_t next = arena.plan.arena_bytes;
   for (const int input : donated_) {
     const int buffer = BufferOf(arena, input);
@@ -284,7 +284,7 @@ OPKIT_INLINE void PlannedMemory::PlaceDonated(ArenaPlan& arena) const {
 
 // Arenas.
 
-OPKIT_INLINE void PlannedMemory::AddArenas(std::vector<ArenaPlan>& arenas) const {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddArenas(std::vector<ArenaPlan>& arenas) const {
   const auto add = [&](Device device) {
     for (const ArenaPlan& arena : arenas)
       if (arena.device == device) return;
@@ -300,7 +300,7 @@ OPKIT_INLINE void PlannedMemory::AddArenas(std::vector<ArenaPlan>& arenas) const
   for (const std::unique_ptr<PlannedBody>& body : plan_.bodies()) Of(*body).AddArenas(arenas);
 }
 
-OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   OrderSteps(options.walked);
   donated_ = options.donated;
   NumberValues(0, nullptr);
@@ -308,7 +308,7 @@ OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   for (ArenaPlan& arena : arenas_) PlanArena(arena, options);
 }
 
-OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Options& options) {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Options& options) {
   if (!donated_.empty()) FindDonatedOutputs(arena);
   FindLifetimesOf(arena, summary_.planned_values);
   // Values in a donated input take nothing of the arena.
@@ -376,7 +376,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
     sum = (std::numeric_limits<int64_t>::max)();
 }
 
-OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const {
+OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const {
   std::vector<int64_t> addresses;
   std::vector<std::string> names;
   for (size_t value = 0; value < arena.values.size(); ++value)

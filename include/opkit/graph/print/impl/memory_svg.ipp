@@ -14,8 +14,8 @@ namespace detail {
 
 class MemorySvg {
  public:
-  MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
-            const MemorySvgOptions& options)
+  OPKIT_COLD MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                       const MemorySvgOptions& options)
       : buffers_(buffers), plan_(plan), options_(options) {
     if (plan.offsets.size() != buffers.size())
       Throw(ErrorCode::kInvalidArgument, "expected an offset for each of ", buffers.size(),
@@ -35,7 +35,7 @@ class MemorySvg {
     top_ = plan.arena_bytes > 0 ? static_cast<double>(plan.arena_bytes) : 1;
   }
 
-  std::string Draw() {
+  OPKIT_COLD std::string Draw() {
     Add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="@" height="@" viewBox="0 0 @ @")"
         R"( font-family="sans-serif" font-size="12">)"
         "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
@@ -58,7 +58,7 @@ class MemorySvg {
   static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
 
   // Appends the form, each '@' in it replaced by the next part.
-  void Add(std::string_view form, std::initializer_list<Text> parts) {
+  OPKIT_COLD void Add(std::string_view form, std::initializer_list<Text> parts) {
     for (const Text& part : parts) {
       out_ += form.substr(0, form.find('@'));
       part.AppendTo(out_);
@@ -73,7 +73,7 @@ class MemorySvg {
     return std::string(text, end.ptr);
   }
   // "1.5 MiB"
-  static std::string FormatBytes(int64_t bytes) {
+  OPKIT_COLD static std::string FormatBytes(int64_t bytes) {
     const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     int unit = 0;
     auto value = static_cast<double>(bytes);
@@ -83,7 +83,7 @@ class MemorySvg {
                                    std::chars_format::general, value >= 1000 ? 4 : 3);
     return std::string(digits, end.ptr) + " " + kUnits[unit];
   }
-  static std::string EscapeXml(std::string_view text) {
+  OPKIT_COLD static std::string EscapeXml(std::string_view text) {
     constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
     std::string out;
     for (const char c : text) {
@@ -114,7 +114,7 @@ class MemorySvg {
   }
 
   // Grid lines are 1, 2, 5, 10, … steps apart, or a power of two of bytes, so that about six fit.
-  void DrawAxes() {
+  OPKIT_COLD void DrawAxes() {
     constexpr const char* kGrid = "stroke=\"#ddd\"";
     double step = 1, bytes = 1;
     for (int i = 0; step * 8 < end_ - begin_; ++i) step *= i % 3 == 1 ? 2.5 : 2;
@@ -140,7 +140,7 @@ class MemorySvg {
     return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
   }
 
-  void DrawBuffer(size_t i) {
+  OPKIT_COLD void DrawBuffer(size_t i) {
     const MemoryInterval& buffer = buffers_[i];
     if (buffer.size == 0) return;
     const auto lower = static_cast<double>(buffer.lower);
@@ -167,7 +167,7 @@ class MemorySvg {
     Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
   }
 
-  void DrawLegend() {
+  OPKIT_COLD void DrawLegend() {
     const double y = options_.height - 24;
     constexpr int kSteps = 8, kWidth = 16;
     const double left = options_.width - kRight - kSteps * kWidth - 60;
