@@ -48,6 +48,9 @@
 // One in each program or shared library, whatever a dynamic linker would make of it.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
+// Keeps one copy of a body that many places would take in.
+#define OPKIT_NOINLINE __attribute__((noinline))
+
 // Keeps error paths out of the way of the caller's instructions.
 #define OPKIT_COLD __attribute__((cold))
 

@@ -22,6 +22,11 @@ struct TensorInfo {
 
   TensorInfo() = default;
   TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
+  OPKIT_NOINLINE TensorInfo(const TensorInfo&) = default;
+  OPKIT_NOINLINE TensorInfo(TensorInfo&&) = default;
+  OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
+  OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
+  OPKIT_NOINLINE ~TensorInfo() = default;
   // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data,
   // if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);

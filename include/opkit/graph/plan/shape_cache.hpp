@@ -11,7 +11,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Both lists have an entry for each input of the graph.
-inline bool SameTypes(const std::vector<TensorInfo>& a, const std::vector<TensorInfo>& b) {
+OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
+                                     const std::vector<TensorInfo>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](const TensorInfo& x, const TensorInfo& y) {
     return x.dtype == y.dtype && x.shape == y.shape;
   });
