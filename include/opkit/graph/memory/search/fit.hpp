@@ -9,6 +9,14 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A buffer that was placed.
+struct PlacedSpan {
+  int offset, end, buffer;
+  bool operator<(const PlacedSpan& other) const { return offset < other.offset; }
+};
+// By offset, in any order where that is equal: none of what Place computes depends on it.
+inline void SortByOffset(std::vector<PlacedSpan>& spans) { std::sort(spans.begin(), spans.end()); }
+
 // Places buffers one by one at the lowest offset where they fit between those of their conflict
 // list that were placed before: O(conflicts), with gaps below the top filled.
 class LowestFit {
@@ -24,11 +32,11 @@ class LowestFit {
       taken_.clear();
       for (int other : problem_.conflicts.of(b)) {
         const int offset = (*offsets)[Index(other)];
-        if (offset >= 0) taken_.emplace_back(offset, offset + problem_.size[Index(other)]);
+        if (offset >= 0) taken_.push_back({offset, offset + problem_.size[Index(other)], other});
       }
-      std::sort(taken_.begin(), taken_.end());
+      SortByOffset(taken_);
       int free = 0;
-      for (const auto& [begin, end] : taken_) {
+      for (const auto& [begin, end, other] : taken_) {
         if (begin - free >= problem_.size[b]) break;
         if (end > free) free = AlignUnits(end, problem_.alignment[b]);
       }
@@ -40,7 +48,7 @@ class LowestFit {
 
  private:
   const MemoryProblem& problem_;
-  std::vector<std::pair<int, int>> taken_;  // {begin, end}
+  std::vector<PlacedSpan> taken_;
 };
 
 inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
@@ -68,13 +76,13 @@ class MatrixFit {
       placed_.push_back({(*offsets)[b], end, order[at]});
       height = (std::max)(height, end);
     }
-    std::stable_sort(placed_.begin(), placed_.end());
+    SortByOffset(placed_);
     for (size_t at = first; at < count_; ++at) {
       const size_t b = Index(order[at]);
       const uint64_t* conflict = conflicts_.row(b);
       const int size = problem_.size[b], alignment = problem_.alignment[b];
       int offset = 0, top = 0;
-      for (const Span& span : placed_) {
+      for (const PlacedSpan& span : placed_) {
         const auto other = static_cast<unsigned>(span.buffer);
         const int in_conflict = static_cast<int>((conflict[other / 64] >> (other % 64)) & 1);
         if (in_conflict & static_cast<int>(span.offset - offset >= size)) break;
@@ -85,22 +93,17 @@ class MatrixFit {
       height = (std::max)(height, end);
       if (height > limit) return -1;
       (*offsets)[b] = offset;
-      const Span span{offset, end, order[at]};
+      const PlacedSpan span{offset, end, order[at]};
       placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), span), span);
     }
     return height;
   }
 
  private:
-  struct Span {
-    int offset, end, buffer;
-    bool operator<(const Span& other) const { return offset < other.offset; }
-  };
-
   const MemoryProblem& problem_;
   const size_t count_;
   BitMatrix conflicts_;
-  std::vector<Span> placed_;  // by offset
+  std::vector<PlacedSpan> placed_;  // by offset
 };
 
 // The top of all placed buffers, over time: raising a span and asking for its highest point cost
