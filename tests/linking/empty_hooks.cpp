@@ -43,13 +43,13 @@ OPKIT_OPERATOR_SCHEMA(Images).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape()
 OPKIT_REGISTER_CPU_OPERATOR(Images, ImagesOp);
 
 // What a plan of one node throws; empty where it runs.
-std::string Why(const char* op) {
+std::string Why(const char* op, const PlanOptions& options = {}) {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {1, 2, 2, 3});
   graph.AddNode(OperatorDef(op, {"X"}, {"Y"}));
   graph.AddOutput("Y");
   try {
-    Executor executor(Compile(graph));
+    Executor executor(Compile(graph, options));
     executor.Run({{"X", Tensor::From<float>({1, 2, 2, 3}, std::vector<float>(12, 1.f))}});
   } catch (const Error& error) {
     return error.what();
@@ -65,6 +65,7 @@ int main() {
     failed = 1;
   };
   check(Why("Plain"), "");
+  check(Why("Plain", {.release_constants = true}), "");  // of those that were converted: none
   check(Why("Fusing"), "a plan of kernels that have Fuse needs opkit/graph/plan/fusion.hpp");
   check(Why("Images"),
         "a plan of kernels that differ in layout or device needs opkit/graph/plan/converters.hpp");

@@ -3,6 +3,7 @@
 #ifndef OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 #define OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
+#include "opkit/base/hook.hpp"
 #include "opkit/graph/explanation.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
@@ -10,6 +11,10 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 Explanation ExplainSelection(const Specialization& specialization);
+
+// The same, before a plan lets go of the constants that it has converted.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_explain_converted{
+    "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
 
 }  // namespace detail
 }  // namespace opkit

@@ -93,7 +93,7 @@ class PlanState final : public RefCounted {
     const auto latest = GetLatest();
     const std::vector<std::string> names = latest->UnreadConstants();
     if (names.empty()) return;
-    explanation_ = ExplainSelection(*latest);  // which asks kernels, which may read constants
+    explanation_ = g_explain_converted(*latest);  // which asks kernels, which may read constants
     for (const std::string& name : names) {
       latest->ReleaseConstant(name);
       graph_.ReleaseConstant(name);

@@ -8,6 +8,7 @@
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/plan/converters.hpp"
+#include "opkit/graph/plan/explain_selection.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -200,6 +201,8 @@ OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
 
 OPKIT_IMAGE_LOCAL inline const bool kFillsMakeConvertedGraph =
     g_make_converted_graph.Fill(&ConvertedGraph::Make);
+OPKIT_IMAGE_LOCAL inline const bool kFillsExplainConverted =
+    g_explain_converted.Fill(&ExplainSelection);
 
 }  // namespace detail
 }  // namespace opkit
