@@ -257,10 +257,14 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
       why = StrCat("the operator has no kernel for ", device);
-    if (why.empty())
+    if (why.empty()) {
       RateOn(device, there, node, rating);
-    else
-      rating.candidates.push_back({{nullptr, {}, std::move(why), ToString(device)}, device, 0});
+      continue;
+    }
+    NodeRating::Rated& rated = rating.candidates.emplace_back();
+    rated.candidate.dropped = std::move(why);
+    rated.candidate.backend = ToString(device);
+    rated.device = device;
   }
   return rating;
 }
