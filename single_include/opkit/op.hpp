@@ -160,6 +160,9 @@
 // One in each program or shared library, whatever a dynamic linker would make of it.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
+// Keeps one copy of a body that many places would take in.
+#define OPKIT_NOINLINE __attribute__((noinline))
+
 // Keeps error paths out of the way of the caller's instructions.
 #define OPKIT_COLD __attribute__((cold))
 
@@ -2366,7 +2369,7 @@ class StorageBlock final : public detail::RefCounted {
   // Foreign memory; `deleter` may be null when the caller keeps it alive.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
-  ~StorageBlock() override {
+  OPKIT_NOINLINE ~StorageBlock() override {
     if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
     else if (deleter_)

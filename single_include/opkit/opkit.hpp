@@ -111,6 +111,9 @@
 // One in each program or shared library, whatever a dynamic linker would make of it.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
+// Keeps one copy of a body that many places would take in.
+#define OPKIT_NOINLINE __attribute__((noinline))
+
 // Keeps error paths out of the way of the caller's instructions.
 #define OPKIT_COLD __attribute__((cold))
 
@@ -1516,7 +1519,7 @@ class StorageBlock final : public detail::RefCounted {
   // Foreign memory; `deleter` may be null when the caller keeps it alive.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
-  ~StorageBlock() override {
+  OPKIT_NOINLINE ~StorageBlock() override {
     if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
     else if (deleter_)
@@ -4503,6 +4506,11 @@ struct TensorInfo {
 
   TensorInfo() = default;
   TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
+  OPKIT_NOINLINE TensorInfo(const TensorInfo&) = default;
+  OPKIT_NOINLINE TensorInfo(TensorInfo&&) = default;
+  OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
+  OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
+  OPKIT_NOINLINE ~TensorInfo() = default;
   // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data,
   // if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
@@ -11472,7 +11480,7 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
   state_->ops[op].overrides.push_back({backend, origin});
   state_->has_overrides = true;
 }
-OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
@@ -11493,7 +11501,7 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   state_->ops.Erase(op);
 }
 
-OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
   NameMap<char> known;
   for (const auto& row : state_->ops)
@@ -11525,7 +11533,7 @@ OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
   detail::MutexLock lock(state_->mutex);
   state_->availability[backend] = {why_not, false, {}};
 }
-OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
   std::string (*why_not)() = nullptr;
   {
     detail::MutexLock lock(state_->mutex);
@@ -11540,7 +11548,7 @@ OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) co
   known.is_known = true;
   return known.found = std::move(why);
 }
-OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   NameMap<int> kernels;
   {
     detail::MutexLock lock(state_->mutex);
@@ -11564,8 +11572,8 @@ OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType de
   detail::MutexLock lock(state_->mutex);
   state_->preferences[State::PreferenceKey(op, device)] = std::move(backends);
 }
-OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
-                                              const BackendPreference& backends) const {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
+                                                         const BackendPreference& backends) const {
   detail::MutexLock lock(state_->mutex);
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
@@ -11573,14 +11581,15 @@ OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
     Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
-OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op, DeviceType device) const {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
+                                                         DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
     Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
           ", where it has no kernel");
 }
-OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
-                                                        DeviceType device) const {
+OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
+                                                                   DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   BackendPreference out;
   // Nearly always empty, and asked for every operator that is created.
