@@ -112,6 +112,9 @@
 // One in each program or shared library, whatever a dynamic linker would make of it.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
+// Keeps one copy of a body that many places would take in.
+#define OPKIT_NOINLINE __attribute__((noinline))
+
 // Keeps error paths out of the way of the caller's instructions.
 #define OPKIT_COLD __attribute__((cold))
 
@@ -1517,7 +1520,7 @@ class StorageBlock final : public detail::RefCounted {
   // Foreign memory; `deleter` may be null when the caller keeps it alive.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
-  ~StorageBlock() override {
+  OPKIT_NOINLINE ~StorageBlock() override {
     if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
     else if (deleter_)
@@ -4504,6 +4507,11 @@ struct TensorInfo {
 
   TensorInfo() = default;
   TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
+  OPKIT_NOINLINE TensorInfo(const TensorInfo&) = default;
+  OPKIT_NOINLINE TensorInfo(TensorInfo&&) = default;
+  OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
+  OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
+  OPKIT_NOINLINE ~TensorInfo() = default;
   // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data,
   // if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
@@ -13350,7 +13358,7 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
   state_->ops[op].overrides.push_back({backend, origin});
   state_->has_overrides = true;
 }
-OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
@@ -13371,7 +13379,7 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   state_->ops.Erase(op);
 }
 
-OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
   NameMap<char> known;
   for (const auto& row : state_->ops)
@@ -13403,7 +13411,7 @@ OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
   detail::MutexLock lock(state_->mutex);
   state_->availability[backend] = {why_not, false, {}};
 }
-OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
   std::string (*why_not)() = nullptr;
   {
     detail::MutexLock lock(state_->mutex);
@@ -13418,7 +13426,7 @@ OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) co
   known.is_known = true;
   return known.found = std::move(why);
 }
-OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   NameMap<int> kernels;
   {
     detail::MutexLock lock(state_->mutex);
@@ -13442,8 +13450,8 @@ OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType de
   detail::MutexLock lock(state_->mutex);
   state_->preferences[State::PreferenceKey(op, device)] = std::move(backends);
 }
-OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
-                                              const BackendPreference& backends) const {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
+                                                         const BackendPreference& backends) const {
   detail::MutexLock lock(state_->mutex);
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
@@ -13451,14 +13459,15 @@ OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
     Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
-OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op, DeviceType device) const {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
+                                                         DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
     Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
           ", where it has no kernel");
 }
-OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
-                                                        DeviceType device) const {
+OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
+                                                                   DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   BackendPreference out;
   // Nearly always empty, and asked for every operator that is created.
@@ -16043,7 +16052,7 @@ class EdgeCollector {
 
 // A cycle among the nodes that still wait, in the order they would have to run. Every such node has
 // a predecessor that still waits, so a walk backwards meets itself.
-inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
+OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
   std::vector<int> before(waits.size(), -1), path;
   std::vector<char> met(waits.size(), 0);
   int node = -1;
@@ -16565,7 +16574,7 @@ class DotWriter {
  public:
   DotWriter(const DotOptions& options, const std::vector<std::string>* backends)
       : options_(options), backends_(backends) {}
-  std::string Write(const Graph& graph, const GraphTypes* types) && {
+  OPKIT_COLD std::string Write(const Graph& graph, const GraphTypes* types) && {
     out_ =
         "digraph opkit {\n"
         "  compound=true;\n"
@@ -16580,7 +16589,7 @@ class DotWriter {
 
  private:
   // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
-  static std::string Quote(const std::string& text) {
+  OPKIT_COLD static std::string Quote(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
       if (c == '"' || c == '\\') out += '\\';
@@ -16602,7 +16611,7 @@ class DotWriter {
     out_ +=
         StrCat(indent, from, " -> ", to, attributes.empty() ? "" : " [" + attributes + "]") + ";\n";
   }
-  static std::string Label(const OperatorDef& def) {
+  OPKIT_COLD static std::string Label(const OperatorDef& def) {
     std::string out = def.type();
     if (!def.name().empty()) out += " '" + def.name() + "'";
     for (const NamedAttribute& arg : def.args()) out += "\n" + arg.name + "=" + ToString(arg.value);
@@ -16612,8 +16621,8 @@ class DotWriter {
   }
 
   // `prefix` keeps the names of subgraphs' boxes apart.
-  void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
-                 const std::string& indent) {
+  OPKIT_COLD void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
+                            const std::string& indent) {
     NameMap<std::string> makers;  // by value: the box that made or wrote it last
     const auto maker_of = [&](const std::string& value) {
       std::string& box = makers[value];
@@ -16678,7 +16687,7 @@ class DotWriter {
       DrawEdge(indent, maker, box, types ? "label=" + Quote(ToString(types->at(output))) : "");
     }
   }
-  void DrawGroups(const std::string& indent) {
+  OPKIT_COLD void DrawGroups(const std::string& indent) {
     constexpr const char* kColours[] = {"#fde3b0", "#d9ead3", "#ead1dc", "#d0e0e3",
                                         "#fff2cc", "#d9d2e9", "#f4cccc", "#c9daf8"};
     for (size_t g = 0; g < groups_->size(); ++g) {
@@ -16694,7 +16703,8 @@ class DotWriter {
   static std::string Describe(const std::string& value, const GraphTypes* types) {
     return types ? value + "\n" + ToString(types->at(value)) : value;
   }
-  void DrawSubgraph(const NamedSubgraph& item, const std::string& box, const std::string& indent) {
+  OPKIT_COLD void DrawSubgraph(const NamedSubgraph& item, const std::string& box,
+                               const std::string& indent) {
     const std::string prefix = StrCat("s", subgraphs_++, "_");
     out_ += StrCat(indent, "subgraph cluster_", prefix, " {\n");
     out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";
@@ -18699,7 +18709,7 @@ class Specialization final : public RefCounted {
   }
   // Finds the values that the graph around hands in, and those that it is to get from a node of
   // this one.
-  void FindOuter(const Around* around) {
+  OPKIT_COLD void FindOuter(const Around* around) {
     outer_.assign(Index(view().num_values()), -1);
     rewritten_.assign(outer_.size(), 0);
     if (around) {
@@ -18718,20 +18728,20 @@ class Specialization final : public RefCounted {
                                  (OuterOf(value) >= 0 && around->plan.IsRewritten(OuterOf(value)));
   }
   // The blobs of the graph around, by value; empty where there is none.
-  std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
+  OPKIT_COLD std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
     std::vector<Blob*> blobs;
     for (int value = 0; around && value < view().num_values(); ++value)
       blobs.push_back(OuterOf(value) < 0 ? nullptr : &around->blob(OuterOf(value)));
     return blobs;
   }
-  std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* around) const {
+  OPKIT_COLD std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* around) const {
     auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(around));
     for (const std::unique_ptr<PlannedBody>& body : bodies_)
       nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
     return nodes;
   }
 
-  void PlanBodies(const Options& options) {
+  OPKIT_COLD void PlanBodies(const Options& options) {
     for (int node = 0; node < view().num_nodes(); ++node)
       if (const auto* runs = dynamic_cast<const RunsBodies*>(&spare_->op(node))) {
         const bool exclusive = runs->bodies().size() > 1;
@@ -18741,8 +18751,8 @@ class Specialization final : public RefCounted {
   }
   // A body with an operator that completes after it has returned is left to its node. So is one of
   // several that does not fit the shapes: it is not the one that is taken.
-  void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
-                const Options& options) {
+  OPKIT_COLD void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
+                           const Options& options) {
     const OperatorDef& def = view().graph().node(node);
     auto planned = std::make_unique<PlannedBody>(node, number, body);
     std::vector<TensorInfo> infos;
@@ -18867,6 +18877,10 @@ namespace detail {
 
 Explanation ExplainSelection(const Specialization& specialization);
 
+// The same, before a plan lets go of the constants that it has converted.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_explain_converted{
+    "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
+
 }  // namespace detail
 }  // namespace opkit
 
@@ -18882,7 +18896,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Both lists have an entry for each input of the graph.
-inline bool SameTypes(const std::vector<TensorInfo>& a, const std::vector<TensorInfo>& b) {
+OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
+                                     const std::vector<TensorInfo>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](const TensorInfo& x, const TensorInfo& y) {
     return x.dtype == y.dtype && x.shape == y.shape;
   });
@@ -18988,7 +19003,7 @@ class PlanState final : public RefCounted {
       specializations_.Add(std::move(specialization));
   }
   // One that the plan does not keep.
-  IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
+  OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeIntrusive<Specialization>(
         view_, std::move(inputs),
         Specialization::Options{IsWalked(),
@@ -19003,7 +19018,7 @@ class PlanState final : public RefCounted {
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
-  void CheckForAnyShapes() {
+  OPKIT_COLD void CheckForAnyShapes() {
     types_for_any_.emplace(InferGraph(view_));
     for (const OperatorDef& def : graph_.nodes()) {
       if (options_.strict_backends) CheckBackends(def);
@@ -19012,11 +19027,11 @@ class PlanState final : public RefCounted {
   }
   // Drops the constants that Latest(), the specialization for the only shapes that there are, has
   // converted and reads nowhere else. Not synchronised.
-  void ReleaseConstants() {
+  OPKIT_COLD void ReleaseConstants() {
     const auto latest = GetLatest();
     const std::vector<std::string> names = latest->UnreadConstants();
     if (names.empty()) return;
-    explanation_ = ExplainSelection(*latest);  // which asks kernels, which may read constants
+    explanation_ = g_explain_converted(*latest);  // which asks kernels, which may read constants
     for (const std::string& name : names) {
       latest->ReleaseConstant(name);
       graph_.ReleaseConstant(name);
@@ -19044,7 +19059,7 @@ class PlanState final : public RefCounted {
   }
 
  private:
-  void FindDonated() {
+  OPKIT_COLD void FindDonated() {
     std::vector<std::string> names;
     for (const GraphInput& input : graph_.inputs()) names.push_back(input.name);
     for (const std::string& name : options_.donated_inputs) {
@@ -19094,20 +19109,20 @@ class PlanState final : public RefCounted {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline std::string PassedOver(const std::string& list) {
+OPKIT_COLD inline std::string PassedOver(const std::string& list) {
   std::string out = list.empty() ? "" : "\n    passed over:";
   for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
   return out + "\n";
 }
 // " float32[2, 3]" for each output of the node.
-inline std::string TypesText(const GraphView& view, int node, const GraphTypes& types) {
+OPKIT_COLD inline std::string TypesText(const GraphView& view, int node, const GraphTypes& types) {
   std::string out;
   for (const int value : view.outputs(node))
     if (value >= 0) out += " " + ToString(types[value]);
   return out;
 }
-inline void DescribeSteps(const Specialization& found, const std::string& indent,
-                          std::string& out) {
+OPKIT_COLD inline void DescribeSteps(const Specialization& found, const std::string& indent,
+                                     std::string& out) {
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
     const NodeChoice& choice = found.choice(node);
@@ -19121,7 +19136,7 @@ inline void DescribeSteps(const Specialization& found, const std::string& indent
     }
   }
 }
-inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
+OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
   const Graph& graph = state.graph();
   const int threads = state.pool().threads();
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
@@ -19185,8 +19200,8 @@ OPKIT_INLINE NodeChoice Plan::choice(int node) const {
 
 namespace detail {
 
-inline void AppendSelection(const Specialization& found, const std::string& prefix,
-                            Selection& selection) {
+OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
+                                       Selection& selection) {
   const Graph& graph = found.plan_view().graph();
   for (int node = 0; node < graph.num_nodes(); ++node) {
     const OperatorDef& def = graph.node(node);
@@ -19256,7 +19271,7 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
 }
 
 // Throws kNotFound, with a list, where operators of nodes are not registered.
-inline void CheckOperatorsKnown(const Graph& graph) {
+OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
   std::string list, first;
   int unknown = 0;
   for (const OperatorDef& def : graph.nodes()) {
@@ -19272,14 +19287,14 @@ inline void CheckOperatorsKnown(const Graph& graph) {
 }
 
 // Partition's result. Throws kNotFound for a partitioner where none is registered.
-inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
+OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
   if (g_partition) return g_partition(graph, options.partitioners, options.partition_report);
   Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
         "' is registered; REGISTER_PARTITIONER registers one");
 }
 
 // Throws for the first input that another shape or dtype may be given for.
-inline void CheckInputsKnown(const Graph& graph) {
+OPKIT_COLD inline void CheckInputsKnown(const Graph& graph) {
   for (const auto& [name, info] : graph.inputs())
     if (info.dtype == DType::kUndefined || !info.shape.is_known())
       Throw(ErrorCode::kInvalidArgument,
@@ -20447,7 +20462,7 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
+  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
     for (const auto& input : view.graph().inputs())
       inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
     for (const int value : donated) inputs_[Index(value)].donated = true;
@@ -20566,7 +20581,7 @@ class TensorBindings {
   }
   // Names the constant or the attribute, in subgraphs too, that shares memory with the tensor;
   // empty where none does.
-  static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
+  OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
     for (const GraphConstant& constant : graph.constants())
       if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
     for (const OperatorDef& def : graph.nodes()) {
@@ -22382,6 +22397,14 @@ inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProb
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A buffer that was placed.
+struct PlacedSpan {
+  int offset, end, buffer;
+  bool operator<(const PlacedSpan& other) const { return offset < other.offset; }
+};
+// By offset, in any order where that is equal: none of what Place computes depends on it.
+inline void SortByOffset(std::vector<PlacedSpan>& spans) { std::sort(spans.begin(), spans.end()); }
+
 // Places buffers one by one at the lowest offset where they fit between those of their conflict
 // list that were placed before: O(conflicts), with gaps below the top filled.
 class LowestFit {
@@ -22397,11 +22420,11 @@ class LowestFit {
       taken_.clear();
       for (int other : problem_.conflicts.of(b)) {
         const int offset = (*offsets)[Index(other)];
-        if (offset >= 0) taken_.emplace_back(offset, offset + problem_.size[Index(other)]);
+        if (offset >= 0) taken_.push_back({offset, offset + problem_.size[Index(other)], other});
       }
-      std::sort(taken_.begin(), taken_.end());
+      SortByOffset(taken_);
       int free = 0;
-      for (const auto& [begin, end] : taken_) {
+      for (const auto& [begin, end, other] : taken_) {
         if (begin - free >= problem_.size[b]) break;
         if (end > free) free = AlignUnits(end, problem_.alignment[b]);
       }
@@ -22413,7 +22436,7 @@ class LowestFit {
 
  private:
   const MemoryProblem& problem_;
-  std::vector<std::pair<int, int>> taken_;  // {begin, end}
+  std::vector<PlacedSpan> taken_;
 };
 
 inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
@@ -22441,13 +22464,13 @@ class MatrixFit {
       placed_.push_back({(*offsets)[b], end, order[at]});
       height = (std::max)(height, end);
     }
-    std::stable_sort(placed_.begin(), placed_.end());
+    SortByOffset(placed_);
     for (size_t at = first; at < count_; ++at) {
       const size_t b = Index(order[at]);
       const uint64_t* conflict = conflicts_.row(b);
       const int size = problem_.size[b], alignment = problem_.alignment[b];
       int offset = 0, top = 0;
-      for (const Span& span : placed_) {
+      for (const PlacedSpan& span : placed_) {
         const auto other = static_cast<unsigned>(span.buffer);
         const int in_conflict = static_cast<int>((conflict[other / 64] >> (other % 64)) & 1);
         if (in_conflict & static_cast<int>(span.offset - offset >= size)) break;
@@ -22458,22 +22481,17 @@ class MatrixFit {
       height = (std::max)(height, end);
       if (height > limit) return -1;
       (*offsets)[b] = offset;
-      const Span span{offset, end, order[at]};
+      const PlacedSpan span{offset, end, order[at]};
       placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), span), span);
     }
     return height;
   }
 
  private:
-  struct Span {
-    int offset, end, buffer;
-    bool operator<(const Span& other) const { return offset < other.offset; }
-  };
-
   const MemoryProblem& problem_;
   const size_t count_;
   BitMatrix conflicts_;
-  std::vector<Span> placed_;  // by offset
+  std::vector<PlacedSpan> placed_;  // by offset
 };
 
 // The top of all placed buffers, over time: raising a span and asking for its highest point cost
@@ -23431,9 +23449,10 @@ inline std::string DescribePlaced(const char* what, size_t i, const std::vector<
                 " (bytes ", address, " to ", address + bytes, ")");
 }
 
-inline std::string FindPlacingFault(const char* what, size_t i,
-                                    const std::vector<std::string>& names, int64_t address,
-                                    int64_t bytes, int64_t alignment, int64_t arena_bytes) {
+OPKIT_COLD inline std::string FindPlacingFault(const char* what, size_t i,
+                                               const std::vector<std::string>& names,
+                                               int64_t address, int64_t bytes, int64_t alignment,
+                                               int64_t arena_bytes) {
   if (address < 0 || address > arena_bytes || bytes > arena_bytes - address)
     return StrCat(what, " ", i, i < names.size() ? " '" + names[i] + "'" : "", " of ", bytes,
                   " bytes at ", address, " is not inside the arena of ", arena_bytes, " bytes");
@@ -23589,7 +23608,7 @@ class RunVerifier {
     }
   }
 
-  std::string Explain(const Pair& pair) const {
+  OPKIT_COLD std::string Explain(const Pair& pair) const {
     std::string text = StrCat(Describe(pair.first), " and ", Describe(pair.second),
                               " share bytes and can be live together: ");
     if (pair.early >= 0)
@@ -23795,8 +23814,8 @@ namespace detail {
 
 class MemorySvg {
  public:
-  MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
-            const MemorySvgOptions& options)
+  OPKIT_COLD MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                       const MemorySvgOptions& options)
       : buffers_(buffers), plan_(plan), options_(options) {
     if (plan.offsets.size() != buffers.size())
       Throw(ErrorCode::kInvalidArgument, "expected an offset for each of ", buffers.size(),
@@ -23816,7 +23835,7 @@ class MemorySvg {
     top_ = plan.arena_bytes > 0 ? static_cast<double>(plan.arena_bytes) : 1;
   }
 
-  std::string Draw() {
+  OPKIT_COLD std::string Draw() {
     Add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="@" height="@" viewBox="0 0 @ @")"
         R"( font-family="sans-serif" font-size="12">)"
         "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
@@ -23839,7 +23858,7 @@ class MemorySvg {
   static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
 
   // Appends the form, each '@' in it replaced by the next part.
-  void Add(std::string_view form, std::initializer_list<Text> parts) {
+  OPKIT_COLD void Add(std::string_view form, std::initializer_list<Text> parts) {
     for (const Text& part : parts) {
       out_ += form.substr(0, form.find('@'));
       part.AppendTo(out_);
@@ -23854,7 +23873,7 @@ class MemorySvg {
     return std::string(text, end.ptr);
   }
   // "1.5 MiB"
-  static std::string FormatBytes(int64_t bytes) {
+  OPKIT_COLD static std::string FormatBytes(int64_t bytes) {
     const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     int unit = 0;
     auto value = static_cast<double>(bytes);
@@ -23864,7 +23883,7 @@ class MemorySvg {
                                    std::chars_format::general, value >= 1000 ? 4 : 3);
     return std::string(digits, end.ptr) + " " + kUnits[unit];
   }
-  static std::string EscapeXml(std::string_view text) {
+  OPKIT_COLD static std::string EscapeXml(std::string_view text) {
     constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
     std::string out;
     for (const char c : text) {
@@ -23895,7 +23914,7 @@ class MemorySvg {
   }
 
   // Grid lines are 1, 2, 5, 10, … steps apart, or a power of two of bytes, so that about six fit.
-  void DrawAxes() {
+  OPKIT_COLD void DrawAxes() {
     constexpr const char* kGrid = "stroke=\"#ddd\"";
     double step = 1, bytes = 1;
     for (int i = 0; step * 8 < end_ - begin_; ++i) step *= i % 3 == 1 ? 2.5 : 2;
@@ -23921,7 +23940,7 @@ class MemorySvg {
     return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
   }
 
-  void DrawBuffer(size_t i) {
+  OPKIT_COLD void DrawBuffer(size_t i) {
     const MemoryInterval& buffer = buffers_[i];
     if (buffer.size == 0) return;
     const auto lower = static_cast<double>(buffer.lower);
@@ -23948,7 +23967,7 @@ class MemorySvg {
     Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
   }
 
-  void DrawLegend() {
+  OPKIT_COLD void DrawLegend() {
     const double y = options_.height - 24;
     constexpr int kSteps = 8, kWidth = 16;
     const double left = options_.width - kRight - kSteps * kWidth - 60;
@@ -25606,8 +25625,8 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
 OPKIT_INLINE std::string SelectionPrefix(const OperatorDef& def, std::string_view body) {
   return StrCat(SelectionName(def), "/", body, "/");
 }
-OPKIT_INLINE Selection SelectionInside(const Selection* selection, const OperatorDef& def,
-                                       std::string_view body) {
+OPKIT_COLD OPKIT_INLINE Selection SelectionInside(const Selection* selection,
+                                                  const OperatorDef& def, std::string_view body) {
   Selection inside;
   if (!selection) return inside;
   const std::string prefix = SelectionPrefix(def, body);
@@ -25666,7 +25685,7 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 }
 
 // A forced choice that no node would take is not passed over in silence.
-OPKIT_INLINE void KernelSelector::FindForced() {
+OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
   NameIndex names;
   std::vector<int> first;  // the node of a name, by its number
@@ -25704,7 +25723,7 @@ OPKIT_INLINE void KernelSelector::FindForced() {
   }
 }
 
-OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
+OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   if (const SelectedKernel* forced = Forced(node))
     return OperatorDef(def).Engine(forced->backend, kRequired);
@@ -25713,7 +25732,8 @@ OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) con
   return OperatorDef(def).Engine(def.engine(), kRequired);
 }
 
-OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node, const NodeDevices& devices) const {
+OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
+                                                              const NodeDevices& devices) const {
   for (size_t i = 0; i < view_.inputs(node).size(); ++i) {
     const int value = view_.inputs(node)[i];
     const std::optional<Device> wanted = devices.input(i);
@@ -25808,7 +25828,7 @@ inline bool IsBetter(const NodeRating::Rated& first, const NodeRating::Rated& se
   return first_ns >= 0 && second_ns >= 0 &&
          second_ns + second.conversion_ns < first_ns + first.conversion_ns;
 }
-OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
+OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
   const Rated& one = candidates[Index(i)];
   if (!one.candidate.dropped.empty() || best < 0) return one.candidate.dropped;
   const Rated& chosen = candidates[Index(best)];
@@ -25839,10 +25859,14 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
       why = StrCat("the operator has no kernel for ", device);
-    if (why.empty())
+    if (why.empty()) {
       RateOn(device, there, node, rating);
-    else
-      rating.candidates.push_back({{nullptr, {}, std::move(why), ToString(device)}, device, 0});
+      continue;
+    }
+    NodeRating::Rated& rated = rating.candidates.emplace_back();
+    rated.candidate.dropped = std::move(why);
+    rated.candidate.backend = ToString(device);
+    rated.device = device;
   }
   return rating;
 }
@@ -25908,8 +25932,8 @@ OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
   for (const int node : view_.order()) Select(node, choices[Index(node)]);
 }
 
-OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,
-                                                     NodeChoice& choice) {
+OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,
+                                                                NodeChoice& choice) {
   const RegistryUse use;
   if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
   refused_[Index(node)].push_back({choice.kernel, choice.config_number, why});
@@ -26051,7 +26075,7 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::LargestIn(const ArenaPlan& ar
 
 // Adds the order of the steps inside `step`: those of its bodies one after the other, and so the
 // bodies.
-OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& order) const {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& order) const {
   int last = begin_[Index(step)];
   const auto follow = [&](int next) {
     order.before.push_back(last);
@@ -26176,7 +26200,7 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 // Donated inputs.
 
 // An output lies outside the arena, unless that is in the memory of a donated input.
-OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
   const std::vector<int> before = donated_outputs_;  // on other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
@@ -26190,7 +26214,7 @@ OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
   donated_outputs_ = std::move(found);
 }
 
-OPKIT_INLINE void PlannedMemory::PlaceDonated(ArenaPlan& arena) const {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlaceDonated(ArenaPlan& arena) const {
   int64_t next = arena.plan.arena_bytes;
   for (const int input : donated_) {
     const int buffer = BufferOf(arena, input);
@@ -26204,7 +26228,7 @@ OPKIT_INLINE void PlannedMemory::PlaceDonated(ArenaPlan& arena) const {
 
 // Arenas.
 
-OPKIT_INLINE void PlannedMemory::AddArenas(std::vector<ArenaPlan>& arenas) const {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddArenas(std::vector<ArenaPlan>& arenas) const {
   const auto add = [&](Device device) {
     for (const ArenaPlan& arena : arenas)
       if (arena.device == device) return;
@@ -26220,7 +26244,7 @@ OPKIT_INLINE void PlannedMemory::AddArenas(std::vector<ArenaPlan>& arenas) const
   for (const std::unique_ptr<PlannedBody>& body : plan_.bodies()) Of(*body).AddArenas(arenas);
 }
 
-OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   OrderSteps(options.walked);
   donated_ = options.donated;
   NumberValues(0, nullptr);
@@ -26228,7 +26252,7 @@ OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   for (ArenaPlan& arena : arenas_) PlanArena(arena, options);
 }
 
-OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Options& options) {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Options& options) {
   if (!donated_.empty()) FindDonatedOutputs(arena);
   FindLifetimesOf(arena, summary_.planned_values);
   // Values in a donated input take nothing of the arena.
@@ -26296,7 +26320,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
     sum = (std::numeric_limits<int64_t>::max)();
 }
 
-OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const {
+OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const {
   std::vector<int64_t> addresses;
   std::vector<std::string> names;
   for (size_t value = 0; value < arena.values.size(); ++value)
@@ -26325,7 +26349,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // "NHWC, standard -> NHWC"; empty where all are the standard layout.
-inline std::string LayoutsText(const KernelConfig& config) {
+OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
   if (config.is_standard()) return {};
   std::string text;
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
@@ -26337,7 +26361,8 @@ inline std::string LayoutsText(const KernelConfig& config) {
   return text;
 }
 
-inline void ExplainConverter(const Specialization& found, int node, Explanation::Node& out) {
+OPKIT_COLD inline void ExplainConverter(const Specialization& found, int node,
+                                        Explanation::Node& out) {
   const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
   const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
   const Shape shape = from.shape.ToShape();
@@ -26351,7 +26376,7 @@ inline void ExplainConverter(const Specialization& found, int node, Explanation:
 }
 
 // `node` is of the plan's graph.
-inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
+OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
   const NodeChoice& choice = found.plan_choice(node);
   const NodeRating rating = found.selector().Rate(node);
   for (size_t i = 0; i < rating.candidates.size(); ++i) {
@@ -26377,8 +26402,9 @@ inline void ExplainNode(const Specialization& found, int node, Explanation::Node
   }
 }
 
-inline void ExplainNodes(const Specialization& found, std::vector<Explanation::Node>& nodes,
-                         Explanation& explanation) {
+OPKIT_COLD inline void ExplainNodes(const Specialization& found,
+                                    std::vector<Explanation::Node>& nodes,
+                                    Explanation& explanation) {
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
     const OperatorDef& def = found.view().graph().node(node);
@@ -26401,7 +26427,7 @@ inline void ExplainNodes(const Specialization& found, std::vector<Explanation::N
   }
 }
 
-OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
+OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found) {
   const RegistryUse use;
   Explanation explanation;
   ExplainNodes(found, explanation.nodes, explanation);
