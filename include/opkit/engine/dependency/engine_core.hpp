@@ -107,8 +107,7 @@ class EngineCore final : public AsyncEngine {
 
  private:
   struct Runner : PoolTask {
-    explicit Runner(EngineCore* its_core)
-        : PoolTask(&RunRunner, Invocation{}), core(its_core) {}
+    explicit Runner(EngineCore* its_core) : PoolTask(&RunRunner, Invocation{}), core(its_core) {}
     static void RunRunner(PoolTask* self) noexcept {
       auto* runner = static_cast<Runner*>(self);
       runner->core->RunReady(runner);
