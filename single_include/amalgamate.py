@@ -96,6 +96,9 @@ class Amalgamation:
             elif depth <= 1:
                 if target[1:-1] not in self.started:
                     self.add(target[1:-1], condition)
+            elif depth > 2:
+                raise SystemExit(f"{header} includes {target} under two conditions: one alone goes "
+                                 "with it to its definitions")
             elif target[1:-1] not in self.visited:
                 lines += self.conditional(header, target[1:-1], conditions[-1])
         for block in DEFINITIONS.findall(text):

@@ -34,9 +34,9 @@
 
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
 #include "opkit/plugin/export/export_operators.hpp"
-#ifdef OPKIT_OP_GRADIENT_GRADIENT_HPP_
-#include "opkit/plugin/export/export_gradients.hpp"
 #endif
+#if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#include "opkit/plugin/export/export_gradients.hpp"
 #endif
 
 #endif  // OPKIT_OPKIT_HPP_

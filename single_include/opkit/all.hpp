@@ -8244,7 +8244,8 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
-#ifdef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#endif
+#if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
 // ---- opkit/plugin/export/export_gradients.hpp
 // Hands over the gradients of a library's class and typed operators. Included where a unit includes
 // both op/gradient/gradient.hpp and plugin/author.hpp.
@@ -8252,7 +8253,6 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
-#endif
 #endif
 
 #endif  // OPKIT_OPKIT_HPP_
@@ -45953,7 +45953,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 #endif
 
 // ---- opkit/plugin/export/impl/export_gradients.ipp
-#ifdef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
 // Serves the gradient makers of a library's registries to its host.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
