@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes single_include/opkit/{opkit,graph,all,op}.hpp. Each holds the umbrella of that name in
-include/opkit (op.hpp: plugin/author.hpp) and every header that it reaches, each once, in include
-order, guards and comments kept, then their definitions. The results depend on the headers alone: no
+"""Writes single_include/opkit: one header for each umbrella of include/opkit. Each holds the
+umbrella of its name (op.hpp: plugin/author.hpp) and every header that it reaches, each once, in
+include order, guards and comments kept, then their definitions. The results depend on the headers alone: no
 date, no hash.
 
   amalgamate.py                   regenerates the single headers
@@ -20,7 +20,8 @@ INCLUDE = ROOT / "include"
 OUTPUT = ROOT / "single_include" / "opkit"
 # The single headers and what each holds, the smallest first. op.hpp is last, as its macros make a
 # unit one of a library.
-SINGLE = {"opkit.hpp": "opkit/opkit.hpp", "graph.hpp": "opkit/graph.hpp", "all.hpp": "opkit/all.hpp",
+UMBRELLAS = ("opkit", "functions", "profile", "graph", "partition", "plugin", "all")
+SINGLE = {**{f"{name}.hpp": f"opkit/{name}.hpp" for name in UMBRELLAS},
           "op.hpp": "opkit/plugin/author.hpp"}
 
 DIRECTIVE = re.compile(r'^[ \t]*#[ \t]*(if|ifdef|ifndef|endif|include)\b[ \t]*([<"][^>"]+[>"])?')

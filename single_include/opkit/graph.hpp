@@ -8087,8 +8087,12 @@ class TypedOp {
 
   // Registers the function for a device; for a function over <Context, T> with the element types it
   // is compiled for.
-  template <class Context, Element... Types>
+  template <class Context, class... Types>
   auto Kernel() {
+    constexpr bool kElements = (Element<Types> && ...);
+    static_assert(kElements,
+                  "OPKIT_OP(…).Kernel<Context, T…>: each T is an element type of a tensor: float, "
+                  "double, bool, an integer, opkit::float16 or opkit::bfloat16");
     constexpr bool kContext = DeviceContext<Context>;
     static_assert(kContext, "OPKIT_OP(…).Kernel<Context>: Context must meet opkit::DeviceContext");
     constexpr uint64_t kAll =
@@ -8103,7 +8107,7 @@ class TypedOp {
     static_assert(kTypes,
                   "OPKIT_OP(…).Kernel<Context, T…>: a function over <Context, T> needs its element "
                   "types here, one over <Context> takes none");
-    if constexpr (kContext && kShapes && kTypes) {
+    if constexpr (kElements && kContext && kShapes && kTypes) {
       constexpr bool kVersions = HasVersions<Context, Types...>();
       static_assert(kVersions,
                     "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "

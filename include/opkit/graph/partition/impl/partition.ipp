@@ -204,7 +204,8 @@ class PartitionRun {
       const OpSchema* schema = OpRegistry::Global().FindSchema(op);
       if (!schema)
         Throw(ErrorCode::kNotFound, "the subgraph operator '", op, "' is not registered",
-              SuggestName(op, OpRegistry::Global().Operators()));
+              op == "Subgraph" ? "; include opkit/ops/subgraph.hpp, or link opkit::ops"
+                               : SuggestName(op, OpRegistry::Global().Operators()));
       std::string name = StrCat(op, id);
       for (int n = 1; names.Find(name) >= 0; ++n) name = StrCat(op, id, "_", n);
       OperatorDef def(op, extracted.inputs, extracted.outputs);

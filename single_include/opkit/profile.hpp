@@ -1,0 +1,18610 @@
+// opkit in one file, generated from include/opkit by single_include/amalgamate.py: change the
+// headers, not this file. It holds opkit/profile.hpp and all that it includes; another single
+// header, or a header of the same checkout, may be included beside it, in any order. Declarations
+// come first, then the definitions, which a program that defines OPKIT_COMPILED leaves to the one
+// unit that defines OPKIT_IMPLEMENTATION.
+#ifndef OPKIT_SINGLE_INCLUDE_PROFILE_HPP_
+#define OPKIT_SINGLE_INCLUDE_PROFILE_HPP_
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fcntl.h>
+#include <initializer_list>
+#include <iosfwd>
+#include <linux/futex.h>
+#include <memory>
+#include <new>
+#include <optional>
+#include <pthread.h>
+#include <sched.h>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+// ---- opkit/version.hpp
+// Version of the toolkit and the inline namespace made of it, so that objects compiled against two
+// versions link as strangers instead of mixing layouts. Every header opens
+// `namespace opkit::inline OPKIT_ABI {`.
+#ifndef OPKIT_VERSION_HPP_
+#define OPKIT_VERSION_HPP_
+
+#define OPKIT_VERSION_MAJOR 0
+#define OPKIT_VERSION_MINOR 1
+#define OPKIT_VERSION_PATCH 0
+#define OPKIT_VERSION_STRING "0.1.0"
+
+// Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
+// consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
+#if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
+#define OPKIT_ABI v0_1_compiled
+#else
+#define OPKIT_ABI v0_1
+#endif
+
+#endif  // OPKIT_VERSION_HPP_
+
+// ---- opkit/config.hpp
+// The toolkit's switches, and the abilities of the compiler in use under the toolkit's own names.
+// Row 0: includes nothing but the version.
+#ifndef OPKIT_CONFIG_HPP_
+#define OPKIT_CONFIG_HPP_
+
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
+#endif
+
+// The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
+// OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
+// impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
+// defines OPKIT_IMPLEMENTATION before it includes the widest umbrella that the program uses, such
+// as opkit/all.hpp.
+#if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
+#define OPKIT_COMPILED
+#endif
+#ifdef OPKIT_COMPILED
+#define OPKIT_INLINE
+#else
+#define OPKIT_INLINE inline
+#endif
+// A header ends with `#ifdef OPKIT_DEFINITIONS`, `#include` of its .ipp.
+#if !defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
+#define OPKIT_DEFINITIONS
+#endif
+
+// Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
+// lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
+#ifdef __CUDACC__
+#define OPKIT_DEVICE_COMPILER  // one that compiles kernels of a device
+#define OPKIT_DEVICE __device__
+#define OPKIT_HOST_DEVICE __host__ __device__
+#else
+#define OPKIT_DEVICE
+#define OPKIT_HOST_DEVICE
+#endif
+
+#ifdef __CUDA_ARCH__
+#define OPKIT_DEVICE_PASS  // this pass of the device compiler makes the device's code
+#endif
+
+// Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.
+#define OPKIT_EXPORT __attribute__((visibility("default")))
+
+// One in each program or shared library, whatever a dynamic linker would make of it.
+#define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
+
+// Keeps one copy of a body that many places would take in.
+#define OPKIT_NOINLINE __attribute__((noinline))
+
+// Keeps error paths out of the way of the caller's instructions.
+#define OPKIT_COLD __attribute__((cold))
+
+#define OPKIT_CONCAT_(a, b) a##b
+#define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
+#define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
+
+// Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
+// sentence of one is printed in a function, the name of the other in a class. nvcc takes neither in
+// an unnamed namespace.
+#ifdef OPKIT_DEVICE_COMPILER
+#define OPKIT_AT_NAMESPACE_SCOPE(macro) static_assert(true)
+#else
+#define OPKIT_AT_NAMESPACE_SCOPE(macro)                                               \
+  static_assert(__builtin_FUNCTION()[0] == '\0',                                      \
+                #macro " goes at namespace scope, outside of functions and classes"); \
+  [[maybe_unused]] extern struct macro##_goes_at_namespace_scope_not_in_a_class       \
+      macro##_goes_at_namespace_scope_not_in_a_class
+#endif
+
+#endif  // OPKIT_CONFIG_HPP_
+
+// ---- opkit/macros.hpp
+// The ancestors' short spellings of the toolkit's public macros. On by default; off with
+// -DOPKIT_NO_SHORT_MACROS, which leaves the OPKIT_ names.
+#ifndef OPKIT_MACROS_HPP_
+#define OPKIT_MACROS_HPP_
+
+#ifndef OPKIT_NO_SHORT_MACROS
+
+#if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) || defined(REGISTER_OP) ||    \
+    defined(REGISTER_GRADIENT) || defined(NO_GRADIENT) || defined(USE_OPERATOR_FUNCTIONS) || \
+    defined(INPUT_TAGS) || defined(OUTPUT_TAGS) || defined(REGISTER_PARTITIONER)
+#error \
+    "another library has already defined one of opkit's short macros (OPERATOR_SCHEMA, REGISTER_CPU_OPERATOR, REGISTER_OP, …): compile with -DOPKIT_NO_SHORT_MACROS and use the OPKIT_ names"
+#endif
+
+#define OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name)
+#define USE_OPERATOR_FUNCTIONS(context) OPKIT_USE_OPERATOR_FUNCTIONS(context)
+#define INPUT_TAGS(...) OPKIT_INPUT_TAGS(__VA_ARGS__)
+#define OUTPUT_TAGS(...) OPKIT_OUTPUT_TAGS(__VA_ARGS__)
+
+#define REGISTER_CPU_OPERATOR(...) OPKIT_REGISTER_CPU_OPERATOR(__VA_ARGS__)
+#define REGISTER_CPU_OPERATOR_STR(...) OPKIT_REGISTER_CPU_OPERATOR_STR(__VA_ARGS__)
+#define REGISTER_CPU_OPERATOR_CREATOR(...) OPKIT_REGISTER_CPU_OPERATOR_CREATOR(__VA_ARGS__)
+#define REGISTER_CPU_OPERATOR_WITH_ENGINE(...) OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(__VA_ARGS__)
+#define REGISTER_CPU_OPERATOR_WITH_PRIORITY(...) \
+  OPKIT_REGISTER_CPU_OPERATOR_WITH_PRIORITY(__VA_ARGS__)
+
+#define REGISTER_CPU_STREAM_OPERATOR(...) OPKIT_REGISTER_CPU_STREAM_OPERATOR(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_STR(...) OPKIT_REGISTER_CPU_STREAM_OPERATOR_STR(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_CREATOR(...) \
+  OPKIT_REGISTER_CPU_STREAM_OPERATOR_CREATOR(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(...) \
+  OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(__VA_ARGS__)
+#define REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(...) \
+  OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(__VA_ARGS__)
+
+#define REGISTER_OP(name) OPKIT_REGISTER_OP(name)
+#define REGISTER_PARTITIONER(name) OPKIT_REGISTER_PARTITIONER(name)
+#define REGISTER_PASS(name) OPKIT_REGISTER_PASS(name)
+
+#define REGISTER_GRADIENT(...) OPKIT_REGISTER_GRADIENT(__VA_ARGS__)
+#define REGISTER_GRADIENT_STR(...) OPKIT_REGISTER_GRADIENT_STR(__VA_ARGS__)
+#define NO_GRADIENT(name) OPKIT_NO_GRADIENT(name)
+#define SHOULD_NOT_DO_GRADIENT(name) OPKIT_SHOULD_NOT_DO_GRADIENT(name)
+#define GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name)
+
+#endif  // OPKIT_NO_SHORT_MACROS
+
+#endif  // OPKIT_MACROS_HPP_
+
+// ---- opkit/not_included.hpp
+// Names what opkit/opkit.hpp leaves out, so that the compiler's words for a program that uses it
+// without its header name that header: a macro is one error, a class is declared beside its
+// header's name.
+#ifndef OPKIT_NOT_INCLUDED_HPP_
+#define OPKIT_NOT_INCLUDED_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class AttrMap;            // defined in opkit/functions.hpp
+class OpTensor;           // defined in opkit/functions.hpp
+class OpResource;         // defined in opkit/functions.hpp
+class GradientMakerBase;  // defined in opkit/graph.hpp
+class Profiler;           // defined in opkit/profile.hpp
+
+}  // namespace opkit
+
+// clang shows where a class is declared that a variable needs defined. g++ does not, but suggests
+// the same name of another namespace, and shows that.
+#ifdef __clang__
+namespace opkit::inline OPKIT_ABI {
+#else
+namespace opkit_not_included {
+#endif
+
+class Graph;            // defined in opkit/graph.hpp
+class Plan;             // defined in opkit/graph.hpp
+class Executor;         // defined in opkit/graph.hpp
+class SimpleNet;        // defined in opkit/graph.hpp
+class PassList;         // defined in opkit/graph.hpp
+struct PlanOptions;     // defined in opkit/graph.hpp
+struct Profile;         // defined in opkit/profile.hpp
+struct ProfileTable;    // defined in opkit/profile.hpp
+struct ProfileOptions;  // defined in opkit/profile.hpp
+class Library;          // defined in opkit/plugin.hpp
+
+#ifdef __clang__
+}  // namespace opkit
+#else
+}  // namespace opkit_not_included
+#endif
+
+// The error, and a variable template that takes the rest of the statement and does not look at it.
+#define OPKIT_NOT_INCLUDED(macro, header)                            \
+  static_assert(false, #macro " needs #include <opkit/" header ">"); \
+  template <class Builder>                                           \
+  [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_not_included_) = Builder()
+
+#ifndef OPKIT_REGISTER_OP
+#define OPKIT_REGISTER_OP(name) OPKIT_NOT_INCLUDED(REGISTER_OP, "functions.hpp")
+#endif
+#ifndef OPKIT_REGISTER_PARTITIONER
+#define OPKIT_REGISTER_PARTITIONER(name) OPKIT_NOT_INCLUDED(REGISTER_PARTITIONER, "partition.hpp")
+#endif
+#ifndef OPKIT_REGISTER_PASS
+#define OPKIT_REGISTER_PASS(name) OPKIT_NOT_INCLUDED(REGISTER_PASS, "partition.hpp")
+#endif
+#ifndef OPKIT_REGISTER_GRADIENT
+#define OPKIT_REGISTER_GRADIENT(...) OPKIT_NOT_INCLUDED(REGISTER_GRADIENT, "graph.hpp")
+#define OPKIT_REGISTER_GRADIENT_STR(...) OPKIT_NOT_INCLUDED(REGISTER_GRADIENT_STR, "graph.hpp")
+#define OPKIT_NO_GRADIENT(name) OPKIT_NOT_INCLUDED(NO_GRADIENT, "graph.hpp")
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_NOT_INCLUDED(SHOULD_NOT_DO_GRADIENT, "graph.hpp")
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
+  OPKIT_NOT_INCLUDED(GRADIENT_NOT_IMPLEMENTED_YET, "graph.hpp")
+#endif
+
+#endif  // OPKIT_NOT_INCLUDED_HPP_
+
+// ---- opkit/base/strings.hpp
+// StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
+// goes through it, so numbers look the same everywhere. A message is built at hundreds of places
+// with as many combinations of types, and each is an instantiation: so a call makes an array of
+// parts, two words each, and hands it to one function that is not a template.
+#ifndef OPKIT_BASE_STRINGS_HPP_
+#define OPKIT_BASE_STRINGS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+// One part of a message: a string, character, bool, integer, floating-point number (9 significant
+// digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
+// these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
+// reports nothing builds no strings, and one that does is a few stores.
+class Text {
+ public:
+  constexpr Text() : Text("") {}
+  constexpr Text(const char* text) : value_{text}, append_(AppendLiteral) {}
+  Text(const std::string& text) : value_{&text}, append_(AppendString) {}
+  Text(const std::string_view& text) : value_{&text}, append_(AppendView) {}
+  Text(char c) : Text(int64_t{c}, AppendCharacter) {}
+  Text(bool b) : Text(b ? "true" : "false") {}
+  Text(double number) : append_(AppendFloat) { value_.number = number; }
+  Text(int i) : Text(int64_t{i}, AppendInt) {}
+  Text(long i) : Text(int64_t{i}, AppendInt) {}
+  Text(long long i) : Text(int64_t{i}, AppendInt) {}
+  Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
+  Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
+  Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
+  // Asks for a class or enumeration by the compiler's own traits first: no literal instantiates
+  // anything.
+  template <class T>
+    requires((__is_class(T) || __is_enum(T)) &&
+             requires(const T& value) { std::string_view(ToString(value)); })
+  Text(const T& value) : value_{&value} {
+    append_ = [](std::string& out, Value part) {
+      out += ToString(*static_cast<const T*>(part.object));
+    };
+  }
+  template <class T>
+  Text(const std::vector<T>& values) : value_{&values} {
+    append_ = [](std::string& out, Value part) {
+      const auto& all = *static_cast<const std::vector<T>*>(part.object);
+      out += '[';
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (i) out += ", ";
+        Text(static_cast<const T&>(all[i])).AppendTo(out);
+      }
+      out += ']';
+    };
+  }
+
+  void AppendTo(std::string& out) const { append_(out, value_); }
+
+ private:
+  union Value {
+    const void* object = nullptr;
+    int64_t integer;
+    double number;
+  };
+  using Append = void(std::string& out, Value part);
+
+  Text(int64_t integer, Append* append) : append_(append) { value_.integer = integer; }
+  OPKIT_COLD static void AppendLiteral(std::string& out, Value part);
+  OPKIT_COLD static void AppendString(std::string& out, Value part);
+  OPKIT_COLD static void AppendView(std::string& out, Value part);
+  OPKIT_COLD static void AppendCharacter(std::string& out, Value part);
+  OPKIT_COLD static void AppendInt(std::string& out, Value part);
+  OPKIT_COLD static void AppendUInt(std::string& out, Value part);
+  OPKIT_COLD static void AppendFloat(std::string& out, Value part);
+
+  Value value_;
+  Append* append_;
+};
+
+OPKIT_COLD std::string Join(std::initializer_list<Text> parts);
+
+}  // namespace detail
+
+// Concatenates the parts: whatever a detail::Text is made from.
+template <class... Parts>
+OPKIT_COLD std::string StrCat(const Parts&... parts) {
+  return detail::Join({parts...});
+}
+
+// std::cout << shape: whatever has a ToString is printed by it.
+template <class Char, class Traits, class T>
+  requires((std::is_class_v<T> || std::is_enum_v<T>) &&
+           !std::is_convertible_v<const T&, std::string_view> &&
+           requires(const T& value) { std::string_view(ToString(value)); })
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& out,
+                                             const T& value) {
+  return out << ToString(value);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_STRINGS_HPP_
+
+// ---- opkit/base/suggest.hpp
+// "Did you mean …?": the known name nearest to an unknown one, for error messages.
+#ifndef OPKIT_BASE_SUGGEST_HPP_
+#define OPKIT_BASE_SUGGEST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
+OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
+// letters, at least one).
+OPKIT_COLD std::string NearestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
+
+// " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
+OPKIT_COLD std::string SuggestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_SUGGEST_HPP_
+
+// ---- opkit/base/error.hpp
+// opkit::Error, the one exception of the toolkit: a code to branch on, a message that says what was
+// expected, what was found and how to mend it, and context lines added on the way up. Input that a
+// user can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+#ifndef OPKIT_BASE_ERROR_HPP_
+#define OPKIT_BASE_ERROR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class ErrorCode {
+  kInvalidArgument,     // a value, shape or count that the callee does not accept
+  kTypeMismatch,        // a value of another type or dtype than asked for
+  kNotFound,            // no such operator, blob, backend, argument, file
+  kAlreadyExists,       // registered or created twice
+  kOutOfRange,          // an index or a number outside what can be represented
+  kUninitialized,       // a tensor or blob read before anything was written
+  kOutOfMemory,         //
+  kUnsupported,         // understood, but not possible on this device, dtype or build
+  kFailedPrecondition,  // called in a state that does not allow it
+  kCancelled,           //
+  kDeadlineExceeded,    //
+  kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
+};
+
+const char* ToString(ErrorCode code);
+
+// `what()` is the message followed by one indented line for each context. Copies are independent;
+// AddContext is not thread-safe: an Error that an event holds is shared by all threads that wait
+// for it.
+class OPKIT_EXPORT Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, std::string message, const void* subject = nullptr);
+
+  OPKIT_INLINE const char* what() const noexcept override;
+  ErrorCode code() const noexcept { return code_; }
+  const std::string& message() const noexcept { return message_; }
+  const std::vector<std::string>& context() const noexcept { return context_; }
+  // Lines of context that were left out of a long list: the first lines, which are nearest to what
+  // failed, and the last are kept, and between them one that says how many are not.
+  int lines_left_out() const noexcept { return left_out_; }
+  // The exception this error was made of when that was not an Error itself; null otherwise.
+  const std::exception_ptr& cause() const noexcept { return cause_; }
+  Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
+  // Address of the object the error is about (a Tensor), for a caller who knows its name.
+  const void* subject() const noexcept { return subject_; }
+
+  Error& AddContext(std::string line);
+  // Held where others read it: it must not change any more. Copies are not.
+  bool is_shared() const noexcept { return shared_.Get(); }
+  void SetShared() const noexcept { shared_.Set(); }
+
+ private:
+  struct SharedFlag {
+    SharedFlag() = default;
+    SharedFlag(const SharedFlag&) {}
+    SharedFlag& operator=(const SharedFlag&) { return *this; }
+    // Relaxed: set by the thread that shares it, before the others can see it.
+    bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
+    void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
+    mutable bool value = false;
+  };
+
+  ErrorCode code_;
+  const void* subject_;
+  std::string message_;
+  std::string what_;
+  std::vector<std::string> context_;
+  int left_out_ = 0;
+  std::exception_ptr cause_;
+  SharedFlag shared_;
+};
+
+namespace detail {
+[[noreturn]] OPKIT_COLD void ThrowJoined(ErrorCode code, std::initializer_list<Text> parts);
+}
+
+// Throws an Error whose message is StrCat of the parts.
+template <class Part, class... Parts>
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Part& part, const Parts&... parts) {
+  detail::ThrowJoined(code, {part, parts...});
+}
+
+// In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
+// of that its message.
+OPKIT_COLD Error CurrentError();
+
+namespace detail {
+
+// In a catch block: throws the same Error with one more line of context. Another exception becomes
+// an Error; of an Error that others hold a copy gets the line (a class derived from Error would be
+// cut by copying, and goes on as it is).
+[[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
+
+// call(), with the line context() in whatever it throws.
+template <class F, class Context>
+decltype(auto) InContext(F&& call, Context&& context) {
+  try {
+    return call();
+  } catch (...) {
+    RethrowInContext(context());
+  }
+}
+
+[[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
+}  // namespace detail
+
+}  // namespace opkit
+
+// For operator authors: throws Error(kInvalidArgument) with the condition's text and the parts.
+#define OPKIT_ENFORCE(condition, ...)                                        \
+  do {                                                                       \
+    if (!(condition)) [[unlikely]]                                           \
+      ::opkit::Throw(::opkit::ErrorCode::kInvalidArgument,                   \
+                     "expected " #condition __VA_OPT__(": ", ) __VA_ARGS__); \
+  } while (0)
+
+// An invariant of the toolkit itself; compiled out with NDEBUG.
+#ifdef NDEBUG
+#define OPKIT_ASSERT(condition) static_cast<void>(0)
+#else
+#define OPKIT_ASSERT(condition)       \
+  ((condition) ? static_cast<void>(0) \
+               : ::opkit::detail::AssertFailed(#condition, __FILE__, __LINE__))
+#endif
+
+#endif  // OPKIT_BASE_ERROR_HPP_
+
+// ---- opkit/core/dtype.hpp
+// Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
+// conversions. complex64 is a pair of float32, complex128 a pair of float64; std::complex and
+// anything else with its members and layout maps to them, without including <complex>.
+#ifndef OPKIT_CORE_DTYPE_HPP_
+#define OPKIT_CORE_DTYPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class DType : uint8_t {
+  kUndefined,
+  kBool,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
+  kComplex64,
+  kComplex128,
+};
+inline constexpr int kNumDTypes = 16;
+
+// Bytes of one element; 0 for kUndefined.
+constexpr int64_t ItemSize(DType dtype) {
+  constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
+  return kSizes[static_cast<int>(dtype)];
+}
+
+constexpr const char* ToString(DType dtype) {
+  constexpr const char* kNames[kNumDTypes] = {"undefined", "bool",    "int8",      "int16",
+                                              "int32",     "int64",   "uint8",     "uint16",
+                                              "uint32",    "uint64",  "float16",   "bfloat16",
+                                              "float32",   "float64", "complex64", "complex128"};
+  return kNames[static_cast<int>(dtype)];
+}
+
+constexpr bool IsFloatingPoint(DType dtype) {
+  return dtype >= DType::kFloat16 && dtype <= DType::kFloat64;
+}
+constexpr bool IsInteger(DType dtype) { return dtype >= DType::kInt8 && dtype <= DType::kUInt64; }
+constexpr bool IsComplex(DType dtype) { return dtype >= DType::kComplex64; }
+
+// IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
+// stays NaN; subnormals are kept.
+struct float16 {
+  uint16_t bits = 0;
+
+  float16() = default;
+  constexpr float16(float value) : bits(FromFloat(value)) {}
+  constexpr operator float() const { return ToFloat(bits); }
+
+  static constexpr uint16_t FromFloat(float value) {
+    const uint32_t x = std::bit_cast<uint32_t>(value);
+    const auto sign = static_cast<uint16_t>((x >> 16) & 0x8000);
+    const uint32_t magnitude = x & 0x7fffffff;
+    if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN, quiet
+    if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
+    if (magnitude < 0x38800000) {                       // below the smallest normal, 2^-14
+      // Adding 0.5 lines the 10-bit fraction up with the low bits; the addition itself rounds.
+      const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
+      return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(aligned) - 0x3f000000);
+    }
+    const uint32_t odd = (magnitude >> 13) & 1;
+    return sign | static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + odd) >> 13);
+  }
+  static constexpr float ToFloat(uint16_t half) {
+    const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
+    const uint32_t magnitude = half & 0x7fff;
+    if (magnitude >= 0x7c00)
+      return std::bit_cast<float>(sign | 0x7f800000 | ((magnitude & 0x3ff) << 13));
+    if (magnitude < 0x0400) {
+      const float value = static_cast<float>(magnitude) * 0x1p-24f;
+      return sign ? -value : value;
+    }
+    return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000));
+  }
+};
+
+// The upper half of a float32. Conversion rounds to nearest, ties to even.
+struct bfloat16 {
+  uint16_t bits = 0;
+
+  bfloat16() = default;
+  constexpr bfloat16(float value) : bits(FromFloat(value)) {}
+  constexpr operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+
+  static constexpr uint16_t FromFloat(float value) {
+    const uint32_t x = std::bit_cast<uint32_t>(value);
+    if ((x & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((x >> 16) | 0x40);
+    return static_cast<uint16_t>((x + 0x7fff + ((x >> 16) & 1)) >> 16);
+  }
+};
+
+namespace detail {
+
+template <class T, class Real>
+concept ComplexOf = requires(const T& z) {
+  requires std::is_same_v<typename T::value_type, Real>;
+  requires sizeof(T) == 2 * sizeof(Real);
+  z.real();
+  z.imag();
+};
+
+template <class T>
+constexpr DType DTypeOfImpl() {
+  if constexpr (std::is_same_v<T, bool>)
+    return DType::kBool;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::kFloat32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, float16>)
+    return DType::kFloat16;
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    return DType::kBFloat16;
+  else if constexpr (ComplexOf<T, float>)
+    return DType::kComplex64;
+  else if constexpr (ComplexOf<T, double>)
+    return DType::kComplex128;
+  else if constexpr (!std::is_integral_v<T>)
+    return DType::kUndefined;
+  else if constexpr (sizeof(T) > 8)
+    return DType::kUndefined;  // __int128 is integral under -std=gnu++20
+  else if constexpr (std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1   ? DType::kInt8
+           : sizeof(T) == 2 ? DType::kInt16
+           : sizeof(T) == 4 ? DType::kInt32
+                            : DType::kInt64;
+  else if constexpr (!std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t> &&
+                     !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1   ? DType::kUInt8
+           : sizeof(T) == 2 ? DType::kUInt16
+           : sizeof(T) == 4 ? DType::kUInt32
+                            : DType::kUInt64;
+  else
+    return DType::kUndefined;
+}
+
+}  // namespace detail
+
+// The DType of a C++ type; kUndefined for a type that is not an element type.
+template <class T>
+inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
+
+// Types that a tensor can hold.
+template <class T>
+concept Element = kDTypeOf<T> != DType::kUndefined;
+
+// "float32", …: the DType of that name, or kUndefined.
+inline DType DTypeFromName(std::string_view name) {
+  for (int i = 1; i < kNumDTypes; ++i)
+    if (name == ToString(static_cast<DType>(i))) return static_cast<DType>(i);
+  return DType::kUndefined;
+}
+
+namespace detail {
+template <class T, class F>
+decltype(auto) CallWithType(F& f) {
+  if constexpr (requires { f.template operator()<T>(); })
+    return f.template operator()<T>();
+  else
+    return f(T{});
+}
+template <class Result, class T, class F>
+Result CallWithTypeAs(F& f) {
+  return CallWithType<T>(f);
+}
+}  // namespace detail
+
+// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns what it returns. `f` is a lambda
+// `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
+// Error (kTypeMismatch) that lists those supported.
+//
+//   DispatchDType<float, double>(x.dtype(), [&]<class T>() { Scale(x.data<T>(), …); });
+template <Element... Ts, class F>
+decltype(auto) DispatchDType(DType dtype, F&& f) {
+  using Result = std::common_type_t<
+      std::type_identity<decltype(detail::CallWithType<Ts>(f))>...>::type;  // the same for every T
+  Result (*call)(std::remove_reference_t<F>&) = nullptr;
+  ((dtype == kDTypeOf<Ts>
+        ? void(call = &detail::CallWithTypeAs<Result, Ts, std::remove_reference_t<F>>)
+        : void()),
+   ...);
+  if (!call)
+    Throw(ErrorCode::kTypeMismatch, "dtype ", ToString(dtype),
+          " is not supported here; expected one of ",
+          std::vector<std::string>{ToString(kDTypeOf<Ts>)...});
+  return call(f);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DTYPE_HPP_
+
+// ---- opkit/base/hook.hpp
+// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
+// owns the hook; the header that makes the case possible fills it, so that a program which does not
+// include that header does not compile what stands behind it.
+#ifndef OPKIT_BASE_HOOK_HPP_
+#define OPKIT_BASE_HOOK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Throws the Error (kFailedPrecondition) of a call through an empty hook.
+[[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
+
+template <class Signature>
+class Hook;
+
+// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
+// that it is full before main; a call from another static initialiser may come too early, and is
+// the Error of an empty hook. Filling it twice with one function is allowed. In the compiled
+// runtime a source of src/ that calls through a hook links the source that fills it.
+//
+//   // In the header that calls.
+//   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
+//                                                                    "opkit/graph.hpp"};
+//   // In the .ipp of the header that makes the case possible.
+//   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
+template <class R, class... Args>
+class Hook<R(Args...)> {
+ public:
+  // The Error of an empty hook says "`what` needs `header`": the narrowest umbrella that fills it,
+  // or the header itself where that is none but opkit/all.hpp.
+  constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
+  Hook(Hook&&) = delete;
+
+  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
+  bool Fill(R (*function)(Args...)) noexcept {
+    __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
+    return true;
+  }
+  explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
+  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
+  R operator()(Args... args) const {
+    R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
+    if (!function) [[unlikely]]
+      ThrowEmptyHook(what_, header_);
+    return function(std::forward<Args>(args)...);
+  }
+
+ private:
+  R (*function_)(Args...) = nullptr;
+  const char* what_;
+  const char* header_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_HOOK_HPP_
+
+// ---- opkit/base/ref_counted.hpp
+// Intrusive reference counting: one pointer wide and one allocation, and light to include (<memory>
+// costs more than the rest of this folder). Storage and event state are shared through it.
+#ifndef OPKIT_BASE_REF_COUNTED_HPP_
+#define OPKIT_BASE_REF_COUNTED_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Base of what is held by IntrusivePtr.
+class RefCounted {
+ public:
+  RefCounted() = default;
+  RefCounted(const RefCounted&) = delete;
+  RefCounted& operator=(const RefCounted&) = delete;
+  virtual ~RefCounted() = default;
+
+ private:
+  template <class>
+  friend class IntrusivePtr;
+  mutable std::atomic<int64_t> count_{0};
+};
+
+// Regular handle of a RefCounted. It has no call of std::swap or std::exchange, which every T would
+// make again, with the traits that they ask. Copies may live on different threads; one handle
+// object may not be written from two.
+template <class T>
+class IntrusivePtr {
+ public:
+  IntrusivePtr() = default;
+  explicit IntrusivePtr(T* object) : object_(object) { Retain(); }
+  IntrusivePtr(const IntrusivePtr& other) : object_(other.object_) { Retain(); }
+  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
+  template <class U>
+    requires std::is_convertible_v<U*, T*>
+  IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
+  // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
+  // destroys that.
+  IntrusivePtr& operator=(const IntrusivePtr& other) { return *this = IntrusivePtr(other); }
+  IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
+    IntrusivePtr moved(static_cast<IntrusivePtr&&>(other));
+    T* const before = object_;
+    object_ = moved.object_;
+    moved.object_ = before;
+    return *this;
+  }
+  ~IntrusivePtr() { Release(); }
+
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  explicit operator bool() const { return object_; }
+  friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
+
+  // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
+  // that sees 1 may write to what the last other owner wrote.
+  int64_t use_count() const {
+    return object_ ? object_->count_.load(std::memory_order_acquire) : 0;
+  }
+
+ private:
+  // Relaxed: a new handle is made from an existing one, which keeps the object alive.
+  void Retain() {
+    if (object_) object_->count_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // Acquire-release: the thread that deletes sees all writes made through the other handles.
+  void Release() {
+    if (object_ && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
+  }
+  T* object_ = nullptr;
+};
+
+template <class T, class... Args>
+IntrusivePtr<T> MakeIntrusive(Args&&... args) {
+  return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
+}
+
+// Objects of one kind that their owner knows. One vector type for all of them, since every other
+// std::vector that grows costs a translation unit about 4 ms.
+using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
+
+namespace detail {
+using ::opkit::IntrusivePtr;
+using ::opkit::MakeIntrusive;
+using ::opkit::RefCounted;
+using ::opkit::RefCountedList;
+
+// A T that is held by reference.
+template <class T>
+struct Shared : RefCounted {
+  explicit Shared(T object) : value(std::move(object)) {}
+  T value;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_REF_COUNTED_HPP_
+
+// ---- opkit/core/layout.hpp
+// Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
+// strides); any other id is one that RegisterLayout gave (core/layout_registry.hpp), and its
+// immutable descriptor, where it has one, says which blocking was chosen.
+#ifndef OPKIT_CORE_LAYOUT_HPP_
+#define OPKIT_CORE_LAYOUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+using LayoutId = uint16_t;
+inline constexpr LayoutId kStandardLayout = 0;
+class Shape;
+class Tensor;
+struct Device;
+enum class DType : uint8_t;
+struct Layout;
+
+// Base of a backend's own description of a blocked layout. Immutable once shared.
+class LayoutDescriptor : public detail::RefCounted {
+ public:
+  virtual bool Equals(const LayoutDescriptor& other) const = 0;
+  virtual std::string Describe() const = 0;
+  // Bytes that the elements of this shape take; negative: as many as in the standard layout.
+  virtual int64_t Bytes(const Shape& shape, DType dtype) const {
+    return static_cast<void>(shape), static_cast<void>(dtype), -1;
+  }
+};
+
+namespace detail {
+// The name of a registered layout, empty for others; empty while none is registered.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
+    "the name of a layout", "opkit/core/layout_registry.hpp"};
+// ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
+// other layouts than the standard one only where some are registered.
+inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
+inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_layout_to{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Shape&, DType, const Layout&, Device)>
+    g_make_tensor{kOtherLayout, kLayoutHeader};
+}  // namespace detail
+
+struct Layout {
+  LayoutId id = kStandardLayout;
+  detail::IntrusivePtr<const LayoutDescriptor> descriptor;
+
+  bool is_standard() const { return id == kStandardLayout; }
+  friend bool operator==(const Layout& a, const Layout& b) {
+    if (a.id != b.id) return false;
+    if (a.descriptor == b.descriptor) return true;
+    return a.descriptor && b.descriptor && a.descriptor->Equals(*b.descriptor);
+  }
+  // The name and what the descriptor says: "nChw8c 16 channels".
+  friend std::string ToString(const Layout& layout) {
+    if (layout.is_standard()) return "standard";
+    std::string name = detail::g_layout_name ? detail::g_layout_name(layout.id) : std::string();
+    if (name.empty()) name = StrCat("layout ", layout.id);
+    return layout.descriptor ? StrCat(name, " ", layout.descriptor->Describe()) : name;
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_LAYOUT_HPP_
+
+// ---- opkit/base/index.hpp
+// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
+// by size_t.
+#ifndef OPKIT_BASE_INDEX_HPP_
+#define OPKIT_BASE_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The caller knows that `i` is not negative.
+template <class Integer>
+constexpr size_t Index(Integer i) {
+  return static_cast<size_t>(i);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INDEX_HPP_
+
+// ---- opkit/core/shape.hpp
+// Shape: the extents of a tensor, checked once when it is made (no negative extent, element count
+// within int64). Dims: the small vector of int64 underneath, also used for strides.
+#ifndef OPKIT_CORE_SHAPE_HPP_
+#define OPKIT_CORE_SHAPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Anything contiguous that holds integers: vectors, spans, arrays.
+template <class R>
+concept IntegerRange = requires(const R& range) {
+  requires std::is_integral_v<std::remove_cvref_t<decltype(*range.data())>>;
+  requires sizeof(*range.data()) > 1;
+  static_cast<size_t>(range.size());
+};
+
+namespace detail {
+
+OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
+// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
+  if (i >= 0 && i < size) [[likely]]
+    return static_cast<size_t>(i);
+  return IndexFromEnd(i, values, size);
+}
+
+}  // namespace detail
+
+// A vector of int64 that allocates only beyond six entries.
+class Dims {
+ public:
+  static constexpr int kInline = 6;
+
+  Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
+  Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
+  Dims(const int64_t* values, size_t count) { Assign(values, count); }
+  template <IntegerRange R>
+    requires(!std::is_base_of_v<Dims, R>)
+  Dims(const R& values) {
+    const std::vector<int64_t> wide(values.data(), values.data() + values.size());
+    Assign(wide.data(), wide.size());
+  }
+  Dims(const Dims& other) { Assign(other.data(), static_cast<size_t>(other.size_)); }
+  Dims(Dims&& other) noexcept { Steal(other); }
+  Dims& operator=(const Dims& other) {
+    if (this != &other) Assign(other.data(), static_cast<size_t>(other.size_));
+    return *this;
+  }
+  Dims& operator=(Dims&& other) noexcept;
+  ~Dims() { Free(); }
+
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const int64_t* data() const { return size_ <= kInline ? inline_ : heap_; }
+  int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
+  const int64_t* begin() const { return data(); }
+  const int64_t* end() const { return data() + size_; }
+  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
+  int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
+
+  OPKIT_COLD friend std::string ToString(const Dims& dims) {
+    std::string out = "[";
+    for (int i = 0; i < dims.size_; ++i) {
+      if (i) out += ", ";
+      out += std::to_string(dims[i]);
+    }
+    return out + "]";
+  }
+  friend bool operator==(const Dims& a, const Dims& b) {
+    const int64_t *x = a.data(), *y = b.data();
+    for (int i = 0; i < a.size_ && a.size_ == b.size_; ++i)
+      if (x[i] != y[i]) return false;
+    return a.size_ == b.size_;
+  }
+
+ private:
+  void Assign(const int64_t* values, size_t count);
+// g++ 12 does not see that heap_ is read only where it was set, when Steal is not inlined.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+  void Steal(Dims& other);
+  void Free() {
+    if (size_ > kInline) delete[] heap_;
+    size_ = 0;
+  }
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+  int size_ = 0;
+  union {
+    int64_t inline_[kInline];
+    int64_t* heap_;
+  };
+};
+
+// Extents, outermost first. A scalar has rank 0 and one element.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(const Shape&) = default;
+  Shape(Shape&& other) noexcept
+      : dims_(std::move(other.dims_)), numel_(std::exchange(other.numel_, 1)) {}
+  Shape& operator=(const Shape&) = default;
+  Shape& operator=(Shape&& other) noexcept {
+    dims_ = std::move(other.dims_);
+    numel_ = std::exchange(other.numel_, 1);
+    return *this;
+  }
+  // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds
+  // int64.
+  Shape(std::initializer_list<int64_t> dims) : Shape(dims.begin(), dims.size()) {}
+  Shape(const std::vector<int64_t>& dims) : Shape(dims.data(), dims.size()) {}
+  Shape(const int64_t* dims, size_t rank) : Shape(Dims(dims, rank)) {}
+  explicit Shape(Dims dims) : dims_(std::move(dims)), numel_(CountElements(dims_)) {}
+  template <IntegerRange R>
+    requires(!std::is_base_of_v<Shape, R> && !std::is_base_of_v<Dims, R>)
+  explicit Shape(const R& dims) : Shape(Dims(dims)) {}
+
+  int rank() const { return dims_.size(); }
+  int64_t numel() const { return numel_; }
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  int64_t dim(int axis) const { return dims_[axis]; }
+  int64_t operator[](int axis) const { return dims_[axis]; }
+  int size() const { return dims_.size(); }
+  const int64_t* begin() const { return dims_.begin(); }
+  const int64_t* end() const { return dims_.end(); }
+  const int64_t* data() const { return dims_.data(); }
+  std::vector<int64_t> vec() const { return {begin(), end()}; }
+
+  // `axis` counted from the front. Error: kOutOfRange.
+  int Axis(int64_t axis) const {
+    return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
+  }
+  // Product of the extents in [begin, end).
+  int64_t NumelBetween(int begin, int end) const;
+  // Element strides of the row-major dense tensor of this shape.
+  Dims DenseStrides() const;
+
+  // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
+  // of an empty tensor, are never used.
+  bool IsDense(const Dims& strides) const;
+
+  friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
+  friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
+  std::string ToString() const { return StrCat(dims_); }  // the same
+
+ private:
+  // Extents other than zero must multiply within int64 even beside a zero: strides need them.
+  static int64_t CountElements(const Dims& dims);
+
+  Dims dims_;
+  int64_t numel_ = 1;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_SHAPE_HPP_
+
+// ---- opkit/base/platform.hpp
+// The services of the operating system and the processor that the toolkit uses: for its threads a
+// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
+// as memory. All of it is POSIX and Linux; another system is another version of this header.
+//
+// pthread and futex are used bare because the standard's types cannot be given up in a forked
+// child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
+// and destroying a condition variable waits for waiters that no longer exist.
+#ifndef OPKIT_BASE_PLATFORM_HPP_
+#define OPKIT_BASE_PLATFORM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr size_t kCacheLine = 64;
+
+// For sections of a few instructions: a thread that finds it locked spins briefly before the system
+// call.
+class Mutex {
+ public:
+  constexpr Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  void Lock() { pthread_mutex_lock(&mutex_); }
+  void Unlock() { pthread_mutex_unlock(&mutex_); }
+  // In a forked child, where the thread that held it may not exist.
+  void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
+
+ private:
+  pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+};
+
+class MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+  ~MutexLock() { mutex_.Unlock(); }
+
+ private:
+  Mutex& mutex_;
+};
+
+inline int64_t MonotonicNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
+// elsewhere, so one tick is between 0.2 and 1 ns.
+inline uint64_t Ticks() {
+#if defined(__x86_64__) || defined(__i386__)
+  return __builtin_ia32_rdtsc();
+#else
+  return static_cast<uint64_t>(MonotonicNs());
+#endif
+}
+
+inline void CpuRelax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores
+#endif
+}
+
+// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
+// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
+// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
+class Parker {
+ public:
+  using Address = const void*;
+
+  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
+  Address Set() {
+    signalled_.store(1, std::memory_order_release);
+    return &signalled_;
+  }
+  static void Wake(Address address) {
+    syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+
+  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
+  bool Wait(int64_t deadline_ns = -1);
+
+ private:
+  static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex is a 32-bit word");
+  std::atomic<uint32_t> signalled_{0};
+};
+
+// The system's number of the calling thread, which traces and debuggers show.
+inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
+
+// CPUs that this process may run on, at least 1.
+int AvailableCpus();
+
+// The CPU that the calling thread runs on now.
+inline int CurrentCpu() { return sched_getcpu(); }
+
+// Keeps a sleeping thread off one CPU until it has woken. Linux likes to wake a thread on the CPU
+// of the thread that wakes it, and there it waits for its turn, milliseconds where that one goes
+// on. Made and destroyed by the thread that sleeps.
+class CpuBan {
+ public:
+  CpuBan() = default;
+  CpuBan(const CpuBan&) = delete;
+  CpuBan& operator=(const CpuBan&) = delete;
+  ~CpuBan() {
+    if (banned_) Lift();
+  }
+
+  // By another thread, once; nothing if the thread may run on this CPU alone.
+  void Ban(int cpu);
+
+ private:
+  void Lift();
+
+  const int64_t thread_ = CurrentThreadId();
+  bool banned_ = false;
+  cpu_set_t allowed_;  // before, if so
+};
+
+// Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
+void PinCurrentThread(int index);
+
+// As ps, top and gdb show it; the system keeps the first 15 characters.
+void SetCurrentThreadName(const char* name);
+void GetCurrentThreadName(char (&name)[16]);
+
+// What Linux counts on the calling thread from now on: `type` and `config` are those of
+// perf_event_open(2). A descriptor, or -errno.
+int OpenThreadCounter(uint32_t type, uint64_t config);
+// The number until now; scaled, where the processor counted by turns. 0 where it is not to be had.
+uint64_t ReadThreadCounter(int file);
+inline void CloseThreadCounter(int file) { close(file); }
+
+// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
+struct FileMapping {
+  void* data = nullptr;  // also for an empty file
+  size_t size = 0;
+  int error = 0;         // errno, when it could not be opened or mapped
+  bool is_file = false;  // and not a folder, pipe or device
+};
+FileMapping MapFileForReading(const char* path);
+inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
+// Lets go of whole pages that were read and will not be soon: they come back from the file.
+void ForgetMapped(const void* data, size_t size);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_PLATFORM_HPP_
+
+// ---- opkit/core/device_type.hpp
+// DeviceType: the kinds of devices, with DLPack's numbers, and what the toolkit knows about each of
+// them without its backend. This is the one portable place that names a vendor's devices.
+#ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
+#define OPKIT_CORE_DEVICE_TYPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class DeviceType : int32_t {
+  kCPU = 1,
+  kCUDA = 2,
+  kCUDAHost = 3,
+  kOpenCL = 4,
+  kVulkan = 7,
+  kMetal = 8,
+  kROCM = 10,
+  kROCMHost = 11,
+  kExtDev = 12,
+  kCUDAManaged = 13,
+  kOneAPI = 14,
+  kGPU = kCUDA,  // MXNet's "gpu"
+  // Not one of DLPack's. Its tensors are in the CPU's memory, and are exported as the CPU's.
+  kCPUStream = 64,
+  kFirstUserDevice = 80,
+};
+
+namespace detail {
+
+struct KnownDeviceType {
+  DeviceType type;
+  const char* name;
+  DeviceType memory;     // the type whose allocator and copies it uses
+  bool host_accessible;  // the host may dereference pointers to its memory
+};
+// The common ones first, as lookups go from the front.
+inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
+    {DeviceType::kCPU, "cpu", DeviceType::kCPU, true},
+    {DeviceType::kCPUStream, "cpu_stream", DeviceType::kCPU, true},
+    {DeviceType::kCUDA, "cuda", DeviceType::kCUDA, false},
+    {DeviceType::kCUDAHost, "cuda_host", DeviceType::kCUDAHost, true},
+    {DeviceType::kOpenCL, "opencl", DeviceType::kOpenCL, false},
+    {DeviceType::kVulkan, "vulkan", DeviceType::kVulkan, false},
+    {DeviceType::kMetal, "metal", DeviceType::kMetal, false},
+    {DeviceType::kROCM, "rocm", DeviceType::kROCM, false},
+    {DeviceType::kROCMHost, "rocm_host", DeviceType::kROCMHost, true},
+    {DeviceType::kExtDev, "ext_dev", DeviceType::kExtDev, false},
+    {DeviceType::kCUDAManaged, "cuda_managed", DeviceType::kCUDAManaged, true},
+    {DeviceType::kOneAPI, "oneapi", DeviceType::kOneAPI, false},
+};
+// Null for a type of the user's own.
+constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
+  for (const KnownDeviceType& known : kKnownDeviceTypes)
+    if (known.type == type) return &known;
+  return nullptr;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
+
+// ---- opkit/core/device.hpp
+// Device: where a tensor's bytes are and an operator runs, {type, index}. A program may register
+// device types of its own beside those of core/device_type.hpp.
+#ifndef OPKIT_CORE_DEVICE_HPP_
+#define OPKIT_CORE_DEVICE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct Device {
+  DeviceType type = DeviceType::kCPU;
+  int32_t index = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+// The facts about a device type that the toolkit needs to use its memory.
+struct DeviceTypeInfo {
+  std::string name;                         // "cpu", …; unique, used in messages and in JSON
+  DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
+  bool host_accessible = false;             // the host may dereference pointers to its memory
+};
+
+namespace detail {
+
+struct DeviceTypeRegistry {
+  struct Entry {
+    DeviceType type;
+    DeviceTypeInfo info;
+  };
+  // An array, not a vector: what a library allocates on the heap leaks when it is unloaded.
+  struct Entries {
+    static constexpr int kMost =
+        64;  // more than the user's types that AllocatorTable has slots for
+    Entries() {
+      for (const KnownDeviceType& known : kKnownDeviceTypes)
+        all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
+    }
+    const Entry* begin() const { return all; }
+    const Entry* end() const { return all + count; }
+    Entry all[kMost];
+    int count = 0;
+  };
+  detail::Mutex mutex;
+  Entries entries;
+};
+
+OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
+
+}  // namespace detail
+
+OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
+
+// The number of the device type of that name; -1 if this program knows none.
+OPKIT_COLD int FindDeviceType(std::string_view name);
+
+// Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
+// registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
+OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
+
+// How to find out why a device of the type is not there; empty where it is. A backend tells.
+OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
+// Why the device is not there; empty where it is, or nobody has said how to find out.
+OPKIT_COLD std::string WhyNoDevice(Device device);
+
+// True when the host may dereference pointers to this device's memory. Locks for a user's types
+// only.
+inline bool IsHostAccessible(DeviceType type) {
+  const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
+  return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
+}
+
+// The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.
+Device MemoryDevice(Device device);
+
+inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
+OPKIT_COLD inline std::string ToString(Device device) {
+  return device.index == 0 ? ToString(device.type)
+                           : StrCat(ToString(device.type), ":", device.index);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_HPP_
+
+// ---- opkit/core/allocator.hpp
+// Allocator: where a storage's bytes come from. One per memory device, replaceable at run time; it
+// counts what lives and the peak. Backends register theirs; the CPU's is here.
+#ifndef OPKIT_CORE_ALLOCATOR_HPP_
+#define OPKIT_CORE_ALLOCATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
+
+// Thread-safe. An allocator must outlive its memory; those given to SetAllocator live for ever.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+
+  // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
+  // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
+  // its type.
+  void* Allocate(int64_t bytes, int32_t index = 0);
+  void Deallocate(void* data, int64_t bytes) noexcept;
+
+  virtual const char* name() const = 0;
+  int64_t live_bytes() const { return live_.load(std::memory_order_relaxed); }
+  int64_t peak_bytes() const { return peak_.load(std::memory_order_relaxed); }
+  void ResetPeak() { peak_.store(live_bytes(), std::memory_order_relaxed); }
+
+ protected:
+  virtual void* DoAllocate(int64_t bytes) = 0;  // null when there is no memory
+  // For a type with several devices, each with memory of its own.
+  virtual void* DoAllocateOn(int32_t /*index*/, int64_t bytes) { return DoAllocate(bytes); }
+  virtual void DoDeallocate(void* data, int64_t bytes) noexcept = 0;
+
+ private:
+  std::atomic<int64_t> live_{0}, peak_{0};
+};
+
+// Receives every change of what allocators have given out. A sink lives as long as the process.
+class MemorySink {
+ public:
+  // `bytes` more, less where negative, so that `live` are in use.
+  virtual void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept = 0;
+
+ protected:
+  ~MemorySink() = default;
+};
+
+namespace detail {
+inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
+}  // namespace detail
+
+class CPUAllocator final : public Allocator {
+ public:
+  const char* name() const override { return "cpu"; }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override {
+    return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
+  }
+  void DoDeallocate(void* data, int64_t) noexcept override {
+    ::operator delete(data, std::align_val_t{kAlignment});
+  }
+};
+
+namespace detail {
+// Devices are few: a fixed table by device type, read without a lock.
+struct AllocatorTable {
+  static constexpr int kSlots = 128;
+  std::atomic<Allocator*> slots[kSlots] = {};
+  alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
+  AllocatorTable();
+  std::atomic<Allocator*>& operator[](DeviceType type);
+};
+AllocatorTable& Allocators();
+}  // namespace detail
+
+// The allocator of the device's memory. Error (kUnsupported) where no backend brought one.
+Allocator& GetAllocator(DeviceType type);
+
+// Replaces the allocator of the device's memory for new storages and returns the one before (null
+// if none). `allocator` must live until the process ends or every storage made from it is gone.
+Allocator* SetAllocator(DeviceType type, Allocator* allocator);
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_ALLOCATOR_HPP_
+
+// ---- opkit/core/storage.hpp
+// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it,
+// through the allocator it came from or the deleter that foreign memory was adopted with.
+#ifndef OPKIT_CORE_STORAGE_HPP_
+#define OPKIT_CORE_STORAGE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class StorageBlock final : public detail::RefCounted {
+ public:
+  // Frees foreign memory; `context` is what was given with it.
+  using Deleter = void (*)(void* data, void* context);
+
+  // Bytes from the device's allocator. Error: kOutOfMemory, kUnsupported.
+  StorageBlock(Device device, int64_t nbytes)
+      : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
+    data_ = allocator_->Allocate(nbytes, device.index);
+  }
+  // Foreign memory; `deleter` may be null when the caller keeps it alive.
+  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
+      : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
+  OPKIT_NOINLINE ~StorageBlock() override {
+    if (allocator_)
+      allocator_->Deallocate(data_, nbytes_);
+    else if (deleter_)
+      deleter_(data_, context_);
+  }
+
+  Device device() const { return device_; }
+  void* data() const { return data_; }
+  int64_t nbytes() const { return nbytes_; }
+  // No address in common, as two blocks of one allocator; foreign memory may overlap.
+  bool IsApartFrom(const StorageBlock& other) const {
+    const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
+    return a + static_cast<uintptr_t>(nbytes_) <= b ||
+           b + static_cast<uintptr_t>(other.nbytes_) <= a;
+  }
+
+ private:
+  Device device_;
+  void* data_ = nullptr;
+  int64_t nbytes_;
+  Allocator* allocator_ = nullptr;
+  Deleter deleter_ = nullptr;
+  void* context_ = nullptr;
+};
+
+using Storage = detail::IntrusivePtr<StorageBlock>;
+
+inline Storage AllocateStorage(Device device, int64_t nbytes) {
+  return detail::MakeIntrusive<StorageBlock>(device, nbytes);
+}
+inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
+                            StorageBlock::Deleter deleter = nullptr, void* context = nullptr) {
+  return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_STORAGE_HPP_
+
+// ---- opkit/core/tensor.hpp
+// Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
+// Tensor is cheap and shares its bytes; CopyFrom copies them. What every operator reads and writes.
+#ifndef OPKIT_CORE_TENSOR_HPP_
+#define OPKIT_CORE_TENSOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
+// from several threads are fine. Every member either succeeds or throws an Error and leaves the
+// tensor as it was.
+//
+//   Tensor x({2, 3}, DType::kFloat32);            // allocated, contents undefined
+//   Tensor y = Tensor::From<float>({2}, {1, 2});
+//   x.mutable_data<float>()[0] = y.data<float>()[1];
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(const Tensor&);
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&);
+  Tensor& operator=(Tensor&&) noexcept = default;
+  ~Tensor();
+  explicit Tensor(Device device) : device_(device) {}
+  // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
+  // kOutOfMemory.
+  Tensor(Shape shape, DType dtype, Device device = {}) : device_(device) {
+    Resize(std::move(shape), dtype);
+  }
+  // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
+  Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
+
+  // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
+  template <Element T>
+  static Tensor From(Shape shape, std::initializer_list<T> values) {
+    return From(std::move(shape), values.begin(), values.size());
+  }
+  template <Element T>
+  static Tensor From(Shape shape, const T* values, size_t count) {
+    if (static_cast<int64_t>(count) != shape.numel())
+      Throw(ErrorCode::kInvalidArgument, "shape ", shape, " holds ", shape.numel(),
+            " elements, but ", count, " values were given");
+    Tensor out(std::move(shape), kDTypeOf<T>);
+    if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
+    return out;
+  }
+  // A vector, span or array of T.
+  template <Element T, class Range>
+    requires requires(const Range& range) {
+      { range.data() } -> std::convertible_to<const T*>;
+      range.size();
+    }
+  static Tensor From(Shape shape, const Range& values) {
+    return From(std::move(shape), values.data(), values.size());
+  }
+  template <class Range>
+    requires Element<typename Range::value_type>
+  static Tensor From(Shape shape, const Range& values) {
+    return From(std::move(shape), values.data(), values.size());
+  }
+  template <Element T>
+  static Tensor Scalar(T value) {
+    return From<T>({}, {value});
+  }
+  // Memory of the caller's, which must outlive every tensor that shares it. Throws where it is null
+  // and the shape has elements.
+  template <Element T>
+  static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
+    Tensor out(device);
+    const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
+    if (!data && nbytes > 0)
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", kDTypeOf<T>,
+            ", found a null pointer");
+    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
+    out.shape_ = std::move(shape);
+    out.dtype_ = kDTypeOf<T>;
+    out.capacity_ = nbytes;
+    return out;
+  }
+
+  const Shape& shape() const { return shape_; }
+  int64_t dim(int axis) const { return shape_.dim(axis); }
+  int rank() const { return shape_.rank(); }
+  int64_t numel() const { return shape_.numel(); }
+  template <class... Nothing>
+  int64_t size() const {
+    static_assert(sizeof...(Nothing) > 0,
+                  "a Tensor has no size(): numel() counts its elements, rank() its axes, nbytes() "
+                  "its bytes");
+    return 0;
+  }
+  int64_t nbytes() const { return numel() * ItemSize(dtype_); }
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  const Layout& layout() const { return layout_; }
+  const Storage& storage() const { return storage_; }
+  int64_t byte_offset() const { return byte_offset_; }
+  // Bytes that Resize can use without new memory; 0 where strides leave gaps that are not ours.
+  int64_t capacity() const { return capacity_; }
+  // In elements.
+  Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
+  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  bool has_strides() const { return !strides_.empty(); }
+  bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
+  // Elements of this dtype and shape at this place, dense and in the standard layout.
+  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
+    if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
+        shape_.rank() != rank)
+      return false;
+    const int64_t* own = shape_.data();
+    for (int axis = 0; axis < rank; ++axis)
+      if (own[axis] != extents[axis]) return false;
+    return true;
+  }
+  // Has a dtype and memory, so that it may be read.
+  bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
+
+  // Pointer to the first element; elements follow `strides()`. Errors: kTypeMismatch for another
+  // T, kUninitialized.
+  template <Element T>
+  const T* data() const {
+    CheckHolds(kDTypeOf<T>);
+    return static_cast<const T*>(raw_data());
+  }
+  // As data(); a tensor that has no dtype yet takes T and is allocated.
+  template <Element T>
+  T* mutable_data() {
+    if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
+    CheckHolds(kDTypeOf<T>, "; to write another dtype call Resize(shape, dtype) first");
+    return static_cast<T*>(raw_mutable_data());
+  }
+  const void* raw_data() const { return raw_mutable_data(); }
+  // As data<T>(), for a dtype that the program knows at run time.
+  const void* raw_data(DType wanted) const {
+    CheckHolds(wanted);
+    return raw_data();
+  }
+  void* raw_mutable_data() const {
+    return storage_ ? static_cast<char*>(storage_->data()) + byte_offset_ : nullptr;
+  }
+  // The elements in row-major order. Host tensors only.
+  template <Element T>
+  std::vector<T> ToVector() const {
+    CheckHolds(kDTypeOf<T>);
+    CheckStandard("ToVector");
+    CheckHost();
+    const Tensor dense = is_dense() ? *this : Contiguous();
+    const T* values = dense.data<T>();
+    return std::vector<T>(values, values + numel());
+  }
+
+  // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
+  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and the
+  // tensors that share the old memory keep it. Without a dtype only the shape is set.
+  void Resize(Shape shape) {
+    if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
+    shape_ = std::move(shape);
+  }
+  void Resize(Shape shape, DType dtype);
+  // Memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
+  void ReserveSpace(int64_t outer);
+  // Drops memory and dtype; the shape becomes [0].
+  void Reset() { *this = Tensor(device_); }
+  // Drops memory and strides alone: to read elements of the dtype and shape that stay is an Error
+  // (kUninitialized), unless there are none.
+  void ReleaseMemory();
+
+  // Takes the memory and dtype of `source` and keeps its own shape. Error (kInvalidArgument) unless
+  // the element counts agree.
+  void ShareData(const Tensor& source);
+
+  // A dense copy of the source's elements in this tensor's own memory and device, both reachable
+  // from the host (device/copy.hpp crosses devices).
+  void CopyFrom(const Tensor& source);
+  // The tensor that a copy of `source` writes to: this one resized, or new memory of its device
+  // where the two overlap. This tensor stays as it is.
+  Tensor PreparedFor(const Tensor& source) const;
+  // A dense tensor with memory of its own.
+  Tensor Contiguous() const;
+
+  // The same memory under another shape of equal element count. One extent may be -1.
+  Tensor View(const Dims& dims) const;
+  // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
+  Tensor Slice(int axis, int64_t begin, int64_t end) const;
+  // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
+  Tensor Permute(const Dims& order) const;
+
+  // True when the bytes from the first to the last element overlap those of `other`.
+  bool SharesMemoryWith(const Tensor& other) const {
+    if (!storage_ || !other.storage_) return false;
+    if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
+    return SpansOverlap(other);
+  }
+
+  // For layouts that need other sizes than the dense one: all of `storage`, or `bytes` of it behind
+  // `byte_offset`.
+  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
+                           int64_t byte_offset = 0, int64_t bytes = -1);
+  // The same memory on another device that can reach it (cpu and cpu_stream).
+  void SetDevice(Device device);
+
+  // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
+  OPKIT_COLD std::string Describe() const;
+  friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
+  std::string ToString() const { return Describe(); }  // the same
+
+  // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
+  static int64_t CheckedBytes(const Shape& shape, DType dtype);
+
+ private:
+  template <class... Parts>
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
+    FailJoined(code, {parts...});
+  }
+  [[noreturn]] OPKIT_COLD void FailJoined(ErrorCode code,
+                                          std::initializer_list<detail::Text> parts) const;
+  void CheckInitialized() const {
+    if (!initialized()) [[unlikely]]
+      Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
+  }
+  void CheckHolds(DType wanted, const char* advice = "") const {
+    if (dtype_ != wanted || (!storage_ && numel() != 0)) [[unlikely]]
+      FailToAccess(wanted, advice);
+  }
+  [[noreturn]] OPKIT_COLD void FailToAccess(DType wanted, const char* advice) const;
+  void CheckStandard(const char* what) const {
+    if (!layout_.is_standard()) [[unlikely]]
+      Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");
+  }
+  bool SpansOverlap(const Tensor& other) const;
+  bool Fits(const Shape& shape, DType dtype) const;
+  Storage NewMemory(const Shape& shape, DType dtype) const;
+  void TakeMemory(Storage storage);
+  void CheckHost() const {
+    if (!IsHostAccessible(device_.type))
+      Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
+  }
+  // Bytes from the first element to the end of the last.
+  int64_t SpanBytes() const;
+  // As SpanBytes, for strides that nobody has checked yet: -1 when they cannot be right.
+  int64_t ViewBytes() const;
+  void CopyElementsTo(char* out) const;
+
+  Storage storage_;
+  int64_t byte_offset_ = 0;
+  int64_t capacity_ = 0;
+  Shape shape_{0};
+  Dims strides_;  // empty: dense
+  Layout layout_;
+  Device device_;
+  DType dtype_ = DType::kUndefined;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_TENSOR_HPP_
+
+// ---- opkit/core/attribute.hpp
+// Attribute: one typed constant of an operator; Arguments: an operator's named attributes. Types
+// are strict, so a wrong one is found when the operator is built, not when it computes nonsense.
+#ifndef OPKIT_CORE_ATTRIBUTE_HPP_
+#define OPKIT_CORE_ATTRIBUTE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A list's number is its element's plus five.
+enum class AttributeType : uint8_t {
+  kInt,
+  kFloat,
+  kBool,
+  kString,
+  kTensor,
+  kInts,
+  kFloats,
+  kBools,
+  kStrings,
+  kTensors,
+};
+
+const char* ToString(AttributeType type);
+
+namespace detail {
+
+// The type an element is kept as: int64, double, bool, string or Tensor; void for any other type.
+template <class T>
+using StoredAttribute = std::conditional_t<
+    std::is_same_v<T, bool>, bool,
+    std::conditional_t<
+        std::is_integral_v<T> || std::is_enum_v<T>, int64_t,
+        std::conditional_t<
+            std::is_floating_point_v<T>, double,
+            std::conditional_t<std::is_same_v<T, Tensor>, Tensor,
+                               std::conditional_t<std::is_convertible_v<T, std::string_view>,
+                                                  std::string, void>>>>>;
+
+template <class T>
+constexpr AttributeType kAttributeElement =
+    std::is_same_v<StoredAttribute<T>, int64_t>       ? AttributeType::kInt
+    : std::is_same_v<StoredAttribute<T>, double>      ? AttributeType::kFloat
+    : std::is_same_v<StoredAttribute<T>, bool>        ? AttributeType::kBool
+    : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
+                                                      : AttributeType::kTensor;
+
+}  // namespace detail
+
+// Types that an attribute (or one element of its list) can be given and read as.
+template <class T>
+concept AttributeElement = !std::is_void_v<detail::StoredAttribute<std::remove_cvref_t<T>>>;
+
+// The AttributeType of a C++ type or of a vector of it.
+template <class T>
+inline constexpr AttributeType kAttributeTypeOf = detail::kAttributeElement<T>;
+template <class T>
+inline constexpr AttributeType kAttributeTypeOf<std::vector<T>> =
+    static_cast<AttributeType>(static_cast<int>(detail::kAttributeElement<T>) + 5);
+
+// A regular value: int64, double, bool, string, Tensor, or a list of one of these. Any integer,
+// enumeration, floating-point and string type converts to it.
+class Attribute {
+ public:
+  Attribute() : Attribute(int64_t{0}) {}
+  template <AttributeElement T>
+  Attribute(const T& value) : type_(kAttributeTypeOf<T>) {
+    Add(value);
+  }
+  Attribute(const char* value) : Attribute(std::string(value)) {}
+  template <AttributeElement T>
+  Attribute(const std::vector<T>& values) : type_(kAttributeTypeOf<std::vector<T>>) {
+    for (const auto& value : values) Add<T>(value);
+  }
+  template <AttributeElement T>
+  Attribute(std::initializer_list<T> values) : type_(kAttributeTypeOf<std::vector<T>>) {
+    for (const auto& value : values) Add<T>(value);
+  }
+
+  // The elements as they are kept: a single value is a list of one, and bools are integers. Only
+  // the list that belongs to the type has elements.
+  struct Values : detail::RefCounted {
+    std::vector<int64_t> ints;
+    std::vector<double> floats;
+    std::vector<std::string> strings;
+    std::vector<Tensor> tensors;
+  };
+  Attribute(AttributeType type, detail::IntrusivePtr<Values> values)
+      : type_(type), values_(std::move(values)) {}
+  const Values& values() const { return *values_; }
+
+  // Also when moved from: a copy shares the value, which never changes.
+  Attribute(const Attribute&) = default;
+  Attribute& operator=(const Attribute&) = default;
+
+  AttributeType type() const { return type_; }
+  bool is_list() const { return type_ >= AttributeType::kInts; }
+  // Elements of a list; 1 for a single value.
+  size_t size() const {
+    const Values& all = *values_;
+    return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
+  }
+
+  // Whether it was given as T: an element type or a vector of one.
+  template <class T>
+  bool Is() const {
+    return type_ == kAttributeTypeOf<T>;
+  }
+  // Whether Get of that type returns. Integers read as floating-point numbers too, and an empty
+  // list as a list of anything.
+  bool ReadsAs(AttributeType wanted) const {
+    return type_ == wanted || (is_list() && size() == 0 && wanted >= AttributeType::kInts) ||
+           (type_ == AttributeType::kInt && wanted == AttributeType::kFloat) ||
+           (type_ == AttributeType::kInts && wanted == AttributeType::kFloats);
+  }
+  // Errors: kTypeMismatch for a type that it does not read as, kOutOfRange for an integer that T
+  // cannot hold exactly.
+  template <class T>
+  T Get() const {
+    if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
+    const bool ints = type_ == AttributeType::kInt || type_ == AttributeType::kInts;
+    if constexpr (AttributeElement<T>) {
+      if constexpr (std::is_floating_point_v<T>)
+        if (ints) return Load<T>(values_->ints[0]);
+      return Load<T>(List<T>()[0]);
+    } else {
+      using Item = typename T::value_type;
+      static_assert(AttributeElement<Item>,
+                    "an attribute is an integer, bool, floating-point "
+                    "number, string, Tensor, or a std::vector of one of these");
+      T out;
+      if constexpr (std::is_floating_point_v<Item>)
+        if (ints)
+          for (int64_t stored : values_->ints) out.push_back(Load<Item>(stored));
+      for (const auto& stored : List<Item>()) out.push_back(Load<Item>(stored));
+      return out;
+    }
+  }
+
+  friend std::string ToString(const Attribute& attribute) { return attribute.Print(); }
+  // Tensors are compared by dtype, shape, device and bytes.
+  OPKIT_COLD friend bool operator==(const Attribute& a, const Attribute& b) {
+    const Values &x = *a.values_, &y = *b.values_;
+    if (a.type_ != b.type_ || x.ints != y.ints || x.floats != y.floats || x.strings != y.strings ||
+        x.tensors.size() != y.tensors.size())
+      return false;
+    for (size_t i = 0; i < x.tensors.size(); ++i)
+      if (!SameTensor(x.tensors[i], y.tensors[i])) return false;
+    return true;
+  }
+
+ private:
+  template <class T>
+  auto& List() {
+    using Stored = detail::StoredAttribute<T>;
+    if constexpr (std::is_same_v<Stored, double>)
+      return values_->floats;
+    else if constexpr (std::is_same_v<Stored, std::string>)
+      return values_->strings;
+    else if constexpr (std::is_same_v<Stored, Tensor>)
+      return values_->tensors;
+    else
+      return values_->ints;
+  }
+  template <class T>
+  const auto& List() const {
+    return const_cast<Attribute*>(this)->List<T>();
+  }
+  template <class T>
+  void Add(const T& value) {
+    if constexpr (std::is_integral_v<T>) {
+      if (static_cast<int64_t>(value) < 0 && value > 0)
+        Throw(ErrorCode::kOutOfRange, "attribute value ", value, " does not fit in int64");
+    }
+    using Stored = typename std::remove_cvref_t<decltype(List<T>())>::value_type;
+    List<T>().push_back(static_cast<Stored>(value));
+  }
+  template <class T, class Stored>
+  static T Load(const Stored& stored) {
+    if constexpr (std::is_floating_point_v<T> && std::is_integral_v<Stored>) {
+      constexpr int kDigits = sizeof(T) == sizeof(float) ? 24 : 53;
+      if (stored > int64_t{1} << kDigits || stored < -(int64_t{1} << kDigits))
+        Throw(ErrorCode::kOutOfRange, "value ", stored, " is not sure to be exact as the ",
+              sizeof(T) * 8, "-bit floating-point number asked for");
+    }
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      if (static_cast<Stored>(static_cast<T>(stored)) != stored ||
+          (stored < 0) != (static_cast<T>(stored) < T{}))
+        Throw(ErrorCode::kOutOfRange, "value ", stored, " does not fit in the ", sizeof(T) * 8,
+              std::is_signed_v<T> ? "-bit signed" : "-bit unsigned", " integer asked for");
+    }
+    return static_cast<T>(stored);
+  }
+  [[noreturn]] OPKIT_COLD void WrongType(AttributeType wanted) const;
+  OPKIT_COLD std::string Print() const;
+  OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b);
+
+  AttributeType type_;
+  detail::IntrusivePtr<Values> values_{new Values};
+};
+
+struct NamedAttribute {
+  std::string name;
+  Attribute value;
+  friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
+};
+
+// Named attributes in the order they were set. A few at a time, read when an operator is built and
+// never while it runs: a list beats a map.
+class Arguments {
+ public:
+  Arguments() = default;
+  // Error (kInvalidArgument) for a name that is there twice.
+  Arguments(std::initializer_list<NamedAttribute> list);
+
+  // Adds, or replaces the attribute of that name.
+  void Set(std::string name, Attribute value);
+  bool Remove(std::string_view name);
+  // Null when there is none.
+  const Attribute* Find(std::string_view name) const;
+  bool Has(std::string_view name) const { return Find(name); }
+
+  // The attribute as T, or `fallback` when there is none. A stored value of another type is an
+  // Error (kTypeMismatch) that names the argument.
+  template <class T>
+  T Get(std::string_view name, T fallback) const {
+    const Attribute* found = Find(name);
+    return found ? Read<T>(name, *found) : fallback;
+  }
+  // As above; an Error (kNotFound) when there is none.
+  template <class T>
+  T Get(std::string_view name) const {
+    const Attribute* found = Find(name);
+    if (!found) Throw(ErrorCode::kNotFound, "no argument '", name, "'", SuggestName(name, Names()));
+    return Read<T>(name, *found);
+  }
+
+  size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+  std::vector<std::string> Names() const;
+  friend bool operator==(const Arguments&, const Arguments&) = default;
+
+ private:
+  template <class T>
+  static T Read(std::string_view name, const Attribute& attribute) {
+    try {
+      return attribute.Get<T>();
+    } catch (const Error& error) {
+      Throw(error.code(), "argument '", name, "': ", error.message());
+    }
+  }
+  std::vector<NamedAttribute> items_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_ATTRIBUTE_HPP_
+
+// ---- opkit/core/dlpack.hpp
+// DLPack in and out without a copy, versioned and unversioned. The structs are our own declarations
+// of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares them with the real
+// header.
+#ifndef OPKIT_CORE_DLPACK_HPP_
+#define OPKIT_CORE_DLPACK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace dlpack {
+
+struct DLDevice {
+  int32_t device_type;
+  int32_t device_id;
+};
+struct DLDataType {
+  uint8_t code;  // 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool
+  uint8_t bits;
+  uint16_t lanes;
+};
+struct DLTensor {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null for row-major dense
+  uint64_t byte_offset;
+};
+struct DLManagedTensor {
+  DLTensor dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensor* self);
+};
+struct DLPackVersion {
+  uint32_t major;
+  uint32_t minor;
+};
+struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensorVersioned* self);
+  uint64_t flags;
+  DLTensor dl_tensor;
+};
+inline constexpr uint64_t kFlagReadOnly = 1;
+inline constexpr uint32_t kMajorVersion = 1;
+inline constexpr uint32_t kMinorVersion = 1;
+
+}  // namespace dlpack
+
+namespace detail {
+
+struct DLPackTypeRow {
+  DType dtype;
+  uint8_t code, bits;
+};
+inline constexpr DLPackTypeRow kDLPackTypes[] = {
+    {DType::kBool, 6, 8},     {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
+    {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
+    {DType::kUInt16, 1, 16},  {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
+    {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
+    {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
+
+// Keeps the tensor alive and the arrays that the exported DLTensor points into.
+template <class Managed>
+struct DLPackExport {
+  Tensor tensor;
+  std::vector<int64_t> shape, strides;
+  Managed managed;
+};
+
+template <class Managed>
+Managed* ExportDLPack(const Tensor& tensor) {
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
+  if (!tensor.layout().is_standard())
+    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
+          "; convert first");
+  const Dims strides = tensor.strides();
+  auto* out = new DLPackExport<Managed>{
+      tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};
+  Device device = tensor.device();
+  if (static_cast<int>(device.type) >= static_cast<int>(DeviceType::kCPUStream))
+    device = MemoryDevice(device);
+  auto& dl = out->managed.dl_tensor;
+  dl.data = tensor.raw_mutable_data();
+  dl.device.device_type = static_cast<decltype(dl.device.device_type)>(device.type);
+  dl.device.device_id = device.index;
+  dl.ndim = tensor.rank();
+  for (const auto& row : kDLPackTypes)
+    if (row.dtype == tensor.dtype()) dl.dtype = {row.code, row.bits, 1};
+  dl.shape = out->shape.data();
+  dl.strides = out->strides.data();
+  out->managed.manager_ctx = out;
+  out->managed.deleter = [](Managed* self) {
+    delete static_cast<DLPackExport<Managed>*>(self->manager_ctx);
+  };
+  return &out->managed;
+}
+
+template <class Managed>
+Tensor ImportDLPack(Managed* managed) {
+  const auto& in = managed->dl_tensor;
+  DType dtype = DType::kUndefined;
+  for (const auto& row : kDLPackTypes)
+    if (row.code == in.dtype.code && row.bits == in.dtype.bits && in.dtype.lanes == 1)
+      dtype = row.dtype;
+  if (dtype == DType::kUndefined)
+    Throw(ErrorCode::kUnsupported, "DLPack type {code ", int{in.dtype.code}, ", bits ",
+          int{in.dtype.bits}, ", lanes ", in.dtype.lanes, "} has no DType");
+  if (in.ndim < 0 || (in.ndim > 0 && !in.shape))
+    Throw(ErrorCode::kInvalidArgument, "DLPack tensor has ndim ", in.ndim,
+          in.shape ? "" : " and no shape");
+  const auto rank = static_cast<size_t>(in.ndim);
+  Shape shape(in.shape, rank);
+  Dims strides;
+  if (in.strides && rank) strides = Dims(in.strides, rank);
+  if (shape.IsDense(strides)) strides = Dims();
+  int64_t last = 0;
+  for (int i = 0; i < strides.size(); ++i) {
+    int64_t step = 0;
+    if (shape[i] == 1) strides[i] = 0;  // unused, and may be anything
+    if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
+        __builtin_add_overflow(last, step, &last))
+      Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
+            " is negative or too large");
+  }
+  int64_t nbytes = Tensor::CheckedBytes(shape, dtype);
+  if (!strides.empty() && (__builtin_add_overflow(last, 1, &last) ||
+                           __builtin_mul_overflow(last, ItemSize(dtype), &nbytes)))
+    Throw(ErrorCode::kOutOfRange, "DLPack strides reach past a 64-bit byte count");
+  if (!in.data && nbytes > 0) Throw(ErrorCode::kInvalidArgument, "DLPack tensor has no data");
+  uintptr_t begin = 0, end = 0;
+  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(in.data), in.byte_offset, &begin) ||
+      __builtin_add_overflow(begin, static_cast<uintptr_t>(nbytes), &end))
+    Throw(ErrorCode::kOutOfRange, "DLPack tensor of ", nbytes, " bytes at offset ", in.byte_offset,
+          " reaches past the end of memory");
+  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype) / (IsComplex(dtype) ? 2 : 1));
+  if (nbytes > 0 && begin % alignment != 0)
+    Throw(ErrorCode::kInvalidArgument, "DLPack tensor of ", dtype,
+          " begins at an address that is no multiple of ", alignment, " (byte_offset ",
+          in.byte_offset, "); copy it to an aligned buffer first");
+  const Device device{static_cast<DeviceType>(in.device.device_type), in.device.device_id};
+  Storage storage = AdoptStorage(
+      device, in.data ? static_cast<char*>(in.data) + in.byte_offset : nullptr, nbytes,
+      [](void*, void* context) {
+        auto* self = static_cast<Managed*>(context);
+        if (self->deleter) self->deleter(self);
+      },
+      managed);
+  return Tensor(std::move(storage), 0, std::move(shape), dtype, std::move(strides));
+}
+
+template <class T>
+concept Versioned = requires(T& t) { t.version.major; };
+
+}  // namespace detail
+
+// Structs of DLPack's layout: those above, or the real header's.
+template <class T>
+concept DLPackManaged = requires(T& t) {
+  t.dl_tensor.byte_offset;
+  t.manager_ctx;
+  t.deleter;
+  requires sizeof(T) == (detail::Versioned<T> ? sizeof(dlpack::DLManagedTensorVersioned)
+                                              : sizeof(dlpack::DLManagedTensor));
+};
+
+// Exports without a copy, as our struct or another of its layout; the caller owns the result and
+// calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
+template <DLPackManaged Managed = dlpack::DLManagedTensor>
+Managed* ToDLPack(const Tensor& tensor) {
+  return detail::ExportDLPack<Managed>(tensor);
+}
+template <DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
+Managed* ToDLPackVersioned(const Tensor& tensor) {
+  auto* managed = detail::ExportDLPack<Managed>(tensor);
+  managed->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
+  return managed;
+}
+
+// Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
+// handle; on an Error it still belongs to the caller. A read-only one is refused unless
+// `accept_read_only`: a Tensor does not remember that it must not be written.
+template <DLPackManaged Managed>
+Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
+  if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
+  if constexpr (detail::Versioned<Managed>) {
+    if (managed->version.major != dlpack::kMajorVersion)
+      Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
+            " is not the supported ", dlpack::kMajorVersion);
+    if ((managed->flags & dlpack::kFlagReadOnly) && !accept_read_only)
+      Throw(ErrorCode::kInvalidArgument,
+            "the DLPack tensor is read-only: copy it, or pass "
+            "accept_read_only = true and do not write to it");
+  }
+  return detail::ImportDLPack(managed);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DLPACK_HPP_
+
+// ---- opkit/core/symbolic_shape.hpp
+// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
+// the rank itself may be unknown. What shape inference reads and writes.
+#ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+#define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
+// that there is nothing to infer yet, and is no Error of Compile.
+class OPKIT_EXPORT NotKnownYet : public Error {
+ public:
+  explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
+};
+
+// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
+class Dim {
+ public:
+  Dim() = default;  // unknown
+  Dim(int64_t value) : value_(value) {
+    if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
+  }
+  static Dim Symbol(std::string name);
+
+  bool is_known() const { return value_ >= 0; }
+  bool is_symbol() const { return !symbol_.empty(); }
+  bool is_unknown() const { return !is_known() && !is_symbol(); }
+  // Error (kFailedPrecondition) unless known.
+  int64_t value() const;
+  const std::string& symbol() const { return symbol_; }
+
+  friend bool operator==(const Dim&, const Dim&) = default;
+  friend std::string ToString(const Dim& dim) {
+    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
+  }
+  // True unless the two are known to differ.
+  static bool Compatible(const Dim& a, const Dim& b) {
+    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
+  }
+  // The extent that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
+  static std::optional<Dim> Merge(const Dim& a, const Dim& b);
+
+ private:
+  int64_t value_ = -1;
+  std::string symbol_;
+};
+
+inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
+
+// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
+// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
+// one.
+class DimExpr {
+ public:
+  DimExpr(int64_t value) : value_(value) {}
+  DimExpr(const Dim& dim) {
+    if (dim.is_known()) value_ = dim.value();
+  }
+  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
+
+  // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
+  // 0.
+  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
+  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
+  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
+  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
+
+ private:
+  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
+  std::optional<int64_t> value_;
+};
+DimExpr operator+(const DimExpr& a, const DimExpr& b);
+DimExpr operator-(const DimExpr& a, const DimExpr& b);
+DimExpr operator*(const DimExpr& a, const DimExpr& b);
+DimExpr operator/(const DimExpr& a, const DimExpr& b);
+
+// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
+class SymbolicShape {
+ public:
+  SymbolicShape() = default;
+  SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
+  explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
+  SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
+  // A shape of `rank` unknown extents.
+  static SymbolicShape OfRank(int rank) {
+    return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
+  }
+
+  bool has_rank() const { return has_rank_; }
+  int rank() const {
+    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
+    return static_cast<int>(dims_.size());
+  }
+  bool is_known() const {
+    for (const Dim& dim : dims_)
+      if (!dim.is_known()) return false;
+    return has_rank_;
+  }
+  const std::vector<Dim>& dims() const { return dims_; }
+  // Negative axes count from the end. Errors: kOutOfRange for an axis that is not there,
+  // kFailedPrecondition while the rank is not known.
+  const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
+  Dim& operator[](int axis) { return dims_[Axis(axis)]; }
+  const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
+  int size() const { return rank(); }
+  // Error (kFailedPrecondition) unless every extent is known.
+  Shape ToShape() const;
+
+  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
+  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
+
+  friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
+  OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
+    return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
+  }
+  std::string ToString() const { return StrCat(*this); }  // the same
+
+ private:
+  size_t Axis(int axis) const;
+  std::vector<Dim> dims_;
+  bool has_rank_ = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+
+// ---- opkit/base/timeout.hpp
+// Timeout: how long to wait. Takes any std::chrono duration without including <chrono>.
+#ifndef OPKIT_BASE_TIMEOUT_HPP_
+#define OPKIT_BASE_TIMEOUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+//   event.Finish();                                // for ever
+//   event.Finish(std::chrono::milliseconds(50));
+class Timeout {
+ public:
+  constexpr Timeout() = default;
+  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
+  // is for ever.
+  template <class Duration>
+    requires requires(const Duration& d) {
+      d.count();
+      Duration::period::num;
+    }
+  constexpr Timeout(const Duration& duration) {
+    const auto ns = static_cast<long double>(duration.count()) * 1e9L *
+                    static_cast<long double>(Duration::period::num) /
+                    static_cast<long double>(Duration::period::den);
+    if (ns < 9.2e18L) ns_ = ns > 0 ? static_cast<int64_t>(ns) : 0;
+  }
+
+  constexpr bool is_forever() const { return ns_ < 0; }
+  constexpr int64_t ns() const { return ns_; }
+  // On the clock of detail::MonotonicNs; -1 for ever.
+  int64_t DeadlineNs() const {
+    if (is_forever()) return -1;
+    int64_t deadline = 0;
+    return __builtin_add_overflow(detail::MonotonicNs(), ns_, &deadline) ? -1 : deadline;
+  }
+
+ private:
+  int64_t ns_ = -1;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_TIMEOUT_HPP_
+
+// ---- opkit/base/function_ref.hpp
+// FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
+// parameters that are called before the callee returns (loop bodies, visitors); what outlives the
+// call is held by a UniqueFunction.
+#ifndef OPKIT_BASE_FUNCTION_REF_HPP_
+#define OPKIT_BASE_FUNCTION_REF_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An expression rather than std::is_invocable_r: asked of every lambda against every overload.
+template <class F, class R, class... Args>
+concept CallableAs = requires(F& f, Args... args) {
+  f(std::forward<Args>(args)...);
+  requires std::is_void_v<R> || std::is_same_v<decltype(f(std::forward<Args>(args)...)), R> ||
+               std::is_convertible_v<decltype(f(std::forward<Args>(args)...)), R>;
+};
+
+}  // namespace detail
+
+template <class Signature>
+class FunctionRef;
+
+// Refers to the callable itself, so a temporary lives long enough only when it is an argument of
+// the call; functions and function pointers are copied. Copies are cheap and refer to the same
+// callable. A call costs one indirect jump.
+template <class R, class... Args>
+class FunctionRef<R(Args...)> {
+ public:
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
+             !std::is_member_pointer_v<std::remove_cvref_t<F>> && detail::CallableAs<F, R, Args...>)
+  FunctionRef(F&& f) noexcept {  // NOLINT: implicit, as a reference is
+    using Callable = std::remove_reference_t<F>;
+    using Decayed = std::decay_t<F>;
+    if constexpr (std::is_pointer_v<Decayed> &&
+                  std::is_function_v<std::remove_pointer_t<Decayed>>) {
+      target_.function = reinterpret_cast<void (*)()>(static_cast<Decayed>(f));
+      call_ = [](Target target, Args... args) -> R {
+        return static_cast<R>(
+            reinterpret_cast<Decayed>(target.function)(std::forward<Args>(args)...));
+      };
+    } else {
+      target_.object = const_cast<void*>(static_cast<const void*>(__builtin_addressof(f)));
+      call_ = [](Target target, Args... args) -> R {
+        return static_cast<R>(
+            (*static_cast<Callable*>(target.object))(std::forward<Args>(args)...));
+      };
+    }
+  }
+
+  R operator()(Args... args) const { return call_(target_, std::forward<Args>(args)...); }
+
+ private:
+  union Target {
+    void* object;
+    void (*function)();
+  };
+  Target target_;
+  R (*call_)(Target, Args...);
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_FUNCTION_REF_HPP_
+
+// ---- opkit/base/unique_function.hpp
+// UniqueFunction: owns anything callable, move-only callables included, with 48 bytes of room
+// inside, so that the usual task (a few pointers captured) costs no allocation. One cache line.
+#ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
+#define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+// Bytes that hold a callable, or a pointer to one, whatever its signature is.
+class FunctionStorage {
+ public:
+  static constexpr size_t kInlineBytes = 48;
+
+  FunctionStorage() noexcept = default;
+  FunctionStorage(FunctionStorage&& other) noexcept { TakeFrom(other); }
+  FunctionStorage& operator=(FunctionStorage&& other) noexcept {
+    if (this != &other) {
+      Destroy();
+      TakeFrom(other);
+    }
+    return *this;
+  }
+  ~FunctionStorage() { Destroy(); }
+
+  alignas(std::max_align_t) unsigned char bytes[kInlineBytes];
+  void (*call)() = nullptr;
+  void (*manage)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+
+ private:
+  void TakeFrom(FunctionStorage& other) noexcept {
+    call = std::exchange(other.call, nullptr);
+    manage = std::exchange(other.manage, nullptr);
+    if (manage) {
+      manage(other.bytes, bytes);
+    } else if (call) {
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
+// many.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+      std::memcpy(bytes, other.bytes, kInlineBytes);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+    }
+  }
+  void Destroy() noexcept {
+    call = nullptr;
+    if (auto* const destroy = std::exchange(manage, nullptr)) destroy(bytes, nullptr);
+  }
+};
+
+}  // namespace detail
+
+template <class Signature>
+class UniqueFunction;
+
+template <class R, class... Args>
+class UniqueFunction<R(Args...)> {
+ public:
+  static constexpr size_t kInlineBytes = detail::FunctionStorage::kInlineBytes;
+
+  // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
+  template <class F>
+  static constexpr bool kFitsInline =
+      sizeof(F) <= kInlineBytes &&
+      alignof(F) <= alignof(std::max_align_t)&& noexcept(F(std::declval<F>()));
+
+  UniqueFunction() noexcept = default;
+  UniqueFunction(std::nullptr_t) noexcept {}  // NOLINT: implicit, as for a pointer
+
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> &&
+             detail::CallableAs<std::decay_t<F>, R, Args...>)
+  UniqueFunction(F&& f) {  // NOLINT: implicit, so that a lambda can be passed
+    using Callable = std::decay_t<F>;
+    void* const bytes = storage_.bytes;
+    if constexpr (kFitsInline<Callable>) {
+      ::new (bytes) Callable(std::forward<F>(f));
+      storage_.call = reinterpret_cast<void (*)()>(&CallInline<Callable>);
+      if constexpr (!std::is_trivially_copyable_v<Callable>)
+        storage_.manage = &ManageInline<Callable>;
+    } else {
+      ::new (bytes) Callable*(new Callable(std::forward<F>(f)));
+      storage_.call = reinterpret_cast<void (*)()>(&CallHeap<Callable>);
+      storage_.manage = &ManageHeap<Callable>;
+    }
+  }
+
+  explicit operator bool() const noexcept { return storage_.call; }
+
+  R operator()(Args... args) {
+    OPKIT_ASSERT(storage_.call);
+    return reinterpret_cast<R (*)(void*, Args...)>(storage_.call)(storage_.bytes,
+                                                                  std::forward<Args>(args)...);
+  }
+
+ private:
+  template <class F>
+  static R CallInline(void* storage, Args... args) {
+    return static_cast<R>((*std::launder(static_cast<F*>(storage)))(std::forward<Args>(args)...));
+  }
+  template <class F>
+  static R CallHeap(void* storage, Args... args) {
+    return static_cast<R>((**std::launder(static_cast<F**>(storage)))(std::forward<Args>(args)...));
+  }
+
+  // Moves what `from` holds into `to` when there is one, and ends it in `from`.
+  template <class F>
+  static void ManageInline(void* from, void* to) noexcept {
+    F* f = std::launder(static_cast<F*>(from));
+    if (to) ::new (to) F(std::move(*f));
+    f->~F();
+  }
+  template <class F>
+  static void ManageHeap(void* from, void* to) noexcept {
+    F** f = std::launder(static_cast<F**>(from));
+    if (to)
+      ::new (to) F*(*f);
+    else
+      delete *f;
+  }
+
+  detail::FunctionStorage storage_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
+
+// ---- opkit/device/event.hpp
+// Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
+// SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
+// on it. A waiter is woken, a callback called, by the thread that completes the event.
+#ifndef OPKIT_DEVICE_EVENT_HPP_
+#define OPKIT_DEVICE_EVENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
+
+inline const char* ToString(EventStatus status) {
+  constexpr const char* kNames[] = {"INITIALIZED", "SCHEDULED", "SUCCESS", "FAILED"};
+  return kNames[static_cast<int>(status)];
+}
+constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
+
+// Says, when something fails after its caller has gone on, whose work it was.
+class FailureContext : public RefCounted {
+ public:
+  virtual std::string Describe() const = 0;
+};
+
+// The state that the handles of one event share with its device. A device whose completion the host
+// is not told of by itself derives a class from it.
+class EventState : public RefCounted {
+ public:
+  // How long a waiting thread asks a device before it sleeps: about twice what a notice of a GPU's
+  // driver and the thread's waking take, and several times what a small kernel does.
+  static constexpr int64_t kPolledNs = 100'000;
+
+  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
+  // `exception_`.
+  EventStatus status() const { return status_.load(std::memory_order_acquire); }
+
+  // Only after a terminal status, when nothing writes it any more.
+  const std::exception_ptr& exception() const { return exception_; }
+
+  // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
+  bool Schedule();
+  // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
+  // outside the lock.
+  bool Complete(std::exception_ptr exception);
+  // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
+  // where the device still needs it as it is.
+  OPKIT_INLINE virtual bool Reuse();
+  // Runs at once when terminal.
+  void AddCallback(UniqueFunction<void()> callback) {
+    RequestNotification();
+    AddQuietCallback(std::move(callback));
+  }
+  // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
+  void AddQuietCallback(UniqueFunction<void()> callback);
+  // Blocks until terminal; false when `timeout` ran out first.
+  bool Wait(Timeout timeout);
+
+  // A device that completes silently is asked here to call Complete when it is done.
+  virtual void RequestNotification() {}
+  // Asks such a device whether it is done, without waiting.
+  virtual void Poll() {}
+  // The device has passed it, as the caller knows by something that waited for it there.
+  virtual void Passed() { Complete(nullptr); }
+  // Waits on the processor for as long as being told would take; false when it was not done then,
+  // nor at the end of `timeout`.
+  virtual bool WaitBriefly(Timeout /*timeout*/) { return false; }
+
+  void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
+  // Only the thread that records it waits for it, and may change what it fails with.
+  void SetPrivate() { private_ = true; }
+
+  // Its end is seldom asked for, and then may be told late, with work that was issued after it on
+  // the same stream: a device may save the mark in the stream. Before it is recorded.
+  void SetSeldomAsked() { seldom_asked_ = true; }
+  bool seldom_asked() const { return seldom_asked_; }
+
+  // The invocation whose span in a profile ends with this event. Before the work is issued.
+  void SetSpan(uint64_t invocation) { span_ = invocation; }
+  uint64_t span() const { return span_; }
+
+  // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
+  // long before that). Touched by the recording thread before the work is issued and by the device
+  // after it, never at once.
+  RefCountedList retained;
+
+ private:
+  // With the context of this event's work, and marked so that nobody changes what others read.
+  std::exception_ptr Shared(std::exception_ptr exception) const;
+
+  struct Waiter {  // on the stack of a thread in Wait
+    detail::Parker parker;
+    Waiter* next = nullptr;
+  };
+
+  std::atomic<EventStatus> status_{EventStatus::kInitialized};
+  detail::Mutex mutex_;
+  Waiter* waiters_ = nullptr;
+  std::exception_ptr exception_;
+  std::vector<UniqueFunction<void()>> callbacks_;
+  IntrusivePtr<const FailureContext> context_;
+  bool private_ = false;
+  bool seldom_asked_ = false;
+  uint64_t span_ = 0;
+};
+
+// How a device type makes its event states; the plain EventState where none was set.
+using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
+std::atomic<EventStateFactory>& EventFactory(DeviceType type);
+
+namespace detail {
+using ::opkit::EventFactory;
+using ::opkit::EventState;
+using ::opkit::FailureContext;
+}  // namespace detail
+
+// A handle; copies share the completion until one of them is Reset. Waits, queries and completion
+// may come from any thread; Reset and assignment of one handle may not race with its other uses.
+class Event {
+ public:
+  Event() : Event(Device{}) {}
+  explicit Event(Device device) : device_(device), state_(NewState()) {}
+  Event(const Event& other) : device_(other.device_), state_(other.state_) {}
+  Event(Event&& other) noexcept = default;
+  Event& operator=(Event other) noexcept {
+    device_ = other.device_;
+    std::swap(state_, other.state_);
+    std::swap(spare_, other.spare_);
+    return *this;
+  }
+  ~Event() = default;
+
+  Device device() const { return device_; }
+  EventStatus Query() const {
+    if (state_->status() == EventStatus::kScheduled) state_->Poll();
+    return state_->status();
+  }
+  bool IsScheduled() const { return Query() == EventStatus::kScheduled; }
+  bool IsFinished() const { return IsTerminal(Query()); }
+
+  // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
+  // Contexts call it when they issue work.
+  bool SetScheduled() { return state_->Schedule(); }
+
+  // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
+  // kept, later ones are ignored. Error (kFailedPrecondition) after SUCCESS.
+  void SetFinished() { CompleteOnce(nullptr); }
+  void SetFinished(const char* error_message);
+  void SetFinishedWithException(std::exception_ptr exception) {
+    CompleteOnce(std::move(exception));
+  }
+  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
+  // device still runs what it has begun and keeps the memory until it has drained. False if too
+  // late.
+  bool Cancel();
+
+  // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
+  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
+  // recorded, unless a timeout is given to wait for that.
+  void Finish(Timeout timeout = {}) const;
+  void RethrowIfFailed() const {
+    if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
+  }
+  // Runs once terminal, on the completing thread, outside every lock; at once when already
+  // terminal. It must not throw.
+  void SetCallback(UniqueFunction<void()> callback) const {
+    state_->AddCallback(std::move(callback));
+  }
+
+  // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
+  // used in turn: from the second Reset on nothing is allocated unless others hold both.
+  void Reset();
+
+  // Null unless FAILED.
+  std::exception_ptr exception() const {
+    return Query() == EventStatus::kFailed ? state_->exception() : nullptr;
+  }
+  // Empty unless FAILED.
+  std::string ErrorMessage() const;
+
+  // For contexts.
+  const IntrusivePtr<EventState>& state() const { return state_; }
+
+ private:
+  void CompleteOnce(std::exception_ptr exception);
+  IntrusivePtr<EventState> NewState() const;
+
+  Device device_;
+  IntrusivePtr<EventState> state_;
+  // The completion before: the thread that completed the present one may not have let go of it yet.
+  IntrusivePtr<EventState> spare_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_EVENT_HPP_
+
+// ---- opkit/device/context.hpp
+// Context: the device-side handle an operator runs with. The concept that every device meets, and
+// CPUContext, where issuing work means doing it.
+#ifndef OPKIT_DEVICE_CONTEXT_HPP_
+#define OPKIT_DEVICE_CONTEXT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A user's own device is a class like CPUContext below, a REGISTER_<DEVICE>_OPERATOR macro of one
+// line (op/registration.hpp), and, where its memory is not the host's, an Allocator and copies.
+template <class C>
+concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
+  { C::kDeviceType } -> std::convertible_to<DeviceType>;
+  { C::kAsynchronous } -> std::convertible_to<bool>;  // work goes on after it was issued
+  requires std::constructible_from<C, Device>;
+  { constant.device() } -> std::convertible_to<Device>;
+  context.SwitchToDevice(stream_id);        // the stream that further work is issued on
+  context.Record(event);                    // SCHEDULED; done when the work issued so far is
+  context.WaitEvent(std::as_const(event));  // work issued from now on waits for the event
+  context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
+  { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
+};
+
+// Whether an operator may be issued before the work of those that it depends on is done, where that
+// was issued to the same kind of device: as the context's member of that name says, which is true
+// of every asynchronous context without one.
+template <DeviceContext C>
+inline constexpr bool kSupportsAsyncScheduling = C::kAsynchronous;
+template <DeviceContext C>
+  requires requires { C::kSupportsAsyncScheduling; }
+inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
+
+// Abilities that a context may have besides, each a concept.
+//
+// Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
+// user's own. ParallelFor, strided inputs and function operators' launch come with it.
+template <class C>
+concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+// Work that is issued on a stream of the device's own kind, given to copies and to functions.
+template <class C>
+concept NativeStreamContext = requires(C& context) {
+  { context.native_stream() } -> std::convertible_to<void*>;
+};
+// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, when a
+// profile records it: the device tells the span of `event` when the work was there
+// (SpanSink::RanOnDevice).
+template <class C>
+concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
+// A context that keeps memory until the work issued so far is done, for runs without an event.
+template <class C>
+concept RetainingContext =
+    requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
+// A stream that is an object of the toolkit's or the author's.
+template <class C>
+concept StreamContext = requires(C& context) { &context.stream(); };
+
+// Synchronous host execution. Every call costs next to nothing.
+class CPUContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kCPU;
+  static constexpr bool kAsynchronous = false;
+
+  CPUContext() = default;
+  explicit CPUContext(Device device) {
+    if (device.type != kDeviceType)
+      Throw(ErrorCode::kInvalidArgument, "CPUContext cannot run on ", ToString(device));
+  }
+
+  Device device() const { return {}; }
+  void SwitchToDevice(int = 0) {}
+  // Work is done when it is issued: an operator with an asynchronous part finishes the event
+  // itself.
+  void Record(Event& event) { event.SetScheduled(); }
+  void WaitEvent(const Event& event) { event.Finish(); }
+  void FinishDeviceComputation() {}
+  static bool IsStreamFree(Device, int) { return true; }
+
+  // Runs `work` now.
+  template <class F>
+  void Launch(F&& work) {
+    work();
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_CONTEXT_HPP_
+
+// ---- opkit/base/interned_names.hpp
+// Names as numbers for the life of the process: what a library named can be printed after the
+// library is gone.
+#ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
+#define OPKIT_BASE_INTERNED_NAMES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
+// Thread-safe.
+uint32_t InternName(std::string_view name);
+// The name of a number that InternName has given; empty for others. Thread-safe.
+std::string InternedName(uint32_t number);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
+
+// ---- opkit/device/invocation.hpp
+// Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
+// Invoke open a scope; a task captures the token when it is pushed and adopts it where it runs, so
+// work done anywhere is attributed to its operator. Names are never parsed to find this out. The
+// profiler sees scopes begin and end through a SpanSink.
+#ifndef OPKIT_DEVICE_INVOCATION_HPP_
+#define OPKIT_DEVICE_INVOCATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct Device;
+
+// The kind of work, wherever it runs: an operator that another one invokes keeps its kind, and has
+// the other's id as its parent.
+enum class InvocationKind : uint8_t {
+  kNone,
+  kOperator,
+  kCustomOperator,  // loaded from a library, or registered by functions
+  // 3 was an operator inside another one, which an older library may still hand over.
+  kUserCode = 4,  // a scope that an author opened
+  kConverter,
+  kCopy,
+  kRun,     // of an executor or a net
+  kTask,    // an operation pushed to an engine
+  kPhase,   // a part of Compile
+  kEngine,  // what a thread of a pool does besides: it sleeps, or waits
+};
+
+// A token, freely copied to other threads. `id` is unique in the process; 0 means none.
+struct Invocation {
+  uint64_t id = 0;
+  uint64_t parent = 0;
+  InvocationKind kind = InvocationKind::kNone;
+  // While a profile is recorded: the interned path of the nearest custom operator around it, or of
+  // itself, as in "Outer::MyOp"; 0 outside of every one.
+  uint32_t custom = 0;
+  friend bool operator==(const Invocation&, const Invocation&) = default;
+};
+
+// Interned names of a span (base/interned_names.hpp): of the operator's type, task or scope, and of
+// the node. 0 for none.
+struct SpanNames {
+  uint32_t name = 0;
+  uint32_t node = 0;
+};
+
+// The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
+// interned backend of its kernel, and the cost that its schema tells.
+struct SpanWork {
+  uint32_t shapes = 0;
+  uint64_t flops = 0;
+  uint64_t bytes = 0;
+  uint32_t backend = 0;
+};
+
+// Receives the spans of all threads. A sink lives as long as the process.
+class SpanSink {
+ public:
+  // A span of `now` begins on this thread, inside the one that began there last. `adopted`: it is a
+  // part of an invocation that was opened or pushed elsewhere. `device` is null where there is
+  // none. May set `now.custom`.
+  virtual void Open(Invocation& now, SpanNames names, const Device* device,
+                    bool adopted) noexcept = 0;
+  // The span that began last on this thread ends.
+  virtual void Close() noexcept = 0;
+  // Whether EndSpan and Describe are to be called for operators.
+  virtual bool WantsWork() const noexcept { return false; }
+  // The span that began last on this thread has ended, though it closes later.
+  virtual void EndSpan() noexcept {}
+  // It did this work.
+  virtual void Describe(const SpanWork&) noexcept {}
+  // The event of an operator's run has ended, which may be long after its span on the host.
+  virtual void Completed(uint64_t id) noexcept = 0;
+  // What the run issued was on its device from `begin` to `end`, by the device's clock: ns of
+  // MonotonicNs. Called before Completed, by a device that has a clock.
+  virtual void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
+    static_cast<void>(id), static_cast<void>(begin), static_cast<void>(end);
+  }
+  // Whether spans of kEngine, and Marked, are to be called.
+  virtual bool WantsEngine() const noexcept { return false; }
+  // Something of this interned name has happened on this thread.
+  virtual void Marked(uint32_t name) noexcept { static_cast<void>(name); }
+  // `task` was handed to an engine by this thread.
+  virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
+
+ protected:
+  ~SpanSink() = default;
+};
+
+namespace detail {
+
+struct InvocationState {
+  Invocation current;
+  uint64_t next_id = 0;
+  uint64_t last_id = 0;
+};
+inline constinit thread_local InvocationState t_invocation;
+inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
+inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
+
+// The sink of the process, or null. Relaxed: a sink never goes away, and what it needs was there
+// before it was installed; a thread that sees it late records later.
+inline SpanSink* CurrentSpanSink() { return g_span_sink.load(std::memory_order_relaxed); }
+
+// Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
+// its own, so that opening a scope touches nothing shared.
+inline uint64_t NextInvocationIds(uint64_t count) {
+  InvocationState& state = t_invocation;
+  if (state.last_id - state.next_id < count) [[unlikely]] {
+    const uint64_t block = count + (uint64_t{1} << 20);
+    // Relaxed: only the uniqueness of the number matters, it publishes nothing.
+    state.next_id = g_next_invocation_id.fetch_add(block, std::memory_order_relaxed);
+    state.last_id = state.next_id + block;
+  }
+  return std::exchange(state.next_id, state.next_id + count);
+}
+
+}  // namespace detail
+
+inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
+
+// Opens a child of the current invocation for the scope's life; restores on every path, exceptions
+// included. Costs a few ns.
+//
+//   std::thread([token = opkit::CurrentInvocation()] {
+//     auto scope = opkit::InvocationScope::Adopt(token);
+//     …                                    // attributed to the operator that started the thread
+//   });
+class InvocationScope {
+ public:
+  explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
+    detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
+                                    previous_.custom};
+  }
+  // `names()` is called where a profile is recorded.
+  template <class Names>
+  InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
+    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+      Open(*sink, names(), &device, /*adopted=*/false);
+  }
+  template <class Names>
+  InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
+    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+      Open(*sink, names(), nullptr, /*adopted=*/false);
+  }
+  // Continues `token` itself on this thread, without a new identity.
+  static InvocationScope Adopt(Invocation token) {
+    return Adopt(token, [] { return SpanNames{}; });
+  }
+  template <class Names>
+  static InvocationScope Adopt(Invocation token, Names names) {
+    return InvocationScope(token, names);
+  }
+
+  InvocationScope(const InvocationScope&) = delete;
+  InvocationScope& operator=(const InvocationScope&) = delete;
+  ~InvocationScope() {
+    if (sink_) [[unlikely]]
+      sink_->Close();
+    detail::t_invocation.current = previous_;
+  }
+
+  bool is_recorded() const { return static_cast<bool>(sink_); }
+
+ private:
+  template <class Names>
+  InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
+    detail::t_invocation.current = token;
+    if (SpanSink* sink = detail::CurrentSpanSink();
+        sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
+      Open(*sink, names(), nullptr, /*adopted=*/true);
+  }
+  void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
+    sink.Open(detail::t_invocation.current, names, device, adopted);
+    sink_ = &sink;
+  }
+
+  Invocation previous_;
+  SpanSink* sink_ = nullptr;
+};
+
+namespace detail {
+
+inline constinit thread_local uint64_t t_issuer = 0;
+
+// Joins the work that this thread issues on streams while the scope lives: a failure of one piece
+// concerns the others and their event, not the work that other threads issue on the same stream in
+// between. Inside another scope the work belongs to that one.
+class IssueScope {
+ public:
+  explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
+    if (opened_) t_issuer = NextInvocationIds(1);
+  }
+  IssueScope(const IssueScope&) = delete;
+  IssueScope& operator=(const IssueScope&) = delete;
+  ~IssueScope() {
+    if (opened_) t_issuer = 0;
+  }
+
+ private:
+  const bool opened_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_INVOCATION_HPP_
+
+// ---- opkit/device/copy.hpp
+// Copies between devices: a table of functions by the memory they read and write, which backends
+// fill, and Copy (done when it returns) and CopyAsync (issued on a context's stream) on top of it.
+#ifndef OPKIT_DEVICE_COPY_HPP_
+#define OPKIT_DEVICE_COPY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Copies `nbytes` (never 0) between two devices' memory, which does not overlap. With a null
+// `stream` the bytes are there when it returns; otherwise the copy is issued on that native stream,
+// the one the context gave. Throws what fails. A backend registers one for each direction, and one
+// from its device to itself that serves copies within a device and between peers:
+//
+//   void CopyMine(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
+//                 void* stream);   // at once, or on the stream
+//   inline const auto registered = RegisterCopy(DeviceType::kCPU, kMyDevice, &CopyMine);
+using CopyFunction = void (*)(void* target, Device target_device, const void* source,
+                              Device source_device, int64_t nbytes, void* stream);
+
+namespace detail {
+
+// An array, not a list: what a library allocates on the heap leaks when it is unloaded.
+struct CopyTable {
+  static constexpr int kMost = 128;
+  struct Route {
+    DeviceType from, to;
+    CopyFunction copy;  // null: removed
+  };
+  const Route* begin() const { return routes; }
+  const Route* end() const { return routes + count; }
+
+  detail::Mutex mutex;
+  Route routes[kMost] = {};  // in the order of their registration
+  int count = 0;
+};
+inline CopyTable& Copies() {
+  static constinit CopyTable table;
+  return table;
+}
+
+inline void CopyHost(void* target, Device, const void* source, Device, int64_t nbytes, void*) {
+  std::memcpy(target, source, static_cast<size_t>(nbytes));
+}
+
+// Memory that the host reaches on both sides needs no registered function. Null where nothing
+// copies.
+CopyFunction FindCopy(DeviceType from, DeviceType to);
+// The same, or an Error (kUnsupported).
+CopyFunction FindCopy(const Tensor& source, const Tensor& target);
+
+// Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host
+// the two may overlap. On a device the copy is issued on `stream`, where the source must be dense.
+void CopyElements(const Tensor& source, const Tensor& target, void* stream);
+
+// A copy that is ready to run, whole in itself: it keeps both memories.
+struct PreparedCopy {
+  CopyFunction copy;
+  Tensor source, target;
+
+  PreparedCopy(const Tensor& from, const Tensor& to);
+  // Strides are gathered here and not before: the stream may still be writing the source.
+  void Run(void* stream = nullptr) const;
+};
+
+inline SpanNames CopyNames() { return {InternName("Copy")}; }
+
+}  // namespace detail
+
+// Registers the copy from one device type's memory to another's and returns the one before (null if
+// none); null removes it. Thread-safe.
+CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
+
+// A dense copy of `source` in the target's own device, done when it returns; the target is resized
+// and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
+// where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
+void Copy(const Tensor& source, Tensor* target);
+
+// As Copy, after the work issued on the context's stream and before what is issued next; the target
+// has its shape at once. On streams of the toolkit's own the copy holds both memories; on a native
+// one (the context has `native_stream()`) the caller keeps them until the stream has come past it,
+// and a strided source is an Error.
+template <DeviceContext Context>
+void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  if constexpr (NativeStreamContext<Context>) context.native_stream();  // that memory is taken on
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
+  Tensor result = prepared.target;
+  if constexpr (NativeStreamContext<Context>) {
+    if (!source.is_dense())
+      Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
+            " on a native stream because it "
+            "has strides; call Contiguous() first");
+    prepared.Run(context.native_stream());
+  } else {
+    context.Launch([prepared = std::move(prepared)] { prepared.Run(); });
+  }
+  *target = std::move(result);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_COPY_HPP_
+
+// ---- opkit/device/cpu_stream.hpp
+// CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
+// own. A real asynchronous device on every machine: what streams, cross-stream waits, asynchronous
+// errors and cancellation are built and tested with.
+#ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
+#define OPKIT_DEVICE_CPU_STREAM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// An in-order queue of work. After a failure the rest of what was issued up to the next recorded
+// event is skipped, and that event becomes FAILED with the exception; what comes after it starts
+// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
+// with a thread live as long as the process; a forked child starts others under their names, and
+// must not use what holds one of the parent's, an operator that has run, say.
+class CPUStream {
+ public:
+  // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
+  // thread that has its turn in a stream already; see CPUStreamScope.
+  explicit CPUStream(Device device) : device_(device), id_(-1) {}
+  CPUStream(const CPUStream&) = delete;
+  CPUStream& operator=(const CPUStream&) = delete;
+
+  // The process's stream `id` of `device`, started at first use; inside a CPUStreamScope the
+  // scope's stream for every id.
+  static CPUStream& Get(Device device, int id);
+  // Null while nobody has used it.
+  static CPUStream* Find(Device device, int id) {
+    detail::MutexLock lock(All().mutex);
+    return All().Find(device, id);
+  }
+
+  Device device() const { return device_; }
+  int id() const { return id_; }  // -1 for a stream without a thread
+
+  // Runs `work` after everything issued before, under the invocation current now.
+  void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
+  // The event is SCHEDULED now and completes when the work issued so far is done.
+  void Record(Event& event);
+  // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
+  // this stream, which is in order anyway: only its failure is passed on. Error
+  // (kFailedPrecondition) for an event that was never recorded.
+  void WaitEvent(const Event& event);
+  // True when nothing is queued or running.
+  bool IsFree() const {
+    detail::MutexLock lock(mutex_);
+    return queue_.empty() && !busy_;
+  }
+  // Times that the stream's thread had to wait for another stream's event.
+  int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Registry {
+    CPUStream* Find(Device device, int id) const;
+    detail::Mutex mutex;
+    CPUStream* streams = nullptr;
+  };
+  static Registry& All();
+
+  static constexpr size_t kUsualBatch = 16;
+
+  CPUStream(Device device, int id);
+
+  // One of: work; an event to complete; an event to wait for.
+  struct Item {
+    UniqueFunction<void()> work;
+    detail::IntrusivePtr<detail::EventState> record;
+    detail::IntrusivePtr<detail::EventState> wait;
+    Invocation invocation;
+    uint64_t issuer = 0;  // the IssueScope, 0 for none
+  };
+  // Failures that no event has taken yet, at most one of each issuer.
+  class Failures {
+   public:
+    // Whether work of the issuer is skipped: for a failure of its own, or of none's.
+    bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
+    void Add(uint64_t issuer, std::exception_ptr failure);
+    std::exception_ptr Take(uint64_t issuer);
+
+   private:
+    const std::pair<uint64_t, std::exception_ptr>* Find(uint64_t issuer) const {
+      for (const auto& failure : list_)
+        if (failure.first == issuer) return &failure;
+      return nullptr;
+    }
+    std::vector<std::pair<uint64_t, std::exception_ptr>> list_;
+  };
+
+  void Push(Item item);
+  // Takes all that is queued at once, and leaves the room of `items` for what comes.
+  void Next(std::vector<Item>& items);
+  void Serve();
+  void Execute(Item& item, Failures& failures);
+
+  const Device device_;
+  const int id_;
+  mutable detail::Mutex mutex_;
+  std::vector<Item> queue_;
+  detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
+  bool busy_ = false;
+  std::atomic<int64_t> blocking_waits_{0};
+  CPUStream* next_ = nullptr;  // in the registry
+};
+
+namespace detail {
+inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
+}  // namespace detail
+
+// While it lives, the calling thread issues its work for CPU streams on this one, whatever stream
+// id operators run with.
+class CPUStreamScope {
+ public:
+  explicit CPUStreamScope(CPUStream& stream)
+      : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
+  CPUStreamScope(const CPUStreamScope&) = delete;
+  CPUStreamScope& operator=(const CPUStreamScope&) = delete;
+  ~CPUStreamScope() { detail::t_cpu_stream = previous_; }
+
+ private:
+  CPUStream* const previous_;
+};
+
+// Issues work on a CPUStream of device {kCPUStream, index}.
+class CPUStreamContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kCPUStream;
+  static constexpr bool kAsynchronous = true;
+
+  explicit CPUStreamContext(Device device = {kDeviceType, 0}) : device_(device) {
+    if (device.type != kDeviceType)
+      Throw(ErrorCode::kInvalidArgument, "CPUStreamContext cannot run on ", ToString(device),
+            "; REGISTER_CPU_STREAM_OPERATOR registers an operator class of this context");
+  }
+
+  Device device() const { return device_; }
+  CPUStream& stream() {
+    if (!stream_) SwitchToDevice(0);
+    return *stream_;
+  }
+  void SwitchToDevice(int stream_id = 0) {
+    if (!stream_ || stream_->id() != stream_id || detail::t_cpu_stream)
+      stream_ = &CPUStream::Get(device_, stream_id);
+  }
+  void Record(Event& event) { stream().Record(event); }
+  void WaitEvent(const Event& event) { stream().WaitEvent(event); }
+  void FinishDeviceComputation();
+  static bool IsStreamFree(Device device, int stream_id) {
+    const CPUStream* stream = CPUStream::Find(device, stream_id);
+    return !stream || stream->IsFree();
+  }
+
+  // Runs `work` on the stream; returns at once.
+  template <class F>
+  void Launch(F&& work) {
+    stream().Launch(std::forward<F>(work));
+  }
+
+ private:
+  Device device_;
+  CPUStream* stream_ = nullptr;
+  std::optional<Event> drained_;  // kept for its memory
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
+
+// ---- opkit/engine/pool/idle_list.hpp
+// IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
+// which none of them sleeps while there is work. Costs a submitter two loads when no thread sleeps.
+#ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
+#define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A place in the list, on the sleeping thread's stack.
+struct IdleThread {
+  Parker parker;
+  CpuBan ban;
+  bool for_loop = false;  // what it was woken for
+  IdleThread* prev = nullptr;
+  IdleThread* next = nullptr;
+  bool listed = false;
+};
+
+// A thread without work is first `searching`, then asleep in the list. A publisher of work reads
+// searching() and sleeping() after publishing; a thread that goes to sleep enters the list, leaves
+// `searching`, and then looks at all the work again. All four are seq_cst, as are the publications,
+// so at least one of the two sees the other. The publisher either
+//  - sees searching() > 0: that searcher stops searching later, to sleep (then it looks again and
+//    sees the work) or because it found other work (then the last searcher looks again and wakes
+//    another thread); or
+//  - sees sleeping() > 0 and wakes one thread, which counts as searching from that moment: a burst
+//    of submissions wakes one thread, and each that finds work wakes the next; or
+//  - sees neither: every thread of the pool is busy and will look before it sleeps.
+class IdleList {
+ public:
+  int searching() const { return searching_.load(std::memory_order_seq_cst); }
+  int sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
+
+  void StartSearching() { searching_.fetch_add(1, std::memory_order_seq_cst); }
+  // Ends this thread's search; true when no other thread searches.
+  bool StopSearching() { return searching_.fetch_sub(1, std::memory_order_seq_cst) == 1; }
+
+  void Enlist(IdleThread& self) {
+    MutexLock lock(mutex_);
+    self.listed = true;
+    self.next = first_;
+    if (first_) first_->prev = &self;
+    first_ = &self;
+    sleeping_.fetch_add(1, std::memory_order_seq_cst);
+  }
+
+  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards no
+  // thread holds a pointer to `self`.
+  bool Delist(IdleThread& self) {
+    MutexLock lock(mutex_);
+    if (!self.listed) return false;
+    Remove(self);
+    return true;
+  }
+
+  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or
+  // one searches already.
+  bool WakeForTask() {
+    return Wake([this](IdleThread&) { return searching() == 0; });
+  }
+  // Whether others search or not. With `elsewhere` it wakes on another CPU than the calling
+  // thread's, which works on the loop itself; the 2 system calls cost less than a microsecond, the
+  // wake-up some.
+  bool WakeForLoop(bool elsewhere) {
+    return Wake([elsewhere](IdleThread& sleeper) {
+      sleeper.for_loop = true;
+      if (elsewhere) sleeper.ban.Ban(CurrentCpu());
+      return true;
+    });
+  }
+  void WakeAll() {
+    while (Wake([](IdleThread&) { return true; })) {
+    }
+  }
+
+  void ResetAfterFork() {
+    mutex_.ResetAfterFork();
+    first_ = nullptr;
+    searching_ = 0;
+    sleeping_ = 0;
+  }
+
+ private:
+  // False when none sleeps or `prepare` says so of the one.
+  template <class Prepare>
+  bool Wake(Prepare prepare) {
+    Parker::Address address = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (!first_ || !prepare(*first_)) return false;
+      StartSearching();
+      IdleThread& sleeper = *first_;
+      Remove(sleeper);
+      address = sleeper.parker.Set();
+    }
+    Parker::Wake(address);
+    return true;
+  }
+  void Remove(IdleThread& thread) {
+    (thread.prev ? thread.prev->next : first_) = thread.next;
+    if (thread.next) thread.next->prev = thread.prev;
+    thread.listed = false;
+    sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  Mutex mutex_;
+  IdleThread* first_ = nullptr;
+  std::atomic<int> sleeping_{0};
+  std::atomic<int> searching_{0};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
+
+// ---- opkit/engine/pool/idle_spin.hpp
+// IdleSpin: how long a thread without work looks for some before it sleeps.
+#ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
+#define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct SpinTimes {  // in ticks
+  uint64_t idle = 0;
+  uint64_t after_loop = 0;  // another loop follows soon where kernels run one after the other
+};
+
+// Of one thread. `now` is never 0.
+class IdleSpin {
+ public:
+  // Has had work until now.
+  void Worked(bool on_loop, uint64_t now) {
+    idle_since_ = 0;
+    if (on_loop) last_loop_ = now;
+  }
+  // If for a loop, it may find that ended, and the next one follows as soon as if not.
+  void Woke(bool for_loop, uint64_t now) {
+    idle_since_ = 0;
+    last_loop_ = for_loop ? now : 0;
+  }
+  // Whether it goes on looking. `crowded`: enough threads look for tasks; a loop would take all of
+  // them.
+  bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
+    if (idle_since_ == 0) idle_since_ = now;
+    return (!crowded && now - idle_since_ < times.idle) ||
+           (last_loop_ != 0 && now - last_loop_ < times.after_loop);
+  }
+
+ private:
+  uint64_t idle_since_ = 0;  // 0: it is not
+  uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
+
+// ---- opkit/engine/pool/spin_lock.hpp
+// SpinLock: one word, for sections of a dozen instructions that are nearly never contended: the
+// bookkeeping of one Var, the head of a free list.
+#ifndef OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
+#define OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
+// thread that finds it locked for long yields the CPU, since the holder may have lost its own.
+class SpinLock {
+ public:
+  // Acquire, with the release in Unlock: the section sees the writes of earlier ones.
+  void Lock() {
+    if (locked_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]
+      LockSlowly();
+  }
+  void Unlock() { locked_.store(0, std::memory_order_release); }
+  // Called in a forked child, where the thread that held it may not exist.
+  void ResetAfterFork() { locked_ = 0; }
+
+ private:
+  OPKIT_COLD void LockSlowly() {
+    constexpr int kSpins = 64;
+    for (;;) {
+      for (int i = 0; i < kSpins; ++i) {
+        CpuRelax();
+        // Relaxed: only a hint of when to try.
+        if (locked_.load(std::memory_order_relaxed) == 0 &&
+            locked_.exchange(1, std::memory_order_acquire) == 0)
+          return;
+      }
+      sched_yield();
+    }
+  }
+
+  std::atomic<uint32_t> locked_{0};
+};
+
+class SpinLockGuard {
+ public:
+  explicit SpinLockGuard(SpinLock& lock) : lock_(lock) { lock_.Lock(); }
+  SpinLockGuard(const SpinLockGuard&) = delete;
+  SpinLockGuard& operator=(const SpinLockGuard&) = delete;
+  ~SpinLockGuard() { lock_.Unlock(); }
+
+ private:
+  SpinLock& lock_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
+
+// ---- opkit/engine/pool/inbox.hpp
+// Inbox: a queue that any thread puts nodes into without a lock and any thread takes them from, the
+// oldest first. The pool's shared queue and the engine's queue of ready operations are inboxes.
+#ifndef OPKIT_ENGINE_POOL_INBOX_HPP_
+#define OPKIT_ENGINE_POOL_INBOX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct InboxNode {
+  std::atomic<InboxNode*> next{nullptr};
+};
+
+// D. Vyukov's intrusive queue (a list that always holds a stub, at least), with a lock for takers,
+// since his allows only one. The queue does not own its nodes; a taker sees everything that was
+// written before the Put of its node.
+class Inbox {
+ public:
+  // Seq_cst, as empty() is: a thread that puts looks for a taker afterwards, and a taker that goes
+  // to sleep looks here after it has announced that.
+  void Put(InboxNode* node) {
+    // Relaxed: the exchange publishes it.
+    node->next.store(nullptr, std::memory_order_relaxed);
+    InboxNode* before = tail_.exchange(node, std::memory_order_seq_cst);
+    // Release: the taker sees the node whole. Until here the list ends at `before`.
+    before->next.store(node, std::memory_order_release);
+  }
+
+  // The oldest node; null where there is none, or only one that is just being put.
+  InboxNode* Take() {
+    // Relaxed: a hint. Not read from `tail_`: every Put would wait for that cache line.
+    if (head_.load(std::memory_order_relaxed) == &stub_ &&
+        !stub_.next.load(std::memory_order_relaxed))
+      return nullptr;
+    SpinLockGuard guard(take_lock_);
+    // Relaxed, as all accesses of `head_`: it is written under the lock, and empty() says why it
+    // may look. Acquire, here and below: pairs with Put.
+    InboxNode* head = head_.load(std::memory_order_relaxed);
+    InboxNode* next = head->next.load(std::memory_order_acquire);
+    if (head == &stub_) {
+      if (!next) return nullptr;
+      head = next;
+      head_.store(head, std::memory_order_relaxed);
+      next = head->next.load(std::memory_order_acquire);
+    }
+    if (!next) {
+      // The last node leaves only when the stub is behind it.
+      if (tail_.load(std::memory_order_seq_cst) != head) return nullptr;
+      Put(&stub_);
+      next = head->next.load(std::memory_order_acquire);
+      if (!next) return nullptr;
+    }
+    head_.store(next, std::memory_order_relaxed);
+    // The next taker wants these cache lines soon; they are in the cache of the CPU that put them.
+    const auto address = reinterpret_cast<uintptr_t>(next);
+    __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
+    return head;
+  }
+
+  // Never true while a node is in it. Relaxed: a stub that is the tail again was put there by a
+  // taker that had moved `head_` on before, so a thread that sees the tail sees the head, too.
+  bool empty() const {
+    return tail_.load(std::memory_order_seq_cst) == &stub_ &&
+           head_.load(std::memory_order_relaxed) == &stub_;
+  }
+
+  // Called in a forked child: forgets the nodes, which belong to the parent.
+  void ResetAfterFork() {
+    take_lock_.ResetAfterFork();
+    stub_.next = nullptr;
+    head_ = tail_ = &stub_;
+  }
+
+ private:
+  InboxNode stub_;
+  alignas(kCacheLine) std::atomic<InboxNode*> tail_{&stub_};
+  alignas(kCacheLine) SpinLock take_lock_;
+  std::atomic<InboxNode*> head_{&stub_};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
+
+// ---- opkit/engine/pool/latch.hpp
+// Latch: a count of things still to happen, which threads wait for through ThreadPool::Wait while
+// they help with the pool's tasks. TaskGroup and the Var engine's waits are made of it.
+#ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
+#define OPKIT_ENGINE_POOL_LATCH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+class Parker;
+
+// A sleeping thread, in the list of threads whose latch falls into the same bucket.
+struct LatchSleeper {
+  const void* latch = nullptr;
+  Parker* parker = nullptr;
+  LatchSleeper* next = nullptr;
+};
+
+}  // namespace detail
+
+class Latch {
+ public:
+  explicit Latch(int64_t count = 0) : count_(count) {}
+  Latch(const Latch&) = delete;
+  Latch& operator=(const Latch&) = delete;
+
+  // Relaxed: no other data is read because of this number, and a latch is raised either before its
+  // waiters start or by something that itself still counts.
+  void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
+
+  // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
+  // and about 20 ns more when the count reaches zero.
+  void CountDown(int64_t n = 1) {
+    // Release: everything before any CountDown is seen by a thread that acquires the zero (the
+    // subtractions of others continue the release sequence).
+    if (count_.fetch_sub(n, std::memory_order_release) == n) WakeSleepers(this);
+  }
+
+  bool done() const { return count_.load(std::memory_order_acquire) == 0; }
+
+ private:
+  friend class ThreadPool;
+
+  // Adds the thread to the sleepers; false when the count is zero already.
+  bool Enlist(detail::LatchSleeper& self) const;
+  static void Delist(detail::LatchSleeper& self);
+  static void WakeSleepers(const void* latch);
+  // Called in a forked child, which has none of the sleeping threads.
+  static void ForgetSleepers();
+
+  std::atomic<int64_t> count_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
+
+// ---- opkit/engine/pool/loop_board.hpp
+// LoopBoard: where running ParallelFor loops are posted for the pool's idle threads to join. A loop
+// lives on its caller's stack; the caller takes it down and waits only for threads that are inside
+// and make progress on their own. That is why nested loops cannot deadlock: no thread ever waits
+// for work that is still queued.
+#ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
+#define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
+
+// [first, last) in chunks of `grain`, claimed by number.
+struct ParallelLoop {
+  // Takes chunks until none is left. After an exception the remaining ones are skipped.
+  void RunChunks(Mutex& mutex) {
+    try {
+      for (;;) {
+        // Relaxed: the counter hands out numbers and publishes nothing; a chunk's writes reach the
+        // caller through `joined`.
+        const int64_t chunk = next_chunk.fetch_add(1, std::memory_order_relaxed);
+        if (chunk >= chunks) return;
+        const int64_t begin = first + chunk * grain;
+        body(begin, last - begin > grain ? begin + grain : last);
+      }
+    } catch (...) {
+      MutexLock lock(mutex);
+      if (!error) error = std::current_exception();
+      // Relaxed: as above.
+      next_chunk.store(chunks, std::memory_order_relaxed);
+    }
+  }
+
+  const int64_t first, last, grain, chunks;
+  const RangeFunction body;
+  const Invocation invocation = CurrentInvocation();
+
+  // Guarded by the board's mutex.
+  int may_join = 0;  // threads that may still join
+  int may_wake = 0;  // threads that its joiners should still wake
+  bool listed = false;
+  ParallelLoop* prev = nullptr;
+  ParallelLoop* next = nullptr;
+  Parker* waiter = nullptr;  // the caller's, once it sleeps
+  std::exception_ptr error = {};
+
+  std::atomic<int> joined{0};  // threads inside, without the caller
+  alignas(kCacheLine) std::atomic<int64_t> next_chunk{0};
+};
+
+class LoopBoard {
+ public:
+  // Each joiner wakes two more, so the caller pays for two wake-ups and the rest spread as a tree.
+  static constexpr int kWakeFan = 2;
+
+  // Reads without the lock. Seq_cst for the sake of IdleList's protocol.
+  bool empty() const { return !first_.load(std::memory_order_seq_cst); }
+
+  // Returns how many threads the caller should wake.
+  int Post(ParallelLoop& loop, int helpers) {
+    MutexLock lock(mutex_);
+    loop.may_join = helpers;
+    loop.may_wake = helpers;
+    loop.listed = true;
+    loop.next = first_.load(std::memory_order_relaxed);  // written under the lock
+    if (loop.next) loop.next->prev = &loop;
+    first_.store(&loop, std::memory_order_seq_cst);
+    return TakeWakes(loop);
+  }
+
+  // The newest loop (the innermost of a nest), or null. `wake` receives how many threads the caller
+  // should wake.
+  ParallelLoop* Join(int* wake) {
+    MutexLock lock(mutex_);
+    // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.
+    ParallelLoop* loop = first_.load(std::memory_order_relaxed);
+    if (!loop) return nullptr;
+    loop->joined.fetch_add(1, std::memory_order_relaxed);
+    if (--loop->may_join == 0) Remove(*loop);
+    *wake = TakeWakes(*loop);
+    return loop;
+  }
+
+  // Runs the joined loop's chunks and leaves it; the loop may be gone afterwards.
+  void Work(ParallelLoop& loop) {
+    {
+      auto scope = InvocationScope::Adopt(loop.invocation);
+      loop.RunChunks(mutex_);
+    }
+    Parker::Address address = nullptr;
+    {
+      MutexLock lock(mutex_);
+      Remove(loop);  // no chunk is left
+      Parker* waiter = loop.waiter;
+      // Release: the caller sees the chunks' writes. It may return as soon as it reads zero,
+      // unless it sleeps; then it waits for Set.
+      if (loop.joined.fetch_sub(1, std::memory_order_release) == 1 && waiter)
+        address = waiter->Set();
+    }
+    if (address) Parker::Wake(address);
+  }
+
+  // Ends the loop for its caller: returns when no other thread is inside, rethrows the first
+  // exception.
+  void Finish(ParallelLoop& loop, uint64_t spin_ticks) {
+    {
+      MutexLock lock(mutex_);
+      Remove(loop);
+    }
+    const uint64_t start = Ticks();
+    // Acquire, here and below: pairs with the release in Work.
+    while (loop.joined.load(std::memory_order_acquire) != 0) {
+      if (Ticks() - start < spin_ticks) {
+        CpuRelax();
+        continue;
+      }
+      Parker parker;
+      {
+        MutexLock lock(mutex_);
+        if (loop.joined.load(std::memory_order_acquire) == 0) break;
+        loop.waiter = &parker;
+      }
+      parker.Wait();
+    }
+    if (loop.error) std::rethrow_exception(std::move(loop.error));
+  }
+
+  Mutex& mutex() { return mutex_; }
+
+  void ResetAfterFork() {
+    mutex_.ResetAfterFork();
+    first_ = nullptr;
+  }
+
+ private:
+  static int TakeWakes(ParallelLoop& loop) {
+    const int wake = loop.may_wake < kWakeFan ? loop.may_wake : kWakeFan;
+    loop.may_wake -= wake;
+    return wake;
+  }
+
+  void Remove(ParallelLoop& loop) {
+    if (!loop.listed) return;
+    loop.listed = false;
+    if (loop.next) loop.next->prev = loop.prev;
+    if (loop.prev)
+      loop.prev->next = loop.next;
+    else
+      first_.store(loop.next, std::memory_order_seq_cst);
+  }
+
+  Mutex mutex_;
+  std::atomic<ParallelLoop*> first_{nullptr};  // loops that may still be joined
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
+
+// ---- opkit/engine/thread_pool.hpp
+// ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
+// kernels, the Var engine, the executor. One of them serves the process (Default), sized by one
+// setting; threads that wait take part, so that n threads means n busy threads and no more.
+#ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
+#define OPKIT_ENGINE_THREAD_POOL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class ThreadPool;
+
+// A unit of work embedded in a record of its owner's (an operation of the engine), so that
+// scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
+// free it. It runs under `invocation`, by default the one that was current when it was made.
+struct PoolTask : detail::InboxNode {
+  using RunFunction = void (*)(PoolTask*) noexcept;
+  explicit PoolTask(RunFunction runs, Invocation runs_under = CurrentInvocation())
+      : run(runs), invocation(runs_under) {}
+
+  RunFunction run;
+  Invocation invocation;
+};
+
+namespace detail {
+
+struct PoolWorker;
+
+struct PoolThreadState {
+  ThreadPool* pool = nullptr;    // returned by Current() on this thread
+  PoolWorker* worker = nullptr;  // on a pool's own threads
+};
+inline constinit thread_local PoolThreadState t_pool;
+
+}  // namespace detail
+
+// Makes `pool` the one that ParallelFor and TaskGroup use on this thread.
+class PoolScope {
+ public:
+  explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+  ~PoolScope() { detail::t_pool.pool = previous_; }
+
+ private:
+  ThreadPool* previous_;
+};
+
+// A pool of n threads is the thread that waits (in Wait, TaskGroup or ParallelFor) and n - 1
+// workers. A pool of one runs every ParallelFor inline; for tasks it has one worker, so that they
+// progress when no thread waits, and a thread that waits from outside sleeps meanwhile: tasks of a
+// pool of one never overlap. Workers start when there is something for them to do, one after the
+// other.
+//
+// A worker without work looks for some for a few microseconds, after a loop for 0.2 ms, then sleeps
+// in the kernel: an idle pool uses no CPU. Waking costs the waker one system call, and only if a
+// worker sleeps and none is already looking.
+//
+// All members are thread-safe except the destructor. A task that lets an exception escape
+// terminates the process, as a std::thread does; TaskGroup keeps exceptions and hands them to its
+// waiter.
+//
+// Fork: the child has the pool with its settings, empty and without threads; they start again when
+// needed. Tasks, loops and latches that were pending stay with the parent. A child that was forked
+// inside a task or a loop body must end by exec or _exit.
+class ThreadPool {
+ public:
+  using Task = UniqueFunction<void()>;
+  static constexpr int kMaxThreads = 1024;
+
+  // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
+  // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
+  explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
+  // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
+  // joins the workers. Not for one of the pool's own tasks to call.
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // The process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without that
+  // variable, one for each CPU that the process may use; OPKIT_PIN_THREADS=1 pins its workers. It
+  // is never destroyed, so that destructors of static objects can use it; tasks still queued when
+  // the process exits do not run.
+  static ThreadPool& Default();
+
+  // The pool that ParallelFor and TaskGroup use on this thread: the innermost PoolScope's, else the
+  // one whose work the thread runs, else Default().
+  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
+
+  // Relaxed: a setting that stands for itself.
+  int threads() const { return threads_.load(std::memory_order_relaxed); }
+  const std::string& name() const { return name_; }
+
+  // From 1 to kMaxThreads. Surplus workers leave after the task or loop that they are in; nothing
+  // queued is lost, and loops already running keep the size they began with.
+  void Resize(int threads);
+
+  // Runs `task` some time. Tasks that a worker submits go to its own queue, from where others
+  // steal, all others to a shared one; no order is promised. Allocates a record for the task.
+  void Submit(Task task);
+  // Submit without the allocation.
+  void Schedule(PoolTask* task);
+
+  // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
+  bool RunOneTask();
+
+  // Returns true when the latch is at zero. Meanwhile this thread runs any of the pool's tasks: do
+  // not hold a lock that a task may take. With a timeout (ns; false when it has passed) a thread
+  // from outside only sleeps, because a task could take longer than that.
+  bool Wait(const Latch& latch, int64_t timeout_ns = -1);
+
+  // For tasks that run long: whether loops could use the thread meanwhile.
+  bool HasLoops() const { return !loops_.empty(); }
+  // How long a thread without work looks for some before it sleeps, in detail::Ticks. Relaxed, as
+  // threads().
+  uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
+
+  // Calls body(begin, end) for [first, last) in chunks of `grain`, on this thread and on workers
+  // that have nothing else to do; ParallelFor is the front of it. This thread runs chunks of this
+  // loop and nothing else, so a caller may hold a lock that the body does not take.
+  void RunLoop(int64_t first, int64_t last, int64_t grain, detail::RangeFunction body);
+
+ private:
+  // A task to run, or a loop that has been joined.
+  struct Work {
+    PoolTask* task = nullptr;
+    detail::ParallelLoop* loop = nullptr;
+    explicit operator bool() const { return task || loop; }
+  };
+
+  static void HandleFork();
+  void ResetAfterFork();
+  void SetThreads(int threads);
+
+  // Relaxed, as threads().
+  detail::SpinTimes spin_times() const {
+    return {spin_ticks(), loop_spin_ticks_.load(std::memory_order_relaxed)};
+  }
+  // Below 2 threads there is still the one worker for tasks.
+  int worker_target() const { return threads() > 1 ? threads() - 1 : 1; }
+  detail::PoolWorker* OwnWorker() const;
+
+  // Relaxed: a hint. StartWorker looks again under the mutex, and the first worker never leaves.
+  void RequireWorker() {
+    if (running_.load(std::memory_order_relaxed) == 0) [[unlikely]]
+      StartFirstWorker();
+  }
+  OPKIT_COLD void StartFirstWorker();
+  OPKIT_COLD bool StartWorker();
+  bool Retire(detail::PoolWorker& self);
+  void WorkerMain(detail::PoolWorker& self);
+  bool Sleep(detail::PoolWorker& self);
+
+  Work FindWork(detail::PoolWorker* self);
+  bool HasWork() const;
+  void Run(Work work);
+  PoolTask* TakeInjected() { return static_cast<PoolTask*>(injected_.Take()); }
+
+  void NotifyWork();
+  void WakeForLoop(int threads);
+  void StopSearching() {
+    if (idle_.StopSearching() && HasWork()) NotifyWork();
+  }
+
+  const std::string name_;
+  const bool pin_workers_;
+  std::atomic<int> threads_{1};
+  // How long a thread looks for work before it sleeps: longer than a sleeper takes to wake up, and
+  // nothing when there are more threads than CPUs, where looking keeps others from working.
+  std::atomic<uint64_t> spin_ticks_{0};
+  // The same after a loop, which another follows soon where kernels run one after the other: waking
+  // a thread takes tens of microseconds, and those are more than many a kernel's loop.
+  std::atomic<uint64_t> loop_spin_ticks_{0};
+  std::atomic<bool> stopping_{false};
+
+  detail::Mutex start_mutex_;
+  std::atomic<int> running_{0};  // workers whose thread exists
+  std::atomic<int> slots_{0};    // workers ever made: that many entries of workers_, from the first
+  std::atomic<detail::PoolWorker*> workers_[kMaxThreads] = {};
+  ThreadPool* registry_next_ = nullptr;
+
+  alignas(detail::kCacheLine) detail::Inbox injected_;
+  alignas(detail::kCacheLine) detail::LoopBoard loops_;
+  alignas(detail::kCacheLine) detail::IdleList idle_;
+};
+
+// Threads of the process's pool, the one setting that kernels hand on to the libraries they call.
+inline int NumThreads() { return ThreadPool::Default().threads(); }
+inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_THREAD_POOL_HPP_
+
+// ---- opkit/engine/parallel_for.hpp
+// ParallelFor: a loop whose iterations are spread over the current thread pool; kernels are written
+// with it. The body is inlined into a chunk; only chunks are called through a pointer.
+#ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
+#define OPKIT_ENGINE_PARALLEL_FOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The bodies of ParallelFor and ParallelForRange.
+template <class F>
+concept IndexBody = std::is_invocable_v<F&, int64_t>;
+template <class F>
+concept RangeBody = std::is_invocable_v<F&, int64_t, int64_t>;
+
+inline constexpr int64_t kAutoGrain = 0;
+
+namespace detail {
+
+// Runs this thread's loops in place of its pool: in a library the threads are its host's.
+struct LoopRunner {
+  void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
+};
+OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
+
+class OPKIT_IMAGE_LOCAL LoopRunnerScope {
+ public:
+  explicit LoopRunnerScope(const LoopRunner* runner)
+      : outer_(std::exchange(t_loop_runner, runner)) {}
+  LoopRunnerScope(const LoopRunnerScope&) = delete;
+  LoopRunnerScope& operator=(const LoopRunnerScope&) = delete;
+  ~LoopRunnerScope() { t_loop_runner = outer_; }
+
+ private:
+  const LoopRunner* outer_;
+};
+
+OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
+
+}  // namespace detail
+
+// Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
+// positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter, whatever the
+// number of threads is, so partial results by range are reproducible; with kAutoGrain they depend
+// on how long the body takes. The ranges run in any order and at the same time, under the caller's
+// invocation, on the current pool's idle workers and this thread, which runs nothing else
+// meanwhile.
+//
+// Returns when all ranges have ended. If one throws, those not yet begun are skipped and the first
+// exception is rethrown here. Loops may be nested to any depth.
+template <class F>
+void ParallelForRange(int64_t n, int64_t grain, F&& f) {
+  static_assert(RangeBody<F>,
+                "ParallelForRange: the body must be callable as f(int64_t begin, int64_t end)");
+  if (n <= 0) return;
+  if (n <= grain)
+    f(int64_t{0}, n);
+  else
+    detail::RunParallel(n, grain, f);
+}
+
+// f(i) for every i in [0, n). `grain`: how many indices make a chunk worth handing to another
+// thread (10 us of work is; a loop with n <= grain is a plain loop, at no cost); kAutoGrain
+// measures, which costs 40 to 80 ns a call, and fits unless the first indices are much cheaper than
+// the rest.
+//
+//   opkit::ParallelFor(rows, [&](int64_t row) { Softmax(x + row * columns, columns); });
+template <class F>
+void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
+  static_assert(IndexBody<F>, "ParallelFor: the body must be callable as f(int64_t index)");
+  using Body = std::remove_cvref_t<F>;
+  ParallelForRange(n, grain, [&f](int64_t begin, int64_t end) {
+    if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int64_t>) {
+      // A copy on the stack keeps the body's captures in registers: the compiler knows that the
+      // body's stores do not change it.
+      const Body body = f;
+      for (int64_t i = begin; i < end; ++i) body(i);
+    } else {
+      for (int64_t i = begin; i < end; ++i) f(i);
+    }
+  });
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_PARALLEL_FOR_HPP_
+
+// ---- opkit/engine/context_parallel_for.hpp
+// ParallelFor(ctx, n, f): one loop for every device. On a host context it is ParallelFor on the
+// thread pool, issued through the context; a device's backend adds the overload that launches a
+// kernel.
+#ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
+#define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
+//
+// On an asynchronous context `f` runs after this has returned. It must capture by value: with [&]
+// it reads variables that are gone, which no compiler sees and which ends in garbage or a crash
+// (CheckOperator finds both). What it needs it may own, on a CPU stream: a std::vector, a
+// std::shared_ptr or std::unique_ptr captured by value lives until the stream has run the loop. On
+// CUDA it is copied byte by byte, so it must be trivially copyable.
+//
+//   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
+template <HostContext Context, class F>
+void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
+#ifdef OPKIT_DEVICE_COMPILER
+  static_assert(!__nv_is_extended_device_lambda_closure_type(F),
+                "ParallelFor: this lambda is for the device only and would do nothing on a host "
+                "context; compile CPU kernels in a .cc file");
+#endif
+  if constexpr (!Context::kAsynchronous)
+    ParallelFor(n, f, grain);
+  else
+    context.Launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
+
+// ---- opkit/base/image_mode.hpp
+// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator
+// that a unit of one kind registers would be missing to the other. Each unit leaves a mark of its
+// kind in the program or shared library that it is linked into; the registries ask for the other
+// kind's.
+#ifndef OPKIT_BASE_IMAGE_MODE_HPP_
+#define OPKIT_BASE_IMAGE_MODE_HPP_
+
+// Hidden: a program and the libraries that it loads may differ.
+extern "C" {
+#ifdef OPKIT_COMPILED
+__attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;
+__attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_header_only;
+#else
+__attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_header_only = 0;
+__attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
+#endif
+}
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether a unit of the other kind is linked into this program or shared library.
+inline bool ImageMixesModes() {
+#ifdef OPKIT_COMPILED
+  char* volatile other = &opkit_unit_is_header_only;
+#else
+  char* volatile other = &opkit_unit_is_compiled;
+#endif
+  return other;
+}
+
+inline constexpr const char* kMixedModes =
+    "this program or shared library mixes units that are header-only with units that define "
+    "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
+    "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMAGE_MODE_HPP_
+
+// ---- opkit/op/fwd.hpp
+// Forward declarations of the classes that define, register, make, call and watch operators, for
+// headers that only name them.
+#ifndef OPKIT_OP_FWD_HPP_
+#define OPKIT_OP_FWD_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorDef;
+struct TensorInfo;
+class InferenceContext;
+struct AttributeSchema;
+class OpSchema;
+
+struct KernelQuery;
+struct KernelConfig;
+struct Kernel;
+class OpRegistry;
+
+class Blob;
+class Workspace;
+class OperatorBase;
+template <class Context>
+class Operator;
+struct CreateOptions;
+struct KernelCandidate;
+class ResolvedOperator;
+
+template <class T>
+class ObserverBase;
+template <class T>
+class Observable;
+
+struct GradientValue;
+struct GradientOpsMeta;
+class GradientNames;
+class GradientMakerBase;
+class GradientRegistry;
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FWD_HPP_
+
+// ---- opkit/op/operator_def.hpp
+// OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
+// attributes, the device and the backend asked for. Everything else is derived from it.
+#ifndef OPKIT_OP_OPERATOR_DEF_HPP_
+#define OPKIT_OP_OPERATOR_DEF_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class GradientNames;
+class InferenceContext;
+class OperatorDef;
+struct GradientOpsMeta;
+struct GradientValue;
+
+// A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
+// The folder graph/ says what a graph is; here it is only carried and compared, and asked what a
+// node is that runs it: one whose inputs and outputs are the graph's, by position.
+class SubgraphBase : public detail::RefCounted {
+ public:
+  virtual bool Equals(const SubgraphBase& other) const = 0;
+  virtual std::string Describe() const = 0;
+  // Adds what the graph says of the node's inputs and outputs; nothing where their counts differ.
+  virtual void Infer(InferenceContext&) const {}
+  // Fills in the operators that compute the gradients of the node's inputs. False where the graph
+  // cannot tell.
+  virtual bool MakeGradient(const OperatorDef&, const std::vector<GradientValue>&, GradientNames&,
+                            GradientOpsMeta&) const {
+    return false;
+  }
+  // The inputs that the graph writes to.
+  virtual std::vector<int> MutatedInputs() const { return {}; }
+};
+
+// Whether a node may run on other backends than those that it names.
+enum BackendNeed : uint8_t { kPreferred, kRequired };
+
+// One named subgraph of a node. Copies share the graph.
+struct NamedSubgraph {
+  std::string name;
+  detail::IntrusivePtr<const SubgraphBase> graph;
+  friend bool operator==(const NamedSubgraph& a, const NamedSubgraph& b) {
+    return a.name == b.name && (a.graph == b.graph || a.graph->Equals(*b.graph));
+  }
+};
+
+// A regular value with a fluent builder; an overload with an argument sets or adds, one without
+// reads. Copies share their fields until one of them is changed, so that the copies of a graph and
+// the operators made of its nodes hold one set. A reference that a mutable_…() returned may not be
+// used once the definition has been copied.
+//
+//   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
+class OperatorDef {
+ public:
+  OperatorDef() = default;
+  explicit OperatorDef(std::string type) { Type(std::move(type)); }
+  OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
+              Arguments args = {});
+
+  OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
+  // Adds one; an empty name leaves an optional input or output out.
+  OperatorDef& Input(std::string name);
+  OperatorDef& Output(std::string name);
+  OperatorDef& Inputs(const std::vector<std::string>& names);
+  OperatorDef& Outputs(const std::vector<std::string>& names);
+  // Adds the name of a node that must run before this one though this one reads none of its
+  // outputs.
+  OperatorDef& ControlInput(std::string name);
+  OperatorDef& Arg(std::string name, Attribute value);
+  // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
+  // Error (kInvalidArgument) for null.
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
+  OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
+  OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
+  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
+  // that are not in the program, or refuse the node, are passed over, so that one net serves
+  // machines with and without them; of required ones one must take the node.
+  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
+    mutable_fields().engine = std::move(engine);
+    mutable_fields().engine_need = need;
+    return *this;
+  }
+  OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
+
+  const std::string& type() const { return fields().type; }
+  const std::string& name() const { return fields().name; }
+  const std::vector<std::string>& inputs() const { return fields().inputs; }
+  const std::vector<std::string>& outputs() const { return fields().outputs; }
+  const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
+  const Arguments& args() const { return fields().args; }
+  const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
+  // Null when there is none of that name.
+  const SubgraphBase* FindSubgraph(std::string_view name) const;
+  ::opkit::Device device() const { return fields().device; }
+  const std::string& engine() const { return fields().engine; }
+  bool requires_engine() const {
+    return fields().engine_need == kRequired && !fields().engine.empty();
+  }
+  bool is_gradient_op() const { return fields().is_gradient_op; }
+  Arguments& mutable_args() { return mutable_fields().args; }
+  std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
+  std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
+  std::vector<std::string>& mutable_control_inputs() { return mutable_fields().control_inputs; }
+
+  // "Scale 'name' (X) -> (Y)": how messages name a node.
+  OPKIT_COLD friend std::string ToString(const OperatorDef& def);
+  std::string ToString() const { return StrCat(*this); }  // the same
+  friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
+    return a.shared_ == b.shared_ || a.fields() == b.fields();
+  }
+
+ private:
+  struct Fields {
+    std::string type;
+    std::string name;
+    std::vector<std::string> inputs;
+    std::vector<std::string> outputs;
+    std::vector<std::string> control_inputs;
+    Arguments args;
+    std::vector<NamedSubgraph> subgraphs;
+    ::opkit::Device device;
+    std::string engine;
+    BackendNeed engine_need = kPreferred;
+    bool is_gradient_op = false;
+    friend bool operator==(const Fields&, const Fields&) = default;
+  };
+  OPKIT_INLINE static const Fields& NoFields();
+  const Fields& fields() const { return shared_ ? shared_->value : NoFields(); }
+  // The fields of this definition alone.
+  OPKIT_INLINE Fields& mutable_fields();
+
+  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: as a definition begins
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OPERATOR_DEF_HPP_
+
+// ---- opkit/op/inference.hpp
+// TensorInfo and InferenceContext: what shape and type inference knows of a node's inputs and
+// outputs, where an extent may be a symbol or unknown, and the data of constant inputs.
+#ifndef OPKIT_OP_INFERENCE_HPP_
+#define OPKIT_OP_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The knowledge of a value before it is computed.
+struct TensorInfo {
+  DType dtype = DType::kUndefined;
+  SymbolicShape shape;
+  Device device;
+  Layout layout;
+  const Tensor* constant = nullptr;  // its data where that is known already; not owned
+
+  TensorInfo() = default;
+  TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
+  OPKIT_NOINLINE TensorInfo(const TensorInfo&) = default;
+  OPKIT_NOINLINE TensorInfo(TensorInfo&&) = default;
+  OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
+  OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
+  OPKIT_NOINLINE ~TensorInfo() = default;
+  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data,
+  // if it has any.
+  static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
+  friend std::string ToString(const TensorInfo& info);
+  std::string ToString() const { return StrCat(*this); }  // the same
+};
+
+// Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
+// may hold what is known of them already, and inputs may be refined from them.
+class InferenceContext {
+ public:
+  InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
+                   std::vector<TensorInfo> outputs = {});
+
+  const OperatorDef& def() const { return def_; }
+  const Arguments& args() const { return def_.args(); }
+  template <class T>
+  T Arg(std::string_view name, T fallback) const {
+    return args().Get<T>(name, std::move(fallback));
+  }
+  // Error (kNotFound) where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name) const {
+    return args().Get<T>(name);
+  }
+
+  int num_inputs() const { return static_cast<int>(inputs_.size()); }
+  int num_outputs() const { return static_cast<int>(outputs_.size()); }
+  int InputSize() const { return num_inputs(); }  // as an operator's class says it
+  int OutputSize() const { return num_outputs(); }
+  // False for an optional input that the node leaves out.
+  bool HasInput(int i) const {
+    return i >= 0 && i < num_inputs() && !def_.inputs()[detail::Index(i)].empty();
+  }
+  // Error (kOutOfRange) for an index the node does not have.
+  const TensorInfo& input(int i) const { return inputs_[Check(i, inputs_.size(), "input")]; }
+  DType input_dtype(int i) const { return input(i).dtype; }
+  const SymbolicShape& input_shape(int i) const { return input(i).shape; }
+  // The data of a constant input; null where it is not known yet.
+  const Tensor* input_constant(int i) const;
+  // True once input_constant was asked for data that is not known yet: what was found may be less
+  // than the data decides, and the data may contradict it.
+  bool lacks_data() const { return lacks_data_; }
+  // Makes input_constant call `find` for inputs whose info has no data, so that data is fetched
+  // only where an operator asks for it. `find` outlives the inference.
+  void ReadConstantsFrom(FunctionRef<const Tensor*(int)> find) { find_constant_ = find; }
+  const TensorInfo& output(int i) const { return outputs_[Check(i, outputs_.size(), "output")]; }
+
+  // Adds to what is known of a value: an undefined dtype or unknown extent adds nothing. Error
+  // (kTypeMismatch, kInvalidArgument), showing both sides, when the two contradict each other.
+  void SetOutput(int i, DType dtype, const SymbolicShape& shape);
+  void SetInput(int i, DType dtype, const SymbolicShape& shape);
+  // Sets dtype, shape and elements of an output that shapes and attributes alone decide (Shape), so
+  // that the shapes of its consumers can be inferred too.
+  void SetOutputData(int i, const Tensor& data);
+  // Null where SetOutputData was not called.
+  const Tensor* output_data(int i) const;
+
+  std::vector<TensorInfo>& inputs() { return inputs_; }
+  std::vector<TensorInfo>& outputs() { return outputs_; }
+
+ private:
+  static size_t Check(int i, size_t count, const char* what);
+
+  const OperatorDef& def_;
+  std::vector<TensorInfo> inputs_, outputs_;
+  std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
+  mutable bool lacks_data_ = false;
+  std::vector<Tensor> output_data_;  // by output, or empty; undefined dtype: not set
+};
+
+namespace detail {
+
+// A node's inputs, null where it leaves one out.
+using InputPointers = std::span<const Tensor* const>;
+
+// The types that were inferred for a node that is run again and again: inference is repeated only
+// when an input's dtype or shape has changed, or when the result came from its data. Each operator
+// has one, which the operator itself, an eager call or a plan fills.
+class InferenceCache {
+ public:
+  struct Output {
+    DType dtype = DType::kUndefined;
+    bool known = false;
+    Shape shape;  // where known
+    bool Allows(const Tensor& made) const {
+      return (dtype == DType::kUndefined || dtype == made.dtype()) &&
+             (!known || shape == made.shape());
+    }
+    TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
+  };
+
+  // Whether these inputs have the dtypes and shapes recorded.
+  static bool Match(const std::vector<Output>& recorded, InputPointers inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] &&
+          (inputs[i]->dtype() != recorded[i].dtype || inputs[i]->shape() != recorded[i].shape))
+        return false;
+    return true;
+  }
+  // True when outputs() holds for these inputs.
+  bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
+  // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
+  bool fresh() const { return fresh_; }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  // Incremented whenever outputs are recomputed; 0 before.
+  uint64_t version() const { return version_; }
+
+  // Runs `infer` and records the outputs. `before_data` is called before the first read of an
+  // input's elements, which the device may still be computing. Nothing is fresh until Keep is
+  // called.
+  void Infer(const OperatorDef& def, InputPointers inputs,
+             FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
+  // The caller accepts the result: it holds until an input changes, or for this run alone where it
+  // came from an input's data.
+  void Keep() { fresh_ = !data_read_; }
+
+  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known. Where
+  // the plan lacked an input's data each run infers again, and what contradicts the plan is an
+  // Error (kInvalidArgument).
+  void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+           std::span<const TensorInfo> outputs, bool lacks_data);
+
+ private:
+  std::vector<Output> inputs_, outputs_;
+  uint64_t version_ = 0;
+  bool data_read_ = false;
+  bool fresh_ = false;
+  std::vector<TensorInfo> planned_;  // what every run must agree with; empty: nothing
+};
+
+// An operator made something else than was inferred of it.
+[[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const TensorInfo& inferred);
+// For an output in another layout than the configuration of its operator says.
+[[noreturn]] OPKIT_COLD void ThrowOtherLayout(const OperatorDef& def, std::string_view output,
+                                              const Tensor& made, const Layout& promised);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INFERENCE_HPP_
+
+// ---- opkit/op/kernel.hpp
+// Kernel: one implementation of an operator for a device type and a backend. For a KernelQuery it
+// proposes configurations, of which selection picks one before memory is planned.
+#ifndef OPKIT_OP_KERNEL_HPP_
+#define OPKIT_OP_KERNEL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
+struct KernelQuery {
+  const OperatorDef& def;
+  std::span<const TensorInfo> inputs;
+  std::span<const TensorInfo> outputs;
+};
+
+// One way in which a kernel can run a node.
+struct KernelConfig {
+  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one for each value
+  std::vector<Layout> output_layouts;
+  std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
+  int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
+  double cost_ns = -1;                       // an estimate; negative: none
+
+  Layout input_layout(size_t i) const {
+    return i < input_layouts.size() ? input_layouts[i] : Layout();
+  }
+  Layout output_layout(size_t o) const {
+    return o < output_layouts.size() ? output_layouts[o] : Layout();
+  }
+  // All of its layouts are the standard one.
+  bool is_standard() const {
+    for (const auto* layouts : {&input_layouts, &output_layouts})
+      for (const Layout& layout : *layouts)
+        if (!layout.is_standard()) return false;
+    return true;
+  }
+};
+
+// Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
+// configuration that was chosen as a third argument: const KernelConfig*, null where none was.
+class OperatorCreator {
+ public:
+  using Pointer = std::unique_ptr<OperatorBase>;
+
+  OperatorCreator() = default;
+  template <class F>
+    requires(!std::is_same_v<F, OperatorCreator> &&
+             (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
+              detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
+  OperatorCreator(F create) {
+    if constexpr (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*,
+                                     const KernelConfig*>) {
+      create_ = std::move(create);
+    } else {
+      create_ = [create = std::move(create)](const OperatorDef& def, Workspace* ws,
+                                             const KernelConfig*) mutable -> Pointer {
+        return create(def, ws);
+      };
+    }
+  }
+  // Defined with OperatorBase, which must be complete.
+  Pointer operator()(const OperatorDef& def, Workspace* ws,
+                     const KernelConfig* config = nullptr) const;
+  explicit operator bool() const { return static_cast<bool>(create_); }
+
+ private:
+  mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
+};
+// The configurations for a node, best first. None, or an UnsupportedOperatorFeature that says why,
+// where the kernel cannot run it.
+using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
+
+// A node with the configuration that was selected for it, and the node that alone reads its output
+// 0, with its own.
+struct FusionQuery {
+  KernelQuery node;
+  const KernelConfig& config;
+  KernelQuery next;
+  const KernelConfig& next_config;
+  size_t read;  // the input of `next` that the node makes
+};
+// The two as one: a node of the outputs of `next` that reads inputs of both, for a kernel of the
+// same backend, and the configuration that this runs it in. Nothing is selected anew, so layouts
+// are those that were selected for the two.
+struct FusedNode {
+  OperatorDef def;
+  KernelConfig config;
+};
+// How a kernel takes the next node in; nullopt where it cannot. Plans ask again with the result.
+using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
+
+namespace detail {
+struct TypedKernel;
+using MakeTyped = std::unique_ptr<OperatorBase> (*)(const TypedKernel& kernel,
+                                                    const OperatorDef& def, Workspace* ws);
+}  // namespace detail
+
+// Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
+// equal ones from two places are an error at first lookup.
+enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
+
+inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
+
+struct Kernel {
+  std::string op;
+  DeviceType device = DeviceType::kCPU;
+  std::string backend = kReferenceBackend;
+  RegistrationPriority priority = RegistrationPriority::kDefault;
+  const char* file = "";
+  int line = 0;
+  std::string origin;  // the library it came from; empty for the program itself
+  detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
+  OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
+  // In place of `create` for a typed operator: its record, and what makes an operator of it. The
+  // second is null for CPUContext, for which CreateOperator knows it.
+  const detail::TypedKernel* typed = nullptr;
+  detail::MakeTyped make_typed = nullptr;
+  bool leaves_state = false;  // a function operator's forward, for its node's backward
+  // Empty: one configuration, standard layouts, in place as the schema says.
+  mutable KernelProposer propose;
+  // Whether a configuration may have other layouts than the standard one.
+  bool proposes_layouts = false;
+  // Empty: its nodes run one by one.
+  mutable KernelFuser fuse;
+
+  std::string Place() const { return StrCat(file, ":", line); }
+};
+
+// Thrown by an operator's constructor that cannot run this node; another kernel then gets it.
+class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
+ public:
+  explicit UnsupportedOperatorFeature(std::string what)
+      : Error(ErrorCode::kUnsupported, std::move(what)) {}
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_HPP_
+
+// ---- opkit/op/schema/op_cost.hpp
+// OpCost: what one run of an operator costs, whatever the device.
+#ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
+#define OPKIT_OP_SCHEMA_OP_COST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Work of one run, for benchmarks and selection.
+struct OpCost {
+  uint64_t flops = 0;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t params_bytes = 0;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
+
+// ---- opkit/op/schema/value_schema.hpp
+// The documentation of an operator's attributes, inputs and outputs: the same in a schema and
+// across the boundary of a library.
+#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// One attribute that an operator takes.
+struct AttributeSchema {
+  std::string name;
+  std::string doc;
+  bool required = false;
+  std::optional<AttributeType> type;  // unset: any
+  std::optional<Attribute> default_value;
+  std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
+
+  // The first string of an attribute that is none of the values; null where all are.
+  const std::string* FindOther(const Attribute& given) const {
+    for (const std::string& found : given.values().strings) {
+      bool allowed = values.empty();
+      for (const std::string& value : values) allowed |= value == found;
+      if (!allowed) return &found;
+    }
+    return nullptr;
+  }
+};
+
+// One input or output.
+struct ValueSchema {
+  std::string name;
+  std::string doc;
+  std::vector<DType> dtypes;  // empty: any
+
+  // True also for a dtype that is not known.
+  bool Allows(DType dtype) const {
+    for (const DType allowed : dtypes)
+      if (allowed == dtype) return true;
+    return dtypes.empty() || dtype == DType::kUndefined;
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
+// ---- opkit/op/schema.hpp
+// OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
+// derived from a typed signature), then asked whether a node is right, what its outputs are and
+// what a run costs.
+#ifndef OPKIT_OP_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+// Functions in these classes are mutable: rules are asked through const references, and a function
+// keeps nothing that the answer depends on.
+
+// How many inputs, or outputs, a node may have: a range and, within it, a list or a predicate.
+class CountRule {
+ public:
+  static constexpr int kAny = 1 << 30;
+
+  void SetRange(int least, int most) { min_ = least, max_ = most; }
+  void SetList(std::initializer_list<int> allowed);
+  void SetPredicate(UniqueFunction<bool(int)> allowed);
+  int least() const { return min_; }
+  int most() const { return max_; }
+  // -1 where the range has more than one number.
+  int fixed() const { return min_ == max_ ? min_ : -1; }
+  bool Allows(int count) const;
+  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  std::string Describe() const;
+
+ private:
+  int min_ = 0, max_ = kAny;
+  std::vector<int> list_;
+  mutable UniqueFunction<bool(int)> predicate_;
+};
+
+// The numbers of inputs and outputs, and how one follows from the other or from attributes.
+struct ArityRules {
+  CountRule inputs, outputs;
+  mutable UniqueFunction<bool(int, int)> pair_allowed;
+  mutable UniqueFunction<int(int)> outputs_of_inputs;
+  mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
+
+  // The number of outputs; -1 when the inputs and attributes do not decide it.
+  int OutputsOf(int num_inputs) const;
+  int OutputsOf(int num_inputs, const Arguments& args) const;
+  // {inputs, outputs} of a node with these attributes; -1 where they leave a number open.
+  std::pair<int, int> Of(const Arguments& args) const;
+  // Why a node of `op` may not have these numbers; empty when it may. The same holds for Verify
+  // below.
+  std::string Verify(const std::string& op, const OperatorDef& def) const;
+};
+
+// Pairs {input, output} that may, or must, be one blob.
+struct InplaceRules {
+  using Predicate = UniqueFunction<bool(int, int)>;
+  mutable Predicate allowed, enforced;
+
+  static Predicate AnyOf(std::initializer_list<std::pair<int, int>> pairs);
+  static bool OneToOne(int input, int output) { return input == output; }
+  bool Must(int input, int output) const { return enforced && enforced(input, output); }
+  bool May(int input, int output) const {
+    return Must(input, output) || (allowed && allowed(input, output));
+  }
+  std::string Verify(const std::string& op, const OperatorDef& def) const;
+};
+
+// Declared attributes. `free_if_none` is an operator's that parses what a node gives: it takes
+// every attribute while none is declared.
+struct AttributeRules {
+  std::vector<AttributeSchema> declared;
+  bool unknown_allowed = false, free_if_none = false;
+
+  // Null when it is not declared.
+  const AttributeSchema* Find(std::string_view name) const;
+  bool Takes(std::string_view name) const {
+    return unknown_allowed || (free_if_none && declared.empty()) || Find(name);
+  }
+  std::string Suggest(std::string_view name) const;
+  std::string Verify(const std::string& op, const Arguments& args) const;
+};
+
+// Throws (kTypeMismatch) where a dtype that is known is none of those that are declared.
+OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                            const std::vector<TensorInfo>& infos);
+
+}  // namespace detail
+
+// Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
+// static initialisation, read-only afterwards.
+class OpSchema {
+ public:
+  OpSchema() = default;
+  OpSchema(std::string name, const char* file, int line, std::string signature = {});
+
+  // Arity: exactly n, between two numbers, one of a set, or a predicate.
+  OpSchema& NumInputs(int n) { return NumInputs(n, n); }
+  OpSchema& NumInputs(int min, int max) { return arity_.inputs.SetRange(min, max), *this; }
+  OpSchema& NumInputs(std::initializer_list<int> all) { return arity_.inputs.SetList(all), *this; }
+  OpSchema& NumInputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.inputs.SetPredicate(std::move(allowed)), *this;
+  }
+  OpSchema& NumOutputs(int n) { return NumOutputs(n, n); }
+  OpSchema& NumOutputs(int min, int max) { return arity_.outputs.SetRange(min, max), *this; }
+  OpSchema& NumOutputs(std::initializer_list<int> all) {
+    return arity_.outputs.SetList(all), *this;
+  }
+  OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.outputs.SetPredicate(std::move(allowed)), *this;
+  }
+  // A relation between the number of inputs and outputs.
+  OpSchema& NumInputsOutputs(UniqueFunction<bool(int, int)> allowed) {
+    return arity_.pair_allowed = std::move(allowed), *this;
+  }
+  // The number of outputs that a number of inputs has.
+  OpSchema& OutputCalculator(UniqueFunction<int(int)> calculate) {
+    return arity_.outputs_of_inputs = std::move(calculate), *this;
+  }
+  OpSchema& SameNumberOfOutput() {
+    return OutputCalculator([](int inputs) { return inputs; });
+  }
+  // {inputs, outputs} as the attributes decide them; -1 leaves a number open.
+  using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
+  OpSchema& ArityFromArguments(ArityFunction arity) {
+    return arity_.of_arguments = std::move(arity), *this;
+  }
+
+  // Inputs that a node also writes to.
+  using MutationFunction = UniqueFunction<std::vector<int>(const OperatorDef&)>;
+  OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
+  OpSchema& MutatesInputs(std::initializer_list<int> inputs);
+
+  // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
+  // outputs: such a node is never folded, merged with an equal one, or dropped.
+  OpSchema& Stateful() { return stateful_ = runs_differ_ = true, *this; }
+  // A node keeps something between its runs, which give the same for the same inputs all the same:
+  // it is never folded, merged with an equal one, or dropped.
+  OpSchema& KeepsState() { return stateful_ = true, *this; }
+  // A node runs a graph that it carries: one without is refused. Where the node's inputs and
+  // outputs are the graph's, by position, its types and shapes, the inputs that it writes to and
+  // its gradient come from the graph, unless the operator says them itself.
+  OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
+  // The operator runs the graphs that its nodes carry in this program (RunsBodies of
+  // graph/node_bodies.hpp), so that a plan's passes go over them too.
+  OpSchema& RunsSubgraphs() { return runs_subgraphs_ = true, *this; }
+
+  // Pairs {input, output} that may, or must, be the same blob.
+  using InplacePredicate = detail::InplaceRules::Predicate;
+  OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
+  OpSchema& EnforceInplace(InplacePredicate must) {
+    return inplace_.enforced = std::move(must), *this;
+  }
+  OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return EnforceInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
+
+  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. An
+  // undeclared one is an Error, where a node gives it and where a constructor reads it, unless
+  // AllowUncheckedAttributes.
+  OpSchema& Arg(std::string name, std::string doc, bool required = false) {
+    return Arg({std::move(name), std::move(doc), required, {}, {}});
+  }
+  template <class T>
+  OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
+                bool required = false) {
+    AttributeSchema attribute{std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
+    if (default_value) attribute.default_value.emplace(*default_value);
+    return Arg(std::move(attribute));
+  }
+  OpSchema& Arg(AttributeSchema attribute);
+  template <class T>
+  OpSchema& RequiredArg(std::string name, std::string doc) {
+    return Arg<T>(std::move(name), std::move(doc), {}, true);
+  }
+  // A string, one of these; the first is the default, unless a node must give it.
+  //   .Arg("mode", "how the borders are filled", {"valid", "same"})
+  OpSchema& Arg(std::string name, std::string doc, std::initializer_list<const char*> values);
+  OpSchema& RequiredArg(std::string name, std::string doc,
+                        std::initializer_list<const char*> values);
+  // Makes a declared attribute optional, or limits the strings that it takes. A name that is not
+  // declared, and a default that is none of the values, are the schema's problem().
+  OpSchema& SetDefault(std::string_view name, Attribute value);
+  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
+  OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
+  OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
+  // The operator's functions parse what a node gives: while none is declared, any may be given.
+  OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
+
+  // Types and shapes of the outputs.
+  OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
+    return infer_ = std::move(infer), *this;
+  }
+  // Inference is only called when every input shape is known.
+  OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
+  // Output i is like input i, like one input, or like input inputs[i]. What is known of an output
+  // refines its input.
+  OpSchema& IdenticalTypeAndShape();
+  OpSchema& IdenticalTypeAndShapeOfInput(int input);
+  OpSchema& IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs);
+  // Rank 1, as long as the input is along `dim`; the input's type.
+  OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
+  OpSchema& ScalarType(DType dtype);
+
+  using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
+                                             const std::vector<TensorInfo>&)>;
+  OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
+  // Reads every input and writes every output once; `flops` for each element of output 0.
+  OpSchema& PointwiseCost(uint64_t flops);
+  // The same with the floating-point operations of a run by a function, which sees attributes and
+  // the shapes of inputs and outputs, all known: OpSchema::Elements(c.output(0)) * 2, say.
+  OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
+  // Devices of the inputs and of the outputs; by default all are the node's.
+  using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
+  OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
+    return devices_ = std::move(devices), *this;
+  }
+  OpSchema& InputsCanCrossDevices() { return inputs_cross_devices_ = true, *this; }
+
+  // Names, docs and, where they are limited, dtypes of inputs and outputs; another is an Error
+  // (kTypeMismatch) of inference, and of Invoke.
+  OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
+  OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
+  OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  // The reference of operators leaves it out.
+  OpSchema& Private() { return private_ = true, *this; }
+  // Plans insert it, nobody writes it: a library leaves it to its host, which has its own.
+  OpSchema& Internal() { return internal_ = true, Private(); }
+  // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
+  // not taken for it.
+  OpSchema& Standard() { return standard_ = true, *this; }
+  template <class Populator>
+  OpSchema& FillUsing(Populator populate) {
+    return populate(*this), *this;
+  }
+  // Makes inputs that are valid for this operator, for CheckOperator and benchmarks.
+  OpSchema& TestInputs(UniqueFunction<std::vector<Tensor>(DType, uint64_t seed)> make) {
+    return test_inputs_ = std::move(make), *this;
+  }
+
+  const std::string& name() const { return name_; }
+  const char* file() const { return file_; }
+  int line() const { return line_; }
+  // The library it came from, by its name in this program; empty for the program itself.
+  const std::string& origin() const { return origin_; }
+  // That library as it calls itself, the same in every program: its own name or its file's without
+  // the folder, and the version that it announces, which may be empty.
+  const std::string& library_name() const { return library_name_; }
+  const std::string& library_version() const { return library_version_; }
+  OpSchema& SetOrigin(std::string library, std::string name, std::string version) {
+    origin_ = std::move(library);
+    library_name_ = std::move(name);
+    library_version_ = std::move(version);
+    return *this;
+  }
+  // The parameters of the typed function that the schema was derived from; empty for others.
+  const std::string& signature() const { return signature_; }
+  const std::string& doc() const { return doc_; }
+  // The fault of the schema itself, empty for none: setters run before main and must not throw.
+  std::string problem() const;
+  bool is_private() const { return private_; }
+  bool is_internal() const { return internal_; }
+  bool is_standard() const { return standard_; }
+  bool is_stateful() const { return stateful_; }
+  bool runs_may_differ() const { return runs_differ_; }
+  bool needs_subgraph() const { return needs_subgraph_; }
+  bool runs_subgraphs() const { return runs_subgraphs_; }
+  bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
+  // Whether it says where its values are; otherwise all are on the node's device.
+  bool infers_devices() const { return static_cast<bool>(devices_); }
+  bool has_inference() const { return static_cast<bool>(infer_); }
+  // Whether an input or output may only have some dtypes.
+  bool limits_dtypes() const;
+  bool has_cost() const { return static_cast<bool>(cost_); }
+  int min_inputs() const { return arity_.inputs.least(); }
+  int max_inputs() const { return arity_.inputs.most(); }
+  int min_outputs() const { return arity_.outputs.least(); }
+  int max_outputs() const { return arity_.outputs.most(); }
+  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  std::string expected_inputs() const { return arity_.inputs.Describe(); }
+  std::string expected_outputs() const { return arity_.outputs.Describe(); }
+  const std::vector<AttributeSchema>& attributes() const { return attributes_.declared; }
+  const std::vector<ValueSchema>& inputs() const { return inputs_; }
+  const std::vector<ValueSchema>& outputs() const { return outputs_; }
+  bool CanInplace(int input, int output) const { return inplace_.May(input, output); }
+  bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
+  // -1 when the inputs do not decide it.
+  int CalculateOutput(int inputs) const { return arity_.OutputsOf(inputs); }
+  int CalculateOutput(int inputs, const Arguments& args) const {
+    return arity_.OutputsOf(inputs, args);
+  }
+  // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
+  std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
+  std::vector<int> MutatedInputs(const OperatorDef& def) const;
+  const AttributeSchema* FindAttribute(std::string_view name) const {
+    return attributes_.Find(name);
+  }
+  // False for an attribute that a node must not give.
+  bool TakesArgument(std::string_view name) const { return attributes_.Takes(name); }
+  bool unknown_args_allowed() const { return attributes_.unknown_allowed; }
+  // "; did you mean 'alpha'?" or the like, for a name that is not declared.
+  std::string SuggestArgument(std::string_view name) const { return attributes_.Suggest(name); }
+  // ArityFromArguments was called: attributes may decide the number of outputs.
+  bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
+  // Empty where the schema makes no test data.
+  std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
+    return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
+  }
+
+  // Why `def` is not a right node of this operator, or why its attributes are not; empty when they
+  // are.
+  std::string Verify(const OperatorDef& def) const;
+  std::string VerifyArguments(const Arguments& args) const {
+    return attributes_.Verify(name_, args);
+  }
+
+  // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
+  // declares no inference. Errors of the operator's own function get the node as context.
+  void Infer(InferenceContext& context) const;
+  std::vector<TensorInfo> InferOutputs(const OperatorDef& def,
+                                       std::vector<TensorInfo> inputs) const;
+  // Without a cost function: the bytes of inputs and outputs, and no flops.
+  OpCost Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+              const std::vector<TensorInfo>& outputs) const;
+  DevicePlacement InferDevices(const OperatorDef& def) const;
+
+  // Elements and bytes of a value whose shape is known; 0 otherwise. Bytes are at most what an
+  // int64 counts, so that sums of a few do not wrap.
+  static uint64_t Elements(const TensorInfo& info);
+  static uint64_t Bytes(const TensorInfo& info);
+
+ private:
+  // Null, with the schema's problem, where it is not declared.
+  AttributeSchema* Declared(std::string_view name, const char* to_give);
+
+  std::string name_;
+  const char* file_ = "";
+  int line_ = 0;
+  std::string signature_;
+  std::string origin_, library_name_, library_version_;
+  std::string doc_;
+  std::string problem_;
+  detail::ArityRules arity_;
+  detail::InplaceRules inplace_;
+  detail::AttributeRules attributes_;
+  std::vector<ValueSchema> inputs_, outputs_;
+  bool needs_all_shapes_ = false, private_ = false, internal_ = false;
+  bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
+       needs_subgraph_ = false, standard_ = false;
+  bool runs_subgraphs_ = false;
+  // Called from const members: a schema's functions keep nothing between calls.
+  mutable MutationFunction mutates_;
+  mutable UniqueFunction<void(InferenceContext&)> infer_;
+  mutable CostFunction cost_;
+  mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
+  mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_HPP_
+
+// ---- opkit/op/op_registry.hpp
+// OpRegistry: every schema and kernel of the program, filled in by static initialisers, and the
+// preferences for backends. Registration never throws or exits; mistakes are kept and reported at
+// the first lookup, or all at once by CheckRegistrations.
+#ifndef OPKIT_OP_OP_REGISTRY_HPP_
+#define OPKIT_OP_OP_REGISTRY_HPP_
+
+// Defined in an image (a program or shared object) of which a unit includes plugin/author.hpp.
+extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A library that is loaded at run time has registries of its own, whatever symbols the program
+// exports; shared objects that a program is linked with share the program's.
+OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
+
+}  // namespace detail
+
+using BackendPreference = std::vector<std::string>;  // backends to try, in order
+using EnginePref = BackendPreference;                // Caffe2's spelling
+
+// A provider of kernels, as the program and this machine have it.
+struct BackendInfo {
+  std::string name;
+  int rank = 0;
+  int kernels = 0;
+  std::string why_unavailable;  // empty: its kernels can run here
+};
+
+// Thread-safe. The schemas and kernels that it returns stay valid until their library is unloaded.
+class OpRegistry {
+ public:
+  OpRegistry();
+  ~OpRegistry();
+
+  // Inline, and a static inside: the dynamic linker makes it one in the program and the shared
+  // objects that it is linked with.
+  OPKIT_EXPORT static OpRegistry& OfProgram() {
+    static auto* registry = new OpRegistry;  // operators may outlive every static object
+    return *registry;
+  }
+  OPKIT_IMAGE_LOCAL static OpRegistry& Global();
+
+  // A schema to fill in. The same name from the same place (a header seen by two translation units)
+  // is the same schema, and so are two that were derived from the same typed signature: the second
+  // filling goes nowhere.
+  OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {});
+  // Adds a schema that is filled in already, and kept by `owner`.
+  void AddSchema(detail::IntrusivePtr<detail::RefCounted> owner, OpSchema& schema);
+  // The same kernel from the same place is the same kernel.
+  void AddKernel(Kernel kernel);
+
+  // Two registrations are one when a header has made them in two translation units.
+  static bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b, int line_b);
+
+  // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
+  // the code that keeps the registration reports it at lookup.
+  void AddProblem(const std::string& op, std::string text);
+  // Something was registered for an operator by its name, a gradient say, whose own registration
+  // may come later. Problems lists `what` where it never does. The second takes that back.
+  void ExpectOperator(const std::string& op, std::string what);
+  void ForgetExpected(const std::string& op);
+
+  // Null when there is none.
+  const OpSchema* FindSchema(std::string_view op) const;
+  // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for an
+  // operator that was registered twice; kFailedPrecondition where the program mixes header-only
+  // with compiled units.
+  const OpSchema& GetSchema(std::string_view op) const;
+  // All kernels of an operator, or those for a device type, in the order of registration.
+  std::vector<const Kernel*> KernelsOf(std::string_view op) const;
+  std::vector<const Kernel*> FindKernels(std::string_view op, DeviceType device) const;
+  // Sorted names of all operators that have a schema or a kernel.
+  std::vector<std::string> Operators() const;
+  // Everything wrong with the registrations of this program; empty when nothing is.
+  std::vector<std::string> Problems() const;
+  // Makes a backend come first for an operator, behind those that the node and the program ask for.
+  void AddOverride(const std::string& op, const std::string& backend, const std::string& origin);
+  // Forgets everything that came from a library.
+  void RemoveOrigin(const std::string& origin);
+  // For tests: forgets the operator's schema, kernels and problems.
+  void Remove(std::string_view op);
+
+  // Says, with the nearest name, that no kernel of the program has this backend; empty where one
+  // has.
+  std::string WhyNoBackend(std::string_view backend) const;
+  // Throws that as an Error (kNotFound).
+  void CheckBackend(std::string_view backend) const;
+  // How selection orders the backends that no node or preference asks for: higher first.
+  // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
+  // counts.
+  void SetBackendRank(std::string_view backend, int rank);
+  int BackendRank(std::string_view backend) const;
+  static constexpr int kUnranked = -1;
+  // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
+  // first node that one of its kernels might run. Those of an absent backend are dropped with that
+  // reason.
+  void SetBackendAvailability(std::string_view backend, std::string (*why_not)());
+  std::string WhyUnavailable(std::string_view backend) const;
+  // The backends that have kernels in this program, by name.
+  std::vector<BackendInfo> Backends() const;
+
+  // Sets the backends tried for every operator of a device, or for one operator before those. A
+  // backend without a kernel is passed over; an empty list clears. Errors: kNotFound for an
+  // operator that is not registered, or a device without kernels. CheckPreference only throws what
+  // SetPreference would.
+  void SetPreference(DeviceType device, BackendPreference backends);
+  void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
+  void CheckPreference(DeviceType device, const BackendPreference& backends) const;
+  void CheckPreference(const std::string& op, DeviceType device) const;
+  // Preferred backends of an operator, its own first.
+  BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
+
+ private:
+  struct State;
+  State* const state_;  // its own
+};
+
+namespace detail {
+
+// Held by what uses schemas and kernels for longer than a lookup, and while a function of a library
+// runs: no library is unloaded meanwhile. Nests; costs two uncontended locks where it does not.
+class OPKIT_IMAGE_LOCAL RegistryUse {
+ public:
+  RegistryUse();
+  RegistryUse(const RegistryUse&) = delete;
+  RegistryUse& operator=(const RegistryUse&) = delete;
+  ~RegistryUse();
+  // Whether this thread holds one.
+  static bool IsInThisThread();
+};
+// Held while registrations are removed: begins when nobody uses the registry, and until it ends
+// other threads wait before they do. One at a time, and not in a thread that uses it.
+class OPKIT_IMAGE_LOCAL RegistryRemoval {
+ public:
+  RegistryRemoval();
+  RegistryRemoval(const RegistryRemoval&) = delete;
+  RegistryRemoval& operator=(const RegistryRemoval&) = delete;
+  ~RegistryRemoval();
+};
+
+}  // namespace detail
+
+// Everything wrong with the registrations of this program (duplicates with both places, kernels
+// without a schema, schemas without a kernel, gradients without an operator), one sentence each;
+// empty when nothing is. A good first line of a test.
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
+  return OpRegistry::Global().Problems();
+}
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
+  return OpRegistry::Global().Operators();
+}
+
+// Caffe2's spellings of OpRegistry::SetPreference.
+inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(device, std::move(engines));
+}
+inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(op, device, std::move(engines));
+}
+// From maps: from device types to backends, or to operators and their backends. Nothing is changed
+// when one entry is wrong.
+template <class EnginesByDevice>
+void SetGlobalEnginePref(const EnginesByDevice& pref) {
+  for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);
+  for (const auto& [device, engines] : pref) OpRegistry::Global().SetPreference(device, engines);
+}
+template <class EnginesByDevice>
+void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
+  for (const auto& entry : pref) OpRegistry::Global().CheckPreference(op, entry.first);
+  for (const auto& [device, engines] : pref)
+    OpRegistry::Global().SetPreference(op, device, engines);
+}
+template <class OpsByDevice>
+void SetPerOpEnginePref(const OpsByDevice& pref) {
+  for (const auto& [device, ops] : pref)
+    for (const auto& entry : ops) OpRegistry::Global().CheckPreference(entry.first, device);
+  for (const auto& [device, ops] : pref)
+    for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OP_REGISTRY_HPP_
+
+// ---- opkit/op/observer.hpp
+// Observers: watch operators and nets from outside. What is attached is started before and stopped
+// after every run, on every path. Without observers a run pays one predictable branch.
+#ifndef OPKIT_OP_OBSERVER_HPP_
+#define OPKIT_OP_OBSERVER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+class ObserverList;
+// An observer of whatever class.
+class AnyObserver {
+ public:
+  explicit AnyObserver(void* subject) : subject_(subject) {}
+  virtual ~AnyObserver() = default;
+  virtual void Start() {}
+  // Also called when the run failed; `succeeded` tells.
+  virtual void Stop(bool succeeded) { static_cast<void>(succeeded); }
+
+ protected:
+  void* subject_;
+  friend ObserverList;
+};
+
+// The observers of one subject, which it owns. One class for all subjects.
+class ObserverList {
+ public:
+  ObserverList() = default;
+  ObserverList(ObserverList&&) = delete;
+  ~ObserverList();
+
+  void Attach(AnyObserver* observer);
+  // The caller's again; false when it is not attached.
+  bool Detach(const AnyObserver* observer);
+  void Take(ObserverList& other, void* subject);
+  bool empty() const { return !items_; }
+  size_t size() const;
+  std::string error() const;
+  void Start();
+  void Stop(bool succeeded);
+
+ private:
+  struct Items;
+  template <class F>
+  void ForEach(F call);
+
+  Items* items_ = nullptr;  // made with the first
+};
+
+}  // namespace detail
+
+// Watches one T (an operator or a net). An exception of Start or Stop is kept as
+// `Observable::last_observer_error` and never reaches the caller of Run.
+template <class T>
+class ObserverBase : public detail::AnyObserver {
+ public:
+  explicit ObserverBase(T* subject) : AnyObserver(subject) {}
+  T* subject() const { return static_cast<T*>(subject_); }
+};
+
+// Base of a class that can be observed. Attaching and detaching may not race with a run.
+template <class T>
+class Observable {
+ public:
+  Observable() = default;
+  Observable(Observable&&) = delete;
+
+  // Takes ownership; the pointer returned is the handle to detach it by.
+  ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
+    observers_.Attach(observer.get());
+    return observer.release();
+  }
+  // Gives it back; null when it is not attached.
+  std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
+    return std::unique_ptr<ObserverBase<T>>(
+        observers_.Detach(observer) ? const_cast<ObserverBase<T>*>(observer) : nullptr);
+  }
+  // Takes the observers of `other`, which watch this subject from now on, behind those that are
+  // here.
+  void TakeObservers(Observable& other) {
+    observers_.Take(other.observers_, static_cast<T*>(this));
+  }
+  size_t NumObservers() const { return observers_.size(); }
+  // The last exception of an observer; empty when there was none.
+  std::string last_observer_error() const { return observers_.error(); }
+
+  void StartAllObservers() {
+    if (!observers_.empty()) [[unlikely]]
+      observers_.Start();
+  }
+  void StopAllObservers(bool succeeded) {
+    if (!observers_.empty()) [[unlikely]]
+      observers_.Stop(succeeded);
+  }
+
+ private:
+  detail::ObserverList observers_;
+};
+
+// Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
+// Call Succeeded() at the end of the good path.
+template <class T>
+class ObserverScope {
+ public:
+  explicit ObserverScope(Observable<T>& subject) : subject_(subject) {
+    subject_.StartAllObservers();
+  }
+  ObserverScope(ObserverScope&&) = delete;
+  ~ObserverScope() { subject_.StopAllObservers(succeeded_); }
+  void Succeeded() { succeeded_ = true; }
+
+ private:
+  Observable<T>& subject_;
+  bool succeeded_ = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OBSERVER_HPP_
+
+// ---- opkit/base/name_index.hpp
+// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
+// everything that walks a graph works on these numbers.
+#ifndef OPKIT_BASE_NAME_INDEX_HPP_
+#define OPKIT_BASE_NAME_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
+// names are never removed. Not synchronised.
+class NameIndex {
+ public:
+  // -1 when the name was never added.
+  int Find(std::string_view name) const;
+  // The number of the name, a new one when it has none.
+  int Add(std::string_view name);
+  int size() const { return static_cast<int>(names_.size()); }
+  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  struct Slot {
+    int number = -1;  // -1: empty
+    uint32_t hash = 0;
+  };
+
+  // The index of the slot of the name, or of the empty one where it would go.
+  size_t Probe(std::string_view name, uint32_t hash) const;
+  void Grow();
+
+  std::vector<std::string> names_;
+  std::vector<Slot> slots_;  // a power of two of them
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAME_INDEX_HPP_
+
+// ---- opkit/op/workspace.hpp
+// Workspace: the named values that operators are bound to. A Blob holds one of any C++ type, most
+// often a Tensor; its address never changes while it is in the workspace.
+#ifndef OPKIT_OP_WORKSPACE_HPP_
+#define OPKIT_OP_WORKSPACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Owns one object of any type. Not copyable; not synchronised.
+class Blob {
+ public:
+  Blob() = default;
+  explicit Blob(std::string name) : name_(std::move(name)) {}
+  Blob(Blob&&) = delete;
+  ~Blob() { Reset(); }
+
+  const std::string& name() const { return name_; }
+  bool empty() const { return !object_; }
+  // Compares the types' names where their type_info differs, as it does across shared objects.
+  template <class T>
+  bool IsType() const {
+    return type_ == &typeid(T) || HasName(typeid(T));
+  }
+  // True while the blob owns this very object, false once another one has taken its place.
+  template <class T>
+  bool Holds(const T* object) const {
+    return object_ == object && type_ == &typeid(T);
+  }
+  // Errors: kUninitialized when empty, kTypeMismatch for another type.
+  template <class T>
+  const T& Get() const {
+    if (!IsType<T>()) [[unlikely]]
+      WrongType(typeid(T).name());
+    return *static_cast<const T*>(object_);
+  }
+  // The object; a new, default-constructed one when the blob holds none of this type.
+  template <class T>
+  T* GetMutable() {
+    if (!IsType<T>()) return Emplace<T>();
+    return static_cast<T*>(object_);
+  }
+  template <class T, class... Args>
+  T* Emplace(Args&&... args) {
+    T* object = new T(std::forward<Args>(args)...);
+    Reset();
+    object_ = object;
+    type_ = &typeid(T);
+    destroy_ = [](void* dead) { delete static_cast<T*>(dead); };
+    return object;
+  }
+  void Reset() {
+    if (object_) destroy_(object_);
+    object_ = nullptr;
+    type_ = nullptr;
+  }
+
+ private:
+  // Compares with a type of another shared object: out of line, off the path of every Input().
+  OPKIT_COLD bool HasName(const std::type_info& type) const;
+  [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const;
+
+  void* object_ = nullptr;
+  const std::type_info* type_ = nullptr;
+  void (*destroy_)(void*) = nullptr;
+  std::string name_;
+};
+
+// Blobs by name. Not synchronised: create blobs before operators run in parallel.
+class Workspace {
+ public:
+  Workspace() = default;
+  Workspace(Workspace&&) = delete;
+  ~Workspace();
+
+  // The blob of that name, made when there is none.
+  Blob* CreateBlob(const std::string& name);
+  // Gives a blob of another workspace, which must outlive this one, a name here. Error
+  // (kAlreadyExists) where there is a blob of that name.
+  void ShareBlob(const std::string& name, Blob* blob);
+  bool HasBlob(std::string_view name) const { return FindBlob(name); }
+  // Null when there is none.
+  Blob* FindBlob(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number < 0 ? nullptr : blobs_[detail::Index(number)];
+  }
+  // Error (kNotFound) that names the nearest blob when there is none.
+  Blob* GetBlob(const std::string& name) const;
+  // False when there is none. Operators bound to the blob must be gone.
+  bool RemoveBlob(std::string_view name);
+  // Their names, in alphabetical order.
+  std::vector<std::string> Blobs() const;
+
+  // The tensor of that name, made (uninitialized) when there is none.
+  Tensor* CreateTensor(const std::string& name);
+  // Errors: kNotFound, kTypeMismatch for a blob of another type, kUninitialized for an empty blob.
+  Tensor* GetTensor(const std::string& name) const;
+  bool HasTensor(const std::string& name) const;
+
+  // Place in its net of the operator that failed last; -1 when none did.
+  std::atomic<int> last_failed_op_net_position{-1};
+
+ private:
+  NameIndex names_;
+  std::vector<Blob*> blobs_;     // by number; null where one was removed
+  std::vector<char> is_shared_;  // by number: the blob is another workspace's
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_WORKSPACE_HPP_
+
+// ---- opkit/op/operator_base.hpp
+// OperatorBase: an operator bound to the blobs of a workspace, whatever device it runs on. Gives
+// access to arguments, inputs and outputs and the completion event, and adds context to errors.
+#ifndef OPKIT_OP_OPERATOR_BASE_HPP_
+#define OPKIT_OP_OPERATOR_BASE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Tensors of the run in progress beside those of the blobs: for outputs whose present tensor is
+// also an input, which the run still reads, and dense copies of inputs that have strides.
+class PendingTensors {
+ public:
+  bool empty() const { return !items_; }
+  // The tensor that replaces the output's; null when none does. The tensors stay at their
+  // addresses.
+  Tensor* Find(int output);
+  Tensor* Add(int output, Blob* blob, Tensor tensor);
+  // The copy of an input, made by `make` in the first call under the current invocation.
+  const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
+  // Moves the outputs to their blobs, and lets go of the copies.
+  void Publish();
+  void Clear() {
+    if (items_) [[unlikely]]
+      items_ = {};
+  }
+  void AppendStorages(RefCountedList& out) const;
+
+ private:
+  struct Items;
+  Items& items();
+  IntrusivePtr<RefCounted> items_;  // Items, made with the first
+};
+
+// The memory that a plan sets aside for the operator, or memory of its own that grows to the
+// largest request.
+class ScratchMemory {
+ public:
+  void Plan(void* bytes, int64_t size, Storage owner);
+  void* Take(int64_t size, Device device) {
+    return size > 0 && size <= planned_bytes_ ? planned_ : TakeOwn(size, device);
+  }
+  void AppendStorages(RefCountedList& out) const;
+
+ private:
+  void* TakeOwn(int64_t size, Device device);
+
+  void* planned_ = nullptr;
+  int64_t planned_bytes_ = 0;
+  Storage planned_owner_;
+  Storage own_;
+};
+
+// What a run of an operator has worked on, which its schema tells, and whose kernel it is: schemas
+// and kernels are none of this header's.
+struct WorkOfRun {
+  const OpSchema* schema = nullptr;
+  const std::string* backend = nullptr;
+  SpanWork (*tell)(const WorkOfRun& work, const OperatorDef& def,
+                   const std::vector<TensorInfo>& inputs,
+                   const std::vector<TensorInfo>& outputs) = nullptr;
+};
+
+// The name of an operator in messages, shared with the events it records, which may outlive it.
+class OperatorIdentity final : public FailureContext {
+ public:
+  explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
+  OPKIT_INLINE std::string Describe() const override;
+  OperatorDef def;
+  std::string file;
+  int line = 0;
+  WorkOfRun work;
+};
+
+// Adds to an error which value it is about, which operator failed, and what its inputs were; null
+// for a value that is no tensor, or that the node leaves out.
+OPKIT_COLD void AddOperatorContext(Error& error, const OperatorIdentity& identity,
+                                   const std::vector<const Tensor*>& inputs,
+                                   const std::vector<const Tensor*>& outputs);
+// Called in a catch block: throws the exception in flight as an Error to which `add` has added. An
+// Error keeps its type and identity; any other exception becomes the Error's cause.
+[[noreturn]] OPKIT_COLD void RethrowDescribed(FunctionRef<void(Error&)> add);
+// Error (kInvalidArgument) where an input's memory is not that of `memory_device`.
+OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor& input,
+                                 Device memory_device);
+// The Error (kUnsupported) of an input that has strides and that the node writes to.
+[[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
+                                                 const Tensor& input);
+// A tensor for an output: in the memory of `out` where that is dense, on `device` and large enough,
+// and otherwise, or where `clobbers` says that writing to it would change an input, in new memory.
+OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
+                               FunctionRef<bool(const Tensor&)> clobbers);
+// Ends the span that began last on this thread, where a profile wants to know its work. Returns
+// that profile's sink, null where none does.
+SpanSink* EndSpanForWork() noexcept;
+// The Error (kOperatorFailed) of a run that says false.
+[[noreturn]] OPKIT_COLD void ThrowReturnedFalse();
+
+// Refuses the arguments that the schema of the operator that this thread constructs does not
+// declare. CreateOperator sets it: schemas are none of this header's.
+struct ArgumentCheck {
+  const OpSchema* schema = nullptr;
+  void (*refuse)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
+};
+inline constinit thread_local ArgumentCheck t_argument_check;
+
+}  // namespace detail
+
+// Not synchronised: one run at a time. Operators of one workspace may run at the same time when
+// they do not write what another reads or writes.
+class OperatorBase : public Observable<OperatorBase> {
+ public:
+  // Binds inputs, which must exist, and outputs, which are made; the configuration chosen for the
+  // node, if any, is copied. Error: kNotFound, kInvalidArgument.
+  OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr);
+  OPKIT_INLINE virtual ~OperatorBase();
+
+  // Runs to completion. Returns true, or throws an Error with the operator as context.
+  virtual bool Run(int stream_id = 0) = 0;
+  // Issues the work and returns; event() completes with it. A failure while issuing fails the event
+  // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
+  virtual bool RunAsync(int stream_id = 0) = 0;
+  // The operator's work. Classes that derive from OperatorBase itself may do theirs in Run.
+  // Error: kUnsupported.
+  OPKIT_INLINE virtual bool RunOnDevice();
+  // Whether Run is RunOnDevice on the calling thread and no more: no stream, nothing that goes on.
+  virtual bool RunsDirectly() const { return false; }
+  // Run of such an operator, under the caller's invocation: a plan opens one scope for many.
+  void RunDirectly() {
+    ObserverScope<OperatorBase> observers(*this);
+    try {
+      if (!RunOnDevice()) [[unlikely]]
+        detail::ThrowReturnedFalse();
+      PublishOutputs();
+    } catch (...) {
+      RethrowWithContext();
+    }
+    observers.Succeeded();
+  }
+  // Whether RunOnDevice follows the strides of its inputs. Otherwise they are dense in it, as those
+  // of functions are: see Input.
+  virtual bool AcceptsStrides() const { return false; }
+  // Whether work goes on after RunOnDevice has returned.
+  virtual bool HasAsyncPart() const = 0;
+  // Whether it may be issued before the operators that it depends on are done, if those are on its
+  // device type.
+  virtual bool SupportsAsyncScheduling() const = 0;
+  // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
+  // at once. Nothing where the event is disabled. Error (kUnsupported) of a class without a
+  // context.
+  OPKIT_INLINE virtual void RecordEvent(const char* error_message = nullptr);
+  // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
+  // use. A FAILED event fails it.
+  virtual void WaitEvent(const Event& event, int stream_id = -1) = 0;
+  virtual void WaitEvents(const std::vector<const Event*>& events, int stream_id = -1) = 0;
+  // Blocks until this operator's stream has drained, so that an observer can measure it.
+  virtual void SyncDeviceBarrierForObservers() = 0;
+  virtual bool IsStreamFree(int stream_id) const = 0;
+  // Fails the event of a run in flight with kCancelled at once; the device finishes what it has
+  // begun. A run that is done is left as it is.
+  OPKIT_INLINE virtual void Cancel();
+
+  const OperatorDef& def() const { return identity_->def; }
+  // Caffe2's spellings: every operator has its definition.
+  const OperatorDef& debug_def() const { return def(); }
+  static constexpr bool has_debug_def() { return true; }
+  const std::string& type() const { return def().type(); }
+  Device device() const { return device_; }
+  Workspace* workspace() const { return workspace_; }
+
+  // The following read attributes, in constructors. Errors: kTypeMismatch for a value of another
+  // type; kInvalidArgument, with the nearest name, for one that the operator's schema does not
+  // declare.
+  bool HasArgument(std::string_view name) const { return FindArgument(name); }
+  template <class T>
+  bool HasSingleArgumentOfType(std::string_view name) const {
+    const Attribute* found = FindArgument(name);
+    return found && found->Is<T>();
+  }
+  template <class T>
+  T GetSingleArgument(std::string_view name, const T& fallback) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name, fallback);
+  }
+  template <class T>
+  std::vector<T> GetRepeatedArgument(std::string_view name,
+                                     const std::vector<T>& fallback = {}) const {
+    CheckDeclared(name);
+    return def().args().Get<std::vector<T>>(name, fallback);
+  }
+
+  // The spelling of InferenceContext. Without a fallback kNotFound where the node does not give it.
+  template <class T>
+  T Arg(std::string_view name, T fallback) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name, std::move(fallback));
+  }
+  template <class T>
+  T Arg(std::string_view name) const {
+    CheckDeclared(name);
+    return def().args().Get<T>(name);
+  }
+
+  int InputSize() const { return static_cast<int>(inputs_.size()); }
+  int OutputSize() const { return static_cast<int>(outputs_.size()); }
+  // False for an optional value that the node leaves out.
+  bool HasInput(int i) const { return i >= 0 && i < InputSize() && inputs_[detail::Index(i)]; }
+  bool HasOutput(int i) const { return i >= 0 && i < OutputSize() && outputs_[detail::Index(i)]; }
+
+  // The input; a dense copy of one that has strides, unless the operator AcceptsStrides(). A copy
+  // is made once a run, on the device's stream, and lasts as long as the run and its work: ask in
+  // RunOnDevice, not in a body that runs later. Errors: kOutOfRange, kUninitialized, kTypeMismatch,
+  // kInvalidArgument for a tensor on a device that this operator cannot reach, kUnsupported where
+  // no copy can be made: the schema says that the input is written to, or the device copies no
+  // strides.
+  __attribute__((always_inline)) const Tensor& Input(int i) const {
+    const Tensor& tensor = InputBlob(i).Get<Tensor>();
+    if (tensor.device() != memory_device_ || tensor.has_strides() || !tensor.layout().is_standard())
+        [[unlikely]]
+      return UnusualInput(i, tensor);
+    return tensor;
+  }
+  // The same on a device of another type than this operator's: a size that the host reads, say. A
+  // copy is there at once.
+  const Tensor& Input(int i, DeviceType type) const {
+    const Tensor& tensor = InputBlob(i).Get<Tensor>();
+    CheckDeviceType(i, tensor, type);
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+  }
+  // The input dense, for operators that accept the strides of others.
+  const Tensor& DenseInput(int i) const {
+    const Tensor& tensor = Input(i);
+    return tensor.is_dense() ? tensor : DenseCopy(i, tensor);
+  }
+  // A value of any C++ type.
+  template <class T>
+  const T& Input(int i) const {
+    return InputBlob(i).Get<T>();
+  }
+  template <class T>
+  bool InputIsType(int i) const {
+    return InputBlob(i).IsType<T>();
+  }
+  bool InputIsTensorType(int i, DeviceType type) const {
+    return InputIsType<Tensor>(i) && Input<Tensor>(i).device().type == type;
+  }
+  const Blob& InputBlob(int i) const { return *Bound(inputs_, i, "input"); }
+  std::vector<Shape> InputTensorShapes() const;
+  // Dtypes and shapes as they are now; unknown for one that is left out or no tensor.
+  std::vector<TensorInfo> InputTypes() const { return TypesOf(inputs_); }
+  std::vector<TensorInfo> OutputTypes() const { return TypesOf(outputs_); }
+
+  // The output as the last run, or an earlier call in this one, left it: for operators that resize
+  // it themselves.
+  Tensor* Output(int i) {
+    if (!pending_.empty()) [[unlikely]]
+      if (Tensor* replaced = pending_.Find(i)) return replaced;
+    return OutputBlob(i)->GetMutable<Tensor>();
+  }
+  // The output with this shape and dtype, dense, on this operator's device; memory of the last run
+  // is reused. It never shares memory with an input that the schema does not pair it with. No input
+  // is freed or resized by it: where the output is also an input and changes, a new tensor takes
+  // its place when RunOnDevice has returned, so that work going on then needs the tensors by value.
+  Tensor* Output(int i, const Shape& shape, DType dtype) {
+    return OutputIn(memory_device_, i, shape, dtype);
+  }
+  // The same on another device.
+  Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
+    return OutputIn(MemoryDevice(device), i, shape, dtype);
+  }
+  // As Output(i), on a device of this type: a new tensor where it was left on another.
+  Tensor* Output(int i, DeviceType type);
+  template <class T>
+  T* Output(int i) {
+    return OutputBlob(i)->GetMutable<T>();
+  }
+  // Caffe2's spellings: other names for Output(i, shape, dtype).
+  Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
+    return Output(i, shape, dtype, device);
+  }
+  // A tensor to write to, or null for an output that the node leaves out.
+  Tensor* OutputTensorOrUndefined(int i) { return HasOutput(i) ? Output(i) : nullptr; }
+  // The output with a copy of the elements of `source`; both reachable from the host.
+  Tensor* OutputTensorCopyFrom(int i, const Tensor& source);
+  // The output becomes `source` itself, sharing its memory.
+  Tensor* OutputTensorAlias(int i, const Tensor& source) { return Replace(i, source); }
+  void SetOutputTensor(int i, Tensor tensor) { Replace(i, std::move(tensor)); }
+  template <class T>
+  bool OutputIsType(int i) const {
+    return Bound(outputs_, i, "output")->template IsType<T>();
+  }
+  Blob* OutputBlob(int i) const {
+    has_taken_outputs_ = true;
+    return Bound(outputs_, i, "output");
+  }
+  // Whether anybody has ever asked for an output to write to: one that was never asked for is where
+  // the plan has put it.
+  bool HasTakenOutputs() const { return has_taken_outputs_; }
+  // Whether the two share memory, whatever their names are.
+  bool IsInputOutputAlias(int i, int o) const;
+
+  // The completion of the latest RunAsync; INITIALIZED before. Error (kFailedPrecondition) when
+  // disabled.
+  Event& event() {
+    if (event_disabled_ || !event_) [[unlikely]]
+      MakeEvent();
+    return *event_;
+  }
+  void ResetEvent() {
+    if (event_) event_->Reset();
+  }
+  // For an operator whose work goes on elsewhere: ends the event of the run, well, with a message,
+  // or with the exception being handled (with the message where there is none). Nothing where the
+  // event is disabled.
+  void SetEventFinished(const char* error_message = nullptr);
+  void SetEventFinishedWithException(const char* error_message = nullptr);
+  // Saves the event of an operator inside a chain, whose completion is never awaited.
+  void DisableEvent() { event_disabled_ = true; }
+  bool IsEventDisabled() const { return event_disabled_; }
+  // For executors: EventState::SetSeldomAsked of the events of all runs.
+  void SetEventSeldomAsked() { event_seldom_asked_ = true; }
+  bool IsEventSeldomAsked() const { return event_seldom_asked_; }
+  void Wait(OperatorBase& other, int stream_id = -1) {
+    if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
+  }
+  void Finish(Timeout timeout = {}) {
+    if (event_) event_->Finish(timeout);
+  }
+
+  // The operator's place in the net, -1 outside one; a failure leaves it in the workspace.
+  int net_position() const { return net_position_; }
+  void set_net_position(int position) { net_position_ = position; }
+  void RecordLastFailedOpNetPosition() {
+    if (net_position_ != -1) workspace_->last_failed_op_net_position = net_position_;
+  }
+  std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
+
+  // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
+  // scratch. Null where none was chosen: everything is as the schema says and in the standard
+  // layout.
+  const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
+  // The layouts that it gives an input and an output; the standard one where it gives none.
+  Layout InputLayout(int i) const;
+  Layout OutputLayout(int o) const;
+  // Sets the configuration of an operator whose constructor does not take it.
+  void SetConfig(const KernelConfig& config);
+
+  // Gives the runs from now on `size` bytes of the device's memory as scratch, instead of the
+  // operator's own. It stays the caller's and must be aligned to 64; other work may write to it
+  // between runs. Runs that go on after they were cancelled keep `owner`; without one it must
+  // outlive them. Null takes it away.
+  void SetScratch(void* bytes, int64_t size, Storage owner = {});
+  // At least `size` bytes of the device's memory, undefined at the start of every run: the planned
+  // memory when it is large enough, else memory of the operator's own that is kept for the next
+  // run. Ask once a run: a larger request may end the memory of the one before. Null for 0.
+  void* Scratch(int64_t size) {
+    if (size < 0) [[unlikely]]
+      ThrowNegativeScratch(size);
+    return scratch_.Take(size, memory_device_);
+  }
+
+  // True when a run infers its outputs' types and shapes itself wherever the inputs' have changed.
+  virtual bool InfersOutputs() const { return false; }
+  // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
+  // do not infer, unless `lacks_data` says that inference asked for data that a run alone has:
+  // those infer again, and fail where the data contradicts `outputs`. Nothing changes where a dtype
+  // or shape is not known, or where runs do not infer. Error: kInvalidArgument for a wrong count.
+  void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
+                          bool lacks_data = false) {
+    if (InfersOutputs()) inference_.Set(def(), inputs, outputs, lacks_data);
+  }
+  detail::InferenceCache& inference() { return inference_; }
+
+  // The registry says where the kernel was registered.
+  void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
+  // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
+  // may not). Without it every output may.
+  void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
+  // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
+  void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
+  InvocationKind invocation_kind() const { return invocation_kind_; }
+  // What a profile calls a node: its name, or that of its first output.
+  static const std::string& NodeName(const OperatorDef& def);
+  // What a profile calls its runs.
+  SpanNames span_names() const {
+    if (span_names_.name == 0) [[unlikely]]
+      InternNames();
+    return span_names_;
+  }
+
+ protected:
+  // Operators of loaded libraries and functions call it, so that their work is attributed as
+  // custom.
+  void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
+
+  // For the destructor of a class whose work goes on and uses its members: returns when the work of
+  // the latest run is done, well or not; at once where nothing goes on. It waits after Cancel too,
+  // as a stream still runs what it has begun: not on the stream's own thread. A thread that the
+  // class has started is the class's to join.
+  void FinishWork() noexcept;
+  // Work was issued that no event tells of.
+  void SetStrayWork() { has_stray_work_ = true; }
+
+  // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
+  void PrepareEvent();
+  // Keeps the memory of work that goes on elsewhere until that work finishes the event. A cancelled
+  // event is not finished; its memory stays as long as a handle of the event.
+  void RetainUntilFinished();
+  // Called in a catch block: rethrows the exception in flight as an Error with this operator as
+  // context; with `complete_event` the event fails with that Error. An Error keeps its type and
+  // identity; any other exception becomes the Error's cause.
+  [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
+
+  // Tells the profile of the run's work, if it wants to know.
+  OPKIT_COLD void DescribeSpan() const noexcept;
+
+  // Moves the tensors that replace outputs of this run to their blobs.
+  void PublishOutputs() {
+    if (!pending_.empty()) [[unlikely]]
+      pending_.Publish();
+  }
+  // Makes `dense` a dense copy of `source`; on the context's stream where work goes on there.
+  OPKIT_INLINE virtual void CopyDense(const Tensor& source, Tensor* dense);
+  // Fills `out` with the storages that this run may touch.
+  void TouchedStorages(detail::RefCountedList& out) const;
+  detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
+
+ private:
+  Blob* Bound(const std::vector<Blob*>& blobs, int i, const char* what) const {
+    if (detail::Index(i) >= blobs.size() || !blobs[detail::Index(i)]) [[unlikely]]
+      ThrowUnbound(blobs, i, what);
+    return blobs[detail::Index(i)];
+  }
+  [[noreturn]] OPKIT_COLD void ThrowUnbound(const std::vector<Blob*>& blobs, int i,
+                                            const char* what) const;
+  [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
+  OPKIT_COLD void CheckDeclared(std::string_view name) const;
+  OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
+  OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
+  void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
+  // Writing to `out` would overwrite an input that it does not share memory with by right: where
+  // the schema pairs the two, element i of both must still be at one place.
+  bool Clobbers(int o, const Tensor& out) const {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const Blob* blob = inputs_[i];
+      if (!blob || !blob->IsType<Tensor>()) continue;
+      const Tensor& in = blob->Get<Tensor>();
+      if (!in.SharesMemoryWith(out)) continue;
+      if (!MayShare(i, o) || in.raw_data() != out.raw_data() || !in.is_dense()) return true;
+    }
+    return false;
+  }
+  bool MayShare(size_t i, int o) const {
+    if (inplace_masks_.empty()) return true;  // built without a schema
+    if (!config_ && inputs_[i] == outputs_[detail::Index(o)])
+      return true;  // verified with the node
+    return i < 64 && (inplace_masks_[detail::Index(o)] >> i & 1);
+  }
+  // The output with this shape and dtype in the memory of `device`.
+  Tensor* OutputIn(Device device, int i, const Shape& shape, DType dtype) {
+    Tensor* out = Output(i);
+    if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
+        out->device() == device && out->is_dense() && out->layout().is_standard() &&
+        !has_output_layouts_ && !Clobbers(i, *out)) [[likely]]
+      return out;
+    return ResizeOutput(i, *out, shape, dtype, device);
+  }
+  // Makes `next` the output: at once, or at the end of the run where an input would change.
+  OPKIT_COLD Tensor* Replace(int o, Tensor next);
+  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
+                                  Device device);
+  OPKIT_COLD void MakeEvent();
+  OPKIT_COLD void InternNames() const;
+  OPKIT_COLD static std::vector<TensorInfo> TypesOf(const std::vector<Blob*>& blobs);
+  [[noreturn]] OPKIT_COLD void RethrowDescribed();
+  std::string Describe() const { return identity_->Describe(); }
+
+  // The members that every run reads come first, in one cache line with the observers.
+  InvocationKind invocation_kind_ = InvocationKind::kOperator;
+  bool event_disabled_ = false;
+  bool event_seldom_asked_ = false;
+  bool has_stray_work_ = false;
+  mutable bool has_taken_outputs_ = false;
+  bool has_output_layouts_ = false;  // other than the standard one, by the configuration
+  int net_position_ = -1;
+  mutable detail::PendingTensors pending_;
+  Device device_;
+  Device memory_device_;
+  Workspace* workspace_;
+  std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
+  std::vector<uint64_t> inplace_masks_;
+  uint64_t mutated_inputs_ = 0;
+  detail::IntrusivePtr<const detail::Shared<KernelConfig>> config_;
+  detail::InferenceCache inference_;
+  detail::ScratchMemory scratch_;
+  detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
+  std::optional<Event> event_;
+  mutable SpanNames span_names_;  // once they were asked for
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OPERATOR_BASE_HPP_
+
+// ---- opkit/op/create_operator.hpp
+// CreateOperator: makes the operator of a definition, bound to a workspace. Verifies the node
+// against its schema, then tries kernels in the order of preference until one takes it.
+#ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
+#define OPKIT_OP_CREATE_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+// Decisions about a node that were taken before its operator is made.
+struct CreateOptions {
+  const Kernel* kernel = nullptr;        // null: the first one that takes the node
+  const KernelConfig* config = nullptr;  // one that the kernel proposed; copied
+  int net_position = -1;
+  // The caller converts inputs and outputs to the layouts of the operator's configuration, or
+  // selects another operator before it runs. Otherwise a kernel of other layouts than the standard
+  // one is passed over, where it proposes them for what the workspace holds.
+  bool converts = false;
+};
+
+// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
+// with the nearest name; kInvalidArgument (the node breaks the schema, or the kernel or
+// configuration given is not for it); kUnsupported (every kernel refused it, with each reason);
+// kAlreadyExists (registered twice). UnsupportedOperatorFeature where a kernel was given and
+// refuses the node: the next one may take it. The workspace is then as it was.
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def,
+                                                               Workspace* ws,
+                                                               const CreateOptions& options);
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def,
+                                                               Workspace* ws,
+                                                               int net_position = -1);
+
+namespace detail {
+
+// What a workspace holds by these names; unknown where that is no tensor or one without memory.
+std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
+
+// Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
+// Empty: all may.
+OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
+// The backends that are asked for, in order: by the node, by OPKIT_BACKENDS, by the preferences for
+// its operator and for all, and the plain operator.
+OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
+// The backends of BackendOrder that no kernel of the program has, each with the sentence of
+// WhyNoBackend.
+OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBackends(
+    const OperatorDef& def);
+// Throws the first of MissingBackends as an Error (kNotFound).
+OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
+// Kernels for the node, best first: those of the backends that were asked for, the plain one, and
+// the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
+// types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
+// node that requires its backends those alone; Error (kNotFound) where none has a kernel.
+OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
+                                                         bool by_rank = false);
+// `refused` lists kernels with their reasons; empty where there are none.
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoKernel(const OperatorDef& def,
+                                                             const std::string& refused);
+// Error (kInvalidArgument) where the node breaks the schema.
+void CheckNode(const OpSchema& schema, const OperatorDef& def);
+// Error (kInvalidArgument) where the kernel is another operator's or device's.
+void CheckIsFor(const Kernel& kernel, const OperatorDef& def);
+// Bit i of masks[o]: output o may share memory with input i, by the configuration where one was
+// chosen, and by the schema otherwise.
+std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
+                                   const KernelConfig* config);
+// Bit i: the node writes to input i.
+uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
+// Called in a catch block: adds the node and the kernel to what making the operator has thrown.
+[[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
+// What a profile shows of a run: WorkOfRun::tell.
+SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
+                  const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
+// Error (kInvalidArgument) for a configuration that does not fit the node.
+void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
+// Functions of kernel_candidates.hpp, which programs need whose kernels propose configurations or
+// have ranked backends: UseSelection fills them.
+inline constexpr const char* kProposes = "a kernel that proposes configurations, or has a rank,";
+inline constexpr const char* kRegisters = "opkit/op/registration.hpp";
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(const Kernel&, const OpSchema&,
+                                                    const OperatorDef&, const Workspace&)>
+    g_why_not_standard{kProposes, kRegisters};
+// CreateSelected; stores whether all layouts of the configuration are the standard one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<OperatorBase>(
+    const OperatorDef&, Workspace*, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs, bool converts, bool* is_standard)>
+    g_create_selected{kProposes, kRegisters};
+// The operator made by `kernel`, with its registration and in-place pairs. Errors get the node and
+// the kernel as context; null where the creator returned it.
+std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
+                                         const OperatorDef& def, Workspace* ws,
+                                         const KernelConfig* config);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
+
+// ---- opkit/op/dispatch_helper.hpp
+// DispatchHelper: from a tensor's dtype, or a number, to a template member of the operator;
+// Caffe2's spelling of DispatchDType, for operators of the class kind.
+#ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
+#define OPKIT_OP_DISPATCH_HELPER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The element types that an operator has code for. GenericTensorImplementation as the last one
+// sends every other dtype to DoRunWithOtherType.
+template <class... Types>
+struct TensorTypes {};
+struct GenericTensorImplementation {};
+
+// The numbers that an operator has special code for.
+template <int64_t... Values>
+struct FixedValues {};
+
+// In RunOnDevice (the members that it calls are public; Extra are passed on in front of the type):
+//
+//   bool RunOnDevice() override {
+//     return DispatchHelper<TensorTypes<float, double>>::call(this, Input(0));
+//   }
+//   template <class T> bool DoRunWithType();
+//
+//   return DispatchHelper<FixedValues<1, 2, 4>>::call(this, block_size_);
+//   template <int64_t N> bool DoRunWithValue();          // N is -1 for any other number
+template <class Cases, class... Extra>
+struct DispatchHelper;
+
+template <class... Types, class... Extra>
+struct DispatchHelper<TensorTypes<Types...>, Extra...> {
+  // Error (kTypeMismatch) that lists the supported dtypes.
+  template <class Op>
+  static bool call(Op* op, const Tensor& tensor) {
+    return call(op, tensor.dtype(), &tensor);
+  }
+  // `tensor`: the one that an Error is about, where there is one.
+  template <class Op>
+  static bool call(Op* op, DType dtype, const Tensor* tensor = nullptr) {
+    bool (*call)(Op*) = nullptr;
+    ((!call && (std::is_same_v<Types, GenericTensorImplementation> || dtype == kDTypeOf<Types>)
+          ? void(call = &Call<Types, Op>)
+          : void()),
+     ...);
+    if (!call) [[unlikely]]
+      Unsupported(*op, dtype, tensor);
+    return call(op);
+  }
+
+ private:
+  template <class T, class Op>
+  static bool Call(Op* op) {
+    if constexpr (std::is_same_v<T, GenericTensorImplementation>) {
+      return op->template DoRunWithOtherType<Extra...>();
+    } else {
+      static_assert(Element<T>, "TensorTypes<...> lists element types, such as float or int64_t");
+      return op->template DoRunWithType<Extra..., T>();
+    }
+  }
+  [[noreturn]] OPKIT_COLD static void Unsupported(const OperatorBase& op, DType dtype,
+                                                  const Tensor* tensor) {
+    throw Error(ErrorCode::kTypeMismatch,
+                StrCat("operator ", op.type(), " has no code for dtype ", dtype, "; it supports ",
+                       std::vector<std::string>{ToString(kDTypeOf<Types>)...}),
+                tensor);
+  }
+};
+
+template <int64_t... Values, class... Extra>
+struct DispatchHelper<FixedValues<Values...>, Extra...> {
+  template <class Op>
+  static bool call(Op* op, int64_t value) {
+    bool (*call)(Op*) = &Call<-1, Op>;
+    ((value == Values ? void(call = &Call<Values, Op>) : void()), ...);
+    return call(op);
+  }
+
+ private:
+  template <int64_t Value, class Op>
+  static bool Call(Op* op) {
+    return op->template DoRunWithValue<Extra..., Value>();
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
+
+// ---- opkit/op/call/resolved_call.hpp
+// ResolvedCall: what a ResolvedOperator calls. A typed operator on the CPU is called directly
+// (direct_call.hpp); everything else is an operator bound to a workspace (operator_call.hpp).
+#ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
+#define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OperatorCall;
+
+struct ResolvedCall {
+  // Runs on as many inputs as the node has, into as many outputs, whose memory is reused where it
+  // fits. `issue`: returns when the work is issued. On an Error the outputs are as they were. One
+  // call at a time. A function and no virtual one: g++ compiles every override that a program might
+  // reach by a virtual call.
+  UniqueFunction<void(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue)> run;
+  OperatorCall* by_operator = nullptr;  // null: directly
+};
+
+// Makes the call of an operator. A program whose only operators are typed ones on the CPU does not
+// need it: whatever registers another kernel fills it (UseOperatorCalls).
+OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
+                                                     const OperatorDef& def)>
+    g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
+
+// ---- opkit/op/invoke.hpp
+// Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
+// the same call with everything but the run done once.
+#ifndef OPKIT_OP_INVOKE_HPP_
+#define OPKIT_OP_INVOKE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct InvokeOptions {
+  std::optional<Device> device = {};  // default: that of the first input
+  std::string engine = {};            // backends to try; default: the registry's order
+  int num_outputs = -1;               // needed only where the schema leaves it open
+};
+
+// An operator ready to be called again and again: schema, kernel and attributes are settled, and
+// while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
+// kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
+// Nothing of the caller's is held between calls. A call returns when the work is done. One thread
+// at a time: a call during another one, of another thread or from the operator's own body, is an
+// Error (kFailedPrecondition). Threads that call at once have one each.
+//
+//   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
+//   std::vector<Tensor> out = axpy({x, y});       // new outputs
+//   axpy.Run({x, y}, outputs);                    // into tensors of the caller's: no allocation
+class ResolvedOperator {
+ public:
+  // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
+  ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
+                   const InvokeOptions& options = {});
+  // `present[i]` 0 leaves optional input i out.
+  OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<int>& present,
+                                     Arguments args, const InvokeOptions& options);
+
+  // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
+  // that inference refuses; kFailedPrecondition during another call; those that the operator
+  // throws.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs);
+  std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
+    return (*this)(std::span(inputs.begin(), inputs.size()));
+  }
+  // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
+  // but for contents that the operator had begun to write.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, false);
+  }
+  // As Run, but for the end of the work, which the caller waits for on its stream and keeps all
+  // tensors until then: on an asynchronous device it is only issued.
+  void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    RunBy(inputs, outputs, true);
+  }
+
+  int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
+
+  // The operator in use; later calls run it. Where kernels are selected, a call with new dtypes or
+  // shapes replaces it, and with it its observers.
+  OperatorBase& op();
+
+ private:
+  void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
+  struct Release;
+  // Holds the handle for one call. A handle that is moved from or to is in no call.
+  class InCall {
+   public:
+    InCall() = default;
+    InCall(InCall&&) noexcept {}
+    InCall& operator=(InCall&&) noexcept { return *this; }
+    bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
+    // Release: the next call sees what this one has left.
+    void End() { taken_.store(false, std::memory_order_release); }
+
+   private:
+    std::atomic<bool> taken_{false};
+  };
+
+  const OpSchema* schema_;
+  OperatorDef def_;
+  detail::ResolvedCall call_;
+  InCall in_call_;
+};
+
+namespace detail {
+
+// 1 for each input, 0 where an optional one is left out.
+std::vector<int> PresentInputs(std::span<const Tensor> inputs);
+
+}  // namespace detail
+
+// Calls operator `op` once, with the default order of kernels on the device of the first input. A
+// default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
+//
+//   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
+OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
+                                             const std::vector<Tensor>& inputs, Arguments args = {},
+                                             InvokeOptions options = {});
+
+// The outputs of a call that goes on.
+class PendingOutputs {
+ public:
+  // Completes with the call, or fails with its Error.
+  const Event& event() const;
+  // Waits, and returns them; meanwhile the thread runs other work of the pool. Errors: those of
+  // Invoke; kFailedPrecondition for a second Get.
+  std::vector<Tensor> Get();
+
+ private:
+  OPKIT_IMAGE_LOCAL friend PendingOutputs InvokeAsync(const std::string& op,
+                                                      std::vector<Tensor> inputs, Arguments args,
+                                                      InvokeOptions options);
+  struct State;
+  explicit PendingOutputs(IntrusivePtr<RefCounted> state);
+  State& state() const;
+  IntrusivePtr<RefCounted> state_;  // a State
+};
+
+// Invoke on a thread of ThreadPool::Current(), under the invocation that is current here: a custom
+// operator's sub-operators run beside its own code. In a pool of one thread the call runs at once.
+// Errors, of this call: as CreateOperator.
+//
+//   PendingOutputs sum = InvokeAsync("Add", {x, y});
+//   …
+//   std::vector<Tensor> out = sum.Get();
+OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
+                                             Arguments args = {}, InvokeOptions options = {});
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INVOKE_HPP_
+
+// ---- opkit/op/operator.hpp
+// Operator<Context>: the class that op authors derive from. It owns the device context, and its Run
+// (to completion) and RunAsync (issued, completing through the event) call RunOnDevice.
+#ifndef OPKIT_OP_OPERATOR_HPP_
+#define OPKIT_OP_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+//   template <class Context>
+//   class ScaleOp final : public opkit::Operator<Context> {
+//    public:
+//     USE_OPERATOR_FUNCTIONS(Context);
+//     ScaleOp(const OperatorDef& def, Workspace* ws)
+//         : Operator<Context>(def, ws), scale_(GetSingleArgument<float>("scale", 1.f)) {}
+//     bool RunOnDevice() override { … }
+//   };
+//
+// Run of a synchronous operator costs a few ns over the virtual call; nothing is allocated.
+template <class Context>
+class Operator : public OperatorBase {
+  static_assert(DeviceContext<Context>,
+                "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
+
+ public:
+  Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : OperatorBase(def, ws, config), context_(def.device()) {
+    context_.SwitchToDevice(0);  // constructors of derived classes run on it
+  }
+
+  // The operator's work, on the context's device and stream. False or an exception is a failure.
+  bool RunOnDevice() override = 0;
+
+  bool Run(int stream_id = 0) final {
+    if (RunsDirectly()) [[likely]] {
+      InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
+      RunDirectly();
+      if (invocation.is_recorded()) [[unlikely]]
+        DescribeSpan();
+      return true;
+    }
+    const bool by_event = !Context::kAsynchronous && HasAsyncPart();
+    return RunAs(stream_id, by_event, [&] { RunToEnd(by_event); });
+  }
+  bool RunAsync(int stream_id = 0) final {
+    return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
+  }
+
+  bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
+  bool HasAsyncPart() const override { return Context::kAsynchronous; }
+  bool SupportsAsyncScheduling() const override {
+    return kSupportsAsyncScheduling<Context> && HasAsyncPart();
+  }
+
+  void RecordEvent(const char* error_message = nullptr) final {
+    if (IsEventDisabled()) return;
+    event().state()->SetContext(failure_context());
+    if (error_message) [[unlikely]]
+      return event().SetFinished(error_message);
+    if constexpr (Context::kAsynchronous) {
+      TouchedStorages(event().state()->retained);
+      if (IsEventSeldomAsked()) event().state()->SetSeldomAsked();
+    }
+    context_.Record(event());
+  }
+  void WaitEvent(const Event& event, int stream_id = -1) final {
+    if (stream_id >= 0) context_.SwitchToDevice(stream_id);
+    context_.WaitEvent(event);
+  }
+  void WaitEvents(const std::vector<const Event*>& events, int stream_id = -1) final {
+    if (stream_id >= 0) context_.SwitchToDevice(stream_id);
+    for (const Event* event : events) context_.WaitEvent(*event);
+  }
+  void SyncDeviceBarrierForObservers() override {
+    try {
+      context_.FinishDeviceComputation();
+    } catch (...) {
+      // The work that failed came before, and belongs to the next event that is recorded here.
+      if constexpr (HostContext<Context>)
+        context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
+      throw;
+    }
+  }
+  bool IsStreamFree(int stream_id) const override {
+    return Context::IsStreamFree(device(), stream_id);
+  }
+
+  Context& context() { return context_; }
+  const Context* getContext() const { return &context_; }
+
+ protected:
+  void CopyDense(const Tensor& source, Tensor* dense) final {
+    if constexpr (Context::kAsynchronous && (HostContext<Context> || NativeStreamContext<Context>))
+      CopyAsync(context_, source, dense);
+    else
+      OperatorBase::CopyDense(source, dense);
+  }
+
+ private:
+  // Where `by_event`, the event is this run's, and fails with it.
+  template <class Body>
+  bool RunAs(int stream_id, bool by_event, Body body) {
+    const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
+    InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
+    ObserverScope<OperatorBase> observers(*this);
+    SwitchStream(stream_id, by_event);
+    if (by_event) {
+      PrepareEvent();
+      if (invocation.is_recorded()) BeginSpan();
+    }
+    try {
+      body();
+      PublishOutputs();
+    } catch (...) {
+      Fail(by_event);
+    }
+    if (invocation.is_recorded()) [[unlikely]]
+      DescribeSpan();
+    observers.Succeeded();
+    return true;
+  }
+  OPKIT_COLD void BeginSpan() {
+    event().state()->SetSpan(CurrentInvocation().id);
+    if constexpr (TimedContext<Context>) context_.BeginSpan(event());
+  }
+  void SwitchStream(int stream_id, bool by_event) {
+    try {
+      context_.SwitchToDevice(stream_id);
+    } catch (...) {
+      const bool in_flight = by_event && event().Query() == EventStatus::kScheduled;
+      if (by_event && !in_flight) PrepareEvent();
+      // Nothing was issued yet; the event of a run in flight stays that run's.
+      RethrowWithContext(by_event && !in_flight);
+    }
+  }
+  void RunOnDeviceOrFail() {
+    if (!RunOnDevice()) [[unlikely]]
+      detail::ThrowReturnedFalse();
+  }
+  void RunToEnd(bool by_event) {
+    if constexpr (Context::kAsynchronous) {
+      RunOnDeviceOrFail();
+      context_.FinishDeviceComputation();
+    } else if (by_event) [[unlikely]] {
+      Issue();
+      event().Finish();
+    } else {
+      RunOnDeviceOrFail();
+    }
+  }
+  // Runs with the event, if any, in the state that the device's kind of completion asks for.
+  void Issue() {
+    if constexpr (Context::kAsynchronous) {
+      RunOnDeviceOrFail();
+      if (!HasAsyncPart()) [[unlikely]] {
+        if (!IsEventDisabled()) event().SetFinished();
+      } else if (!IsEventDisabled()) {
+        RecordEvent();
+      } else if constexpr (HostContext<Context>) {
+        RefCountedList kept;  // until the stream has come past this run
+        TouchedStorages(kept);
+        context_.Launch([kept = std::move(kept)] {});
+      } else if constexpr (RetainingContext<Context>) {
+        RefCountedList kept;
+        TouchedStorages(kept);
+        context_.Retain(std::move(kept));
+      }
+    } else if (HasAsyncPart()) [[unlikely]] {
+      IssueAsyncPart();
+    } else {
+      RunOnDeviceOrFail();
+      if (!IsEventDisabled()) event().SetFinished();
+    }
+  }
+  OPKIT_COLD void IssueAsyncPart() {
+    static_cast<void>(event());  // throws where it is disabled: nothing else would tell the end
+    RecordEvent();  // before the body: the operator may finish the event from another thread
+    RunOnDeviceOrFail();
+    RetainUntilFinished();
+  }
+  // In a catch block.
+  [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
+    if constexpr (Context::kAsynchronous) RetainUntilDrained();
+    RethrowWithContext(complete_event);
+  }
+  // After a failure some work may be in flight: its memory stays until the stream has come past it.
+  void RetainUntilDrained() noexcept {
+    SetStrayWork();
+    try {
+      Event drained(device());
+      TouchedStorages(drained.state()->retained);
+      context_.Record(drained);
+    } catch (...) {  // nothing was issued if the device takes no work at all
+    }
+  }
+
+ protected:
+  Context context_;
+};
+
+}  // namespace opkit
+
+// In a class template derived from Operator<Context>: names of the base, usable without `this->`
+// and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
+// Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
+#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
+  using ::opkit::OperatorBase::DenseInput;                                                         \
+  using ::opkit::OperatorBase::FinishWork;                                                         \
+  using ::opkit::OperatorBase::HasArgument;                                                        \
+  using ::opkit::OperatorBase::HasInput;                                                           \
+  using ::opkit::OperatorBase::HasOutput;                                                          \
+  using ::opkit::OperatorBase::InputBlob;                                                          \
+  using ::opkit::OperatorBase::InputSize;                                                          \
+  using ::opkit::OperatorBase::InputTensorShapes;                                                  \
+  using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
+  using ::opkit::OperatorBase::OutputBlob;                                                         \
+  using ::opkit::OperatorBase::OutputSize;                                                         \
+  using ::opkit::OperatorBase::OutputTensor;                                                       \
+  using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
+  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
+  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
+  using ::opkit::OperatorBase::Scratch;                                                            \
+  using ::opkit::OperatorBase::SetOutputTensor;                                                    \
+  using ::opkit::OperatorBase::XOutput;                                                            \
+  using ::opkit::OperatorBase::config;                                                             \
+  using ::opkit::OperatorBase::def;                                                                \
+  using ::opkit::OperatorBase::device;                                                             \
+  using ::opkit::OperatorBase::event;                                                              \
+  const ::opkit::Tensor& Input(int i) const {                                                      \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                              \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  const OpkitT& Input(int i) const {                                                               \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
+  const ::opkit::Tensor& Input(int i, ::opkit::DeviceType type) const {                            \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i, type);                        \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype,                \
+                          ::opkit::Device device) {                                                \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype, device);             \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, ::opkit::DeviceType type) {                                       \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, type);                             \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  OpkitT* Output(int i) {                                                                          \
+    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                           \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  bool InputIsType(int i) const {                                                                  \
+    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);                \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  bool HasSingleArgumentOfType(std::string_view name) const {                                      \
+    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
+  }                                                                                                \
+  template <class OpkitT, class... OpkitFallback>                                                  \
+  OpkitT Arg(std::string_view name, OpkitFallback... fallback) const {                             \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Arg<OpkitT>(name, fallback...);        \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,        \
+                                                                                      fallback);   \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
+                                          const std::vector<OpkitT>& fallback = {}) const {        \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
+                                                                                        fallback); \
+  }                                                                                                \
+  static_assert(true)
+#define OPKIT_USE_OPERATOR_FUNCTIONS(Context) \
+  OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
+  using ::opkit::Operator<Context>::context_
+
+// Names for the indices of inputs and outputs: INPUT_TAGS(X, SCALE); … Input(SCALE).
+#define OPKIT_INPUT_TAGS(first, ...) enum InputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
+#define OPKIT_OUTPUT_TAGS(first, ...) enum OutputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
+
+#endif  // OPKIT_OP_OPERATOR_HPP_
+
+// ---- opkit/op/call/operator_call.hpp
+// OperatorCall: a ResolvedOperator's operator, bound to a workspace of its own, run on the caller's
+// tensors. It selects the kernel for their types and converts layouts, where a kernel asks for
+// that.
+#ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
+#define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OperatorCall {
+ public:
+  // Errors: as CreateOperator.
+  OPKIT_IMAGE_LOCAL OperatorCall(const OpSchema& schema, const OperatorDef& def);
+
+  // As ResolvedCall::run.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
+  OperatorBase& op() { return *op_; }
+
+ private:
+  struct Release;
+  // An operator's own workspace: state that it keeps there is not in the next operator's way.
+  struct Place {
+    std::unique_ptr<Workspace> workspace;
+    std::vector<Tensor*> inputs;
+  };
+  Place MakePlace() const;
+  void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
+  // Takes the first candidate for the inputs as they are now.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
+  // Puts the inputs into the layouts that the operator takes.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
+  // Puts an output into the standard layout, in the caller's memory where that fits.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
+
+  const OpSchema& schema_;
+  OperatorDef def_;
+  std::unique_ptr<Workspace> workspace_;
+  std::unique_ptr<OperatorBase> op_;
+  std::vector<Tensor*> inputs_;  // in the workspace; null where left out
+  std::vector<Blob*> outputs_;
+  bool checks_types_ = false;  // before the run, for an operator that does not
+  bool selects_ = false;       // some kernel's place depends on the inputs
+  bool converts_ = false;      // the operator has other layouts than the standard one
+  std::vector<InferenceCache::Output> selected_for_;  // inputs
+};
+
+OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const OperatorDef& def);
+// Lets Invoke and ResolvedOperator call kernels that are no typed operator's on the CPU. What
+// registers such a kernel calls it.
+OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
+
+// ---- opkit/op/registration.hpp
+// The registration macros: OPERATOR_SCHEMA and REGISTER_<DEVICE>_OPERATOR. Each is a static
+// initialiser at namespace scope, in a source file or a header.
+#ifndef OPKIT_OP_REGISTRATION_HPP_
+#define OPKIT_OP_REGISTRATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<') return false;
+  return !name.empty();
+}
+
+template <class Op>
+inline constexpr bool kTakesConfig =
+    std::is_constructible_v<Op, const OperatorDef&, Workspace*, const KernelConfig*>;
+
+template <class Op>
+std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
+                                          [[maybe_unused]] const KernelConfig* config) {
+  static_assert(
+      std::is_base_of_v<OperatorBase, Op>,
+      "REGISTER_*_OPERATOR(name, Class): Class must derive from opkit::Operator<Context>");
+  static_assert(!std::is_abstract_v<Op>,
+                "REGISTER_*_OPERATOR(name, Class): Class must override bool RunOnDevice()");
+  static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*> || kTakesConfig<Op>,
+                "REGISTER_*_OPERATOR(name, Class): Class needs a constructor "
+                "(const opkit::OperatorDef&, opkit::Workspace*)");
+  if constexpr (kTakesConfig<Op>)
+    return std::make_unique<Op>(def, ws, config);
+  else
+    return std::make_unique<Op>(def, ws);
+}
+
+// Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
+template <class F>
+bool Registered(F add) noexcept {
+  try {
+    return add(), true;
+  } catch (...) {
+    return false;
+  }
+}
+OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
+                                      RegistrationPriority priority, const char* file, int line,
+                                      OperatorCreator create) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device,
+                                               const char* backend, RegistrationPriority priority,
+                                               const char* file, int line, OperatorCreator create,
+                                               KernelProposer propose,
+                                               KernelFuser fuse = {}) noexcept;
+// The same for a plain function, for which a registering unit compiles nothing else.
+using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
+                                                         const KernelConfig*);
+OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
+                                        RegistrationPriority priority, const char* file, int line,
+                                        CreateFunction create) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
+                                                   std::string (*why_not)()) noexcept;
+
+// In a class that derives from both, the name Propose is ambiguous where Op has a member of that
+// name, of whatever kind and access.
+struct NamesPropose {
+  void Propose();
+};
+template <class Op>
+struct AmbiguousPropose : Op, NamesPropose {};
+// Whether Op has such a member. Of a final class, from which nothing derives, a private one is not
+// seen.
+template <class Op>
+consteval bool HasMemberPropose() {
+  if constexpr (std::is_final_v<Op>)
+    return requires { &Op::Propose; } ||
+           requires(Op& op, KernelQuery& query) { op.Propose(query); };
+  else
+    return !requires { &AmbiguousPropose<Op>::Propose; };
+}
+
+template <class Op>
+OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
+                                     RegistrationPriority priority, const char* file,
+                                     int line) noexcept {
+  if constexpr (requires { KernelFuser(&Op::Fuse); }) {
+    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                                   &Op::Propose, &Op::Fuse);
+  } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
+    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                                   &Op::Propose);
+  } else {
+    if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the sentence of CreateClass
+      static_assert(!HasMemberPropose<Op>(),
+                    "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
+                    "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
+    return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
+  }
+}
+
+template <template <class...> class Op>
+bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, const char*, int) {
+  static_assert(std::is_void_v<Op<CPUContext>>,
+                "REGISTER_*_OPERATOR(name, Class): Class is a class template; write its context as "
+                "well, such as Class<CPUContext>");
+  return false;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+// A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
+// schema is a link error whose symbol says what to add.
+#define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
+// Begins a macro that has an anchor.
+#define OPKIT_REGISTRATION_OF(macro, name)                                                   \
+  OPKIT_AT_NAMESPACE_SCOPE(macro);                                                           \
+  static_assert(::opkit::detail::IsIdentifier(#name), #macro                                 \
+                "(name, …): the name is an identifier; where it is that of a function or " \
+                "class in a namespace, write the macro there")
+
+// OPERATOR_SCHEMA(Scale).NumInputs(1).NumOutputs(1)…;
+#define OPKIT_OPERATOR_SCHEMA(name)                                                          \
+  OPKIT_REGISTRATION_OF(OPERATOR_SCHEMA, name);                                              \
+  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {} \
+  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
+      ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
+
+// The general form. `device` is a DeviceType, `backend` a string; the class comes last, so that it
+// may contain commas. A device of your own needs one line:
+//   #define REGISTER_NPU_OPERATOR(...) OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, __VA_ARGS__)
+// A class that can run a node in several ways says so in a static function, and takes the one that
+// was chosen as a third argument of its constructor, or reads config():
+//   static std::vector<KernelConfig> Propose(const KernelQuery& query);
+// (Invoke of it needs opkit/graph.hpp in the program.)
+//   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+//       : Operator<Context>(def, ws, config) {}           // null where none was chosen
+// One that can compute the node behind its own as well has a function beside Propose:
+//   static std::optional<FusedNode> Fuse(const FusionQuery& query);
+#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
+  OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
+  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
+      (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
+       ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
+           #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
+// By string, for names that are not identifiers and for kernels of another binary's operator: a
+// missing schema is then found at the first lookup.
+#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
+      ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
+          string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+// How selection orders the backends that no node or preference names: higher ranks first,
+// "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
+#define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
+      ::opkit::detail::RegisterBackendRank(backend, rank)
+// Why the backend cannot run on this machine, by a function that returns "" where it can:
+//   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
+#define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
+      ::opkit::detail::RegisterBackendAvailability(backend, __VA_ARGS__)
+// By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
+// const KernelConfig* as well.
+#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
+      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
+                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
+                                      __VA_ARGS__)
+
+#define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
+  OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
+
+#define OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(device, name, priority, ...) \
+  OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", priority, __VA_ARGS__)
+
+#define OPKIT_REGISTER_CPU_OPERATOR(name, ...) \
+  OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_STR(string, ...) \
+  OPKIT_REGISTER_OPERATOR_STR(::opkit::DeviceType::kCPU, string, "DEFAULT", __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_CREATOR(name, ...) \
+  OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, engine, ...) \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, #engine, kDefault, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_WITH_PRIORITY(name, priority, ...)                    \
+  OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPU, name, priority, \
+                                               __VA_ARGS__)
+
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR(name, ...) \
+  OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_STR(string, ...) \
+  OPKIT_REGISTER_OPERATOR_STR(::opkit::DeviceType::kCPUStream, string, "DEFAULT", __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_CREATOR(name, ...) \
+  OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(name, engine, ...) \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPUStream, name, #engine, kDefault, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_PRIORITY(name, priority, ...)                   \
+  OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPUStream, name, priority, \
+                                               __VA_ARGS__)
+
+// A linker takes from a static archive only objects that are referred to, and nothing refers to a
+// registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
+// OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
+// opkit_link_operators.
+#define OPKIT_REGISTRATIONS(group)               \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTRATIONS); \
+  extern "C" void opkit_use_registrations_of_##group() {}
+#define OPKIT_USE_REGISTRATIONS(group)                                    \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_USE_REGISTRATIONS);                      \
+  extern "C" void opkit_use_registrations_of_##group();                   \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) = \
+      (opkit_use_registrations_of_##group(), true)
+
+#endif  // OPKIT_OP_REGISTRATION_HPP_
+
+// ---- opkit/base/fixed_name.hpp
+// FixedName: a string literal as a template argument, so that names are checked at compile time.
+#ifndef OPKIT_BASE_FIXED_NAME_HPP_
+#define OPKIT_BASE_FIXED_NAME_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Up to 31 characters, packed into integers: nvcc rejects extended lambdas inside functions whose
+// template arguments hold a char array, and writes the name as FixedName{w0, w1, w2, w3} into the
+// code that it hands to the host compiler (an array member it cannot write at all).
+struct FixedName {
+  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
+
+  template <size_t N>
+  consteval FixedName(const char (&text)[N]) {
+    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
+    uint64_t* words[] = {&w0, &w1, &w2, &w3};
+    for (size_t i = 0; i + 1 < N; ++i)
+      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
+  }
+  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
+      : w0(a), w1(b), w2(c), w3(d) {}
+  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
+
+  std::string str() const {
+    const uint64_t words[] = {w0, w1, w2, w3};
+    std::string out;
+    for (size_t i = 0; i < 31; ++i) {
+      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
+      if (c == 0) break;
+      out += c;
+    }
+    return out;
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_FIXED_NAME_HPP_
+
+// ---- opkit/op/typed/typed_values.hpp
+// The parameters of a typed operator: In, OptionalIn, Out and Attr. Each carries its name in its
+// type; each is copied into a kernel's lambda, on any device.
+#ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
+#define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The extents of a dense tensor as a kernel sees it.
+class TypedExtents {
+ public:
+  static constexpr int kMaxRank = 8;
+
+  OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
+  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
+  OPKIT_HOST_DEVICE int rank() const { return rank_; }
+  // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
+  OPKIT_HOST_DEVICE int64_t dim(int axis) const {
+#ifdef OPKIT_DEVICE_PASS
+    return dims_[axis < 0 ? axis + rank_ : axis];
+#else
+    return dims_[CheckedIndex(axis, dims_, rank_)];
+#endif
+  }
+  Shape shape() const { return Shape(dims_, Index(rank_)); }
+
+  // Error (kUnsupported) for a rank past kMaxRank.
+  OPKIT_COLD void SetShape(const Shape& shape) {
+    size_ = shape.numel();
+    rank_ = shape.rank();
+    if (rank_ > kMaxRank)
+      Throw(ErrorCode::kUnsupported, "typed operators take tensors of rank 0 to ", int{kMaxRank},
+            ", found shape ", shape, "; merge axes with View first");
+    for (int i = 0; i < rank_; ++i) dims_[i] = shape[i];
+  }
+
+ private:
+  int64_t size_ = 0;
+  int64_t dims_[kMaxRank] = {};
+  int rank_ = 0;
+};
+
+// A dense tensor as a kernel sees it: a pointer and the extents, row-major.
+template <class T>
+class TypedView : public TypedExtents {
+ public:
+  TypedView() = default;
+  TypedView(T* data, const Shape& shape) : data_(data) { SetShape(shape); }
+  TypedView(T* data, const TypedExtents& extents) : TypedExtents(extents), data_(data) {}
+
+  OPKIT_HOST_DEVICE T* data() const { return data_; }
+  // Element i in row-major order, unchecked.
+  OPKIT_HOST_DEVICE T& operator[](int64_t i) const { return data_[i]; }
+  OPKIT_HOST_DEVICE T* begin() const { return data_; }
+  OPKIT_HOST_DEVICE T* end() const { return data_ + size(); }
+
+ private:
+  T* data_ = nullptr;
+};
+
+// The value of an attribute. A string, a tensor or a list is held by reference, so that a kernel's
+// lambda that copies it copies a pointer.
+template <class T, bool kHeld = !std::is_trivially_copyable_v<T>>
+class AttrValue {
+ public:
+  AttrValue() = default;
+  explicit AttrValue(T value) : value_(value) {}
+  OPKIT_HOST_DEVICE const T& value() const { return value_; }
+
+ private:
+  T value_{};
+};
+template <class T>
+class AttrValue<T, true> {
+ public:
+  AttrValue() = default;
+  explicit AttrValue(T value) : held_(new Shared<T>(std::move(value))) {}
+  explicit AttrValue(const IntrusivePtr<RefCounted>& held)  // a Shared<T>
+      : held_(static_cast<const Shared<T>*>(held.get())) {}
+  const T& value() const {
+    static const T kNone{};
+    return held_ ? held_->value : kNone;
+  }
+
+ private:
+  IntrusivePtr<const Shared<T>> held_;
+};
+
+}  // namespace detail
+
+// An input tensor of elements T. A strided one arrives as a dense copy.
+template <FixedName Name, Element T>
+class In : public detail::TypedView<const T> {
+ public:
+  using value_type = T;
+  using detail::TypedView<const T>::TypedView;
+};
+
+// An input that a node may leave out: false then, and empty.
+template <FixedName Name, Element T>
+class OptionalIn : public In<Name, T> {
+ public:
+  OptionalIn() = default;
+  OptionalIn(const T* data, const Shape& shape) : In<Name, T>(data, shape), present_(true) {}
+  OptionalIn(const T* data, const detail::TypedExtents& extents)
+      : In<Name, T>(data, extents), present_(true) {}
+  OPKIT_HOST_DEVICE explicit operator bool() const { return present_; }
+
+ private:
+  bool present_ = false;
+};
+
+// An output tensor, allocated before the function is called, by the operator's shape rule.
+template <FixedName Name, Element T>
+class Out : public detail::TypedView<T> {
+ public:
+  using value_type = T;
+  using detail::TypedView<T>::TypedView;
+};
+
+// An attribute: an integer, floating-point number, bool, std::string, Tensor, or a std::vector of
+// one of these. Converts to T; value() where a template must deduce it. Required unless the
+// operator gives it a default. Strings, tensors and lists are for host code; a copy of such an Attr
+// shares them.
+template <FixedName Name, class T>
+class Attr : public detail::AttrValue<T> {
+ public:
+  using value_type = T;
+  using detail::AttrValue<T>::AttrValue;
+  OPKIT_HOST_DEVICE operator const T&() const { return this->value(); }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_
+
+// ---- opkit/op/typed/typed_signature.hpp
+// The signature of a typed operator's function as a table that the compiler reads: kind, name,
+// place, dtype or attribute type of each parameter, and the sentences for what cannot be read.
+#ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
+#define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+enum class ParameterKind { kIn, kOptionalIn, kOut, kAttr, kUnknown };
+
+constexpr bool IsInput(ParameterKind kind) {
+  return kind == ParameterKind::kIn || kind == ParameterKind::kOptionalIn;
+}
+constexpr bool IsOutput(ParameterKind kind) { return kind == ParameterKind::kOut; }
+constexpr bool IsAttribute(ParameterKind kind) { return kind == ParameterKind::kAttr; }
+
+// Whether T may stand in Attr<"name", T>.
+template <class T>
+inline constexpr bool kIsAttributeElement =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> ||
+    std::is_same_v<T, Tensor>;
+template <class T>
+inline constexpr bool kIsAttribute = kIsAttributeElement<T>;
+template <class T>
+inline constexpr bool kIsAttribute<std::vector<T>> = kIsAttributeElement<T>;
+
+template <class T>
+inline constexpr bool kIsVector = false;
+template <class T>
+inline constexpr bool kIsVector<std::vector<T>> = true;
+
+template <class P>
+struct ParameterTraits {
+  static constexpr ParameterKind kKind = ParameterKind::kUnknown;
+  static constexpr FixedName kName = "?";
+  using Value = void;
+};
+template <ParameterKind kParameterKind, FixedName Name, class T>
+struct KnownParameter {
+  static constexpr ParameterKind kKind = kParameterKind;
+  static constexpr FixedName kName = Name;
+  using Value = T;
+};
+template <FixedName Name, class T>
+struct ParameterTraits<In<Name, T>> : KnownParameter<ParameterKind::kIn, Name, T> {};
+template <FixedName Name, class T>
+struct ParameterTraits<OptionalIn<Name, T>> : KnownParameter<ParameterKind::kOptionalIn, Name, T> {
+};
+template <FixedName Name, class T>
+struct ParameterTraits<Out<Name, T>> : KnownParameter<ParameterKind::kOut, Name, T> {};
+template <FixedName Name, class T>
+struct ParameterTraits<Attr<Name, T>> : KnownParameter<ParameterKind::kAttr, Name, T> {};
+
+// One row of the table.
+struct TypedParameter {
+  ParameterKind kind;
+  FixedName name;
+  DType dtype;              // of a tensor
+  AttributeType attribute;  // of an attribute
+  int place = 0;            // among the inputs, the outputs or the attributes
+  bool by_element = false;  // declared with the function's element type T
+};
+
+template <class P>
+consteval TypedParameter DescribeParameter() {
+  using Traits = ParameterTraits<P>;
+  using Value = typename Traits::Value;
+  TypedParameter row{Traits::kKind, Traits::kName, DType::kUndefined, AttributeType::kInt};
+  if constexpr (Traits::kKind == ParameterKind::kAttr) {
+    if constexpr (kIsAttribute<Value>) row.attribute = kAttributeTypeOf<Value>;
+  } else if constexpr (Traits::kKind != ParameterKind::kUnknown) {
+    row.dtype = kDTypeOf<Value>;
+  }
+  return row;
+}
+
+// The type of a function: R (Context&, P...).
+template <class F>
+struct TypedSignature {
+  static constexpr bool kReadable = false;
+};
+template <class R, class C, class... P>
+struct TypedSignature<R (*)(C&, P...)> {
+  static constexpr bool kReadable = true;
+  static constexpr size_t kCount = sizeof...(P);
+  using Return = R;
+  using Context = std::remove_const_t<C>;
+  using Values = std::tuple<std::remove_cvref_t<P>...>;
+  template <size_t I>
+  using Parameter = std::tuple_element_t<I, Values>;
+  template <size_t I>
+  using Value = typename ParameterTraits<Parameter<I>>::Value;
+
+  static constexpr std::array<TypedParameter, kCount> kRows = {
+      DescribeParameter<std::remove_cvref_t<P>>()...};
+  static constexpr bool kParametersKnown =
+      ((ParameterTraits<std::remove_cvref_t<P>>::kKind != ParameterKind::kUnknown &&
+        !std::is_rvalue_reference_v<P>)&&...);
+  static constexpr bool kAttributesKnown =
+      ((ParameterTraits<std::remove_cvref_t<P>>::kKind != ParameterKind::kAttr ||
+        kIsAttribute<typename ParameterTraits<std::remove_cvref_t<P>>::Value>)&&...);
+};
+template <class R, class C, class... P>
+struct TypedSignature<R (*)(C&, P...) noexcept> : TypedSignature<R (*)(C&, P...)> {};
+
+// Function is the type of a lambda of OPKIT_OP that stands for a function template over <Context>
+// alone, or over <Context, T>.
+template <class Function, class... Types>
+inline constexpr bool kHasVersion = std::is_invocable_v<Function, std::type_identity<Types>...>;
+template <class Function, class... Types>
+using SignatureOf = TypedSignature<decltype(Function{}(std::type_identity<Types>{}...))>;
+
+// Two element types that the function may be asked for, to see which parameters change with T.
+template <class Function>
+consteval auto ElementProbes() {
+  if constexpr (kHasVersion<Function, CPUContext, float, float, float>) {
+    // No template: a compiler that goes on after saying so takes any arguments.
+    return std::type_identity<bool>{};
+  } else if constexpr (kHasVersion<Function, CPUContext, float> &&
+                       kHasVersion<Function, CPUContext, double>) {
+    return std::type_identity<void(float, double)>{};
+  } else if constexpr (kHasVersion<Function, CPUContext, int32_t> &&
+                       kHasVersion<Function, CPUContext, int64_t>) {
+    return std::type_identity<void(int32_t, int64_t)>{};
+  } else {
+    return std::type_identity<void>{};
+  }
+}
+
+template <class Function, class Probes>
+struct TypedFunctionOf {  // neither form
+  static constexpr bool kTemplate = false;
+};
+template <class Function>
+  requires(kHasVersion<Function, CPUContext>)
+struct TypedFunctionOf<Function, void> {
+  static constexpr bool kTemplate = true;
+  static constexpr bool kTakesElement = false;
+  using Signature = SignatureOf<Function, CPUContext>;
+  template <size_t>
+  static constexpr bool kByElement = false;
+  static constexpr bool kElementsAreT = true;
+};
+template <class Function, class T, class U>
+struct TypedFunctionOf<Function, void(T, U)> {
+  static constexpr bool kTemplate = true;
+  static constexpr bool kTakesElement = true;
+  using Signature = SignatureOf<Function, CPUContext, T>;
+  using Other = SignatureOf<Function, CPUContext, U>;
+  template <size_t I>
+  static constexpr bool kByElement = !std::is_same_v<typename Signature::template Parameter<I>,
+                                                     typename Other::template Parameter<I>>;
+  template <class A, class B>
+  static constexpr bool kIsElement =
+      std::is_same_v<A, B> || (std::is_same_v<A, T> && std::is_same_v<B, U>) ||
+      (std::is_same_v<A, std::vector<T>> && std::is_same_v<B, std::vector<U>>);
+  // Where T occurs, it is the element type itself.
+  static constexpr bool kElementsAreT = []<size_t... I>(std::index_sequence<I...>) {
+    return (kIsElement<typename Signature::template Value<I>, typename Other::template Value<I>> &&
+            ...);
+  }(std::make_index_sequence < Signature::kReadable ? Signature::kCount : 0 > {});
+};
+
+// All that OPKIT_OP needs to know of a readable function.
+template <class Function>
+struct TypedFunction
+    : TypedFunctionOf<Function, typename decltype(ElementProbes<Function>())::type> {};
+
+template <class Function>
+consteval auto TypedRows() {
+  using F = TypedFunction<Function>;
+  using S = typename F::Signature;
+  auto rows = S::kRows;
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    ((rows[I].by_element = F::template kByElement<I>), ...);
+  }(std::make_index_sequence<S::kCount>{});
+  int inputs = 0, outputs = 0, attributes = 0;
+  for (TypedParameter& row : rows) {
+    row.place = IsInput(row.kind) ? inputs++ : IsOutput(row.kind) ? outputs++ : attributes++;
+    if (!row.by_element) continue;
+    row.dtype = DType::kUndefined;
+    if (IsAttribute(row.kind))  // kept as floating point whatever T is
+      row.attribute =
+          row.attribute >= AttributeType::kInts ? AttributeType::kFloats : AttributeType::kFloat;
+  }
+  return rows;
+}
+template <class Function>
+inline constexpr auto kTypedRows = TypedRows<Function>();
+
+// Index of the parameter of that name and kind, or -1.
+template <class Function>
+constexpr int FindParameter(FixedName name, bool (*of_kind)(ParameterKind)) {
+  const auto& rows = kTypedRows<Function>;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (of_kind(rows[i].kind) && rows[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+// Place of the input (output) of that name, or -1.
+template <class Function>
+constexpr int FindPlace(FixedName name, bool (*of_kind)(ParameterKind)) {
+  const int found = FindParameter<Function>(name, of_kind);
+  return found < 0 ? -1 : kTypedRows<Function>[Index(found)].place;
+}
+template <class Function>
+constexpr int CountParameters(bool (*of_kind)(ParameterKind)) {
+  int count = 0;
+  for (const TypedParameter& row : kTypedRows<Function>) count += of_kind(row.kind);
+  return count;
+}
+template <class Function>
+constexpr bool NamesDiffer() {
+  const auto& rows = kTypedRows<Function>;
+  for (size_t a = 0; a < rows.size(); ++a)
+    for (size_t b = 0; b < a; ++b)
+      if (rows[a].name == rows[b].name) return false;
+  return true;
+}
+// Place of the first required input declared with T, or -1.
+template <class Function>
+constexpr int ElementInput() {
+  for (const TypedParameter& row : kTypedRows<Function>)
+    if (row.kind == ParameterKind::kIn && row.by_element) return row.place;
+  return -1;
+}
+
+// Reports the first mistake in the function's signature as a compile error; true without any.
+template <class Function>
+consteval bool CheckTypedFunction() {
+  using F = TypedFunction<Function>;
+  static_assert(F::kTemplate,
+                "OPKIT_OP(name): name must be one function template over <class Context>, or over "
+                "<class Context, class T> with an element type T");
+  if constexpr (F::kTemplate) {
+    using S = typename F::Signature;
+    static_assert(S::kReadable,
+                  "OPKIT_OP: the function must be void or bool (Context&, In<\"name\", T>…, "
+                  "Out<\"name\", T>…, Attr<\"name\", T>…)");
+    if constexpr (S::kReadable) {
+      constexpr bool kContext = std::is_same_v<typename S::Context, CPUContext>;
+      static_assert(kContext, "OPKIT_OP: the function's first parameter must be Context&");
+      constexpr bool kReturn =
+          std::is_same_v<typename S::Return, void> || std::is_same_v<typename S::Return, bool>;
+      static_assert(kReturn, "OPKIT_OP: the function must return void or bool");
+      static_assert(S::kParametersKnown,
+                    "OPKIT_OP: every parameter after the context must be In<\"name\", T>, "
+                    "OptionalIn<\"name\", T>, Out<\"name\", T> or Attr<\"name\", T>");
+      static_assert(S::kAttributesKnown || !S::kParametersKnown,
+                    "OPKIT_OP: Attr<\"name\", T>: T must be an integer, bool, floating-point "
+                    "number, std::string, opkit::Tensor, or a std::vector of one of these");
+      if constexpr (kContext && kReturn && S::kParametersKnown && S::kAttributesKnown) {
+        static_assert(NamesDiffer<Function>(),
+                      "OPKIT_OP: two parameters of the function have the same name");
+        static_assert(F::kElementsAreT,
+                      "OPKIT_OP: where a parameter of a function over <Context, T> depends on T, "
+                      "its type must be T itself, or std::vector<T> for an attribute");
+        constexpr bool kSaysT = !F::kTakesElement || ElementInput<Function>() >= 0;
+        static_assert(kSaysT,
+                      "OPKIT_OP: a function over <Context, T> needs an input In<\"name\", T> that "
+                      "says which T to run");
+        constexpr bool kFewOutputs = CountParameters<Function>(IsOutput) < 64;
+        static_assert(kFewOutputs, "OPKIT_OP: the function has more than 63 outputs");
+        return NamesDiffer<Function>() && F::kElementsAreT && kSaysT && kFewOutputs;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
+
+// ---- opkit/op/typed/typed_kernel.hpp
+// TypedKernel: what OPKIT_OP(…).Kernel<Context, T…>() registers: a record of the signature's rows
+// and, for each element type, a function that calls the author's with values of those rows. The
+// rest of a run, which no signature changes, is TypedCall's.
+#ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
+#define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The value of one parameter in a run, whatever its C++ type is.
+struct TypedSlot {
+  TypedExtents extents;           // of a tensor
+  void* data = nullptr;           // of a tensor
+  bool present = false;           // false: the node leaves the input out
+  uint64_t number = 0;            // the bytes of an attribute that is a number, bool or enum
+  IntrusivePtr<RefCounted> held;  // a Shared of any other attribute
+};
+
+// Reads an attribute into a slot. Errors: kTypeMismatch, kOutOfRange.
+using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
+
+// The function for one element type.
+struct TypedVersion {
+  DType element;  // kUndefined: the function is over <Context> alone
+  bool (*call)(void* context, const TypedSlot* slots);
+  const AttributeReader* readers;  // one for each row; null where that is a tensor's
+};
+
+struct TypedKernel {
+  std::span<const TypedParameter> rows;
+  std::span<const TypedVersion> versions;
+  int element_input;  // the input whose dtype chooses the version; -1: there is one
+};
+
+// `value` as an element of type T. Error (kOutOfRange) where an integer or bool cannot hold it.
+[[noreturn]] OPKIT_COLD void ThrowNoElement(double value, DType dtype);
+template <class T>
+T ToElement(double value) {
+  if constexpr (std::is_integral_v<T>) {
+    constexpr int kBits = std::is_same_v<T, bool> ? 1 : 8 * sizeof(T) - std::is_signed_v<T>;
+    constexpr double kEnd = 2.0 * static_cast<double>(uint64_t{1} << (kBits - 1));
+    if (!(value < kEnd && value >= (std::is_signed_v<T> ? -kEnd : 0)) ||
+        static_cast<double>(static_cast<T>(value)) != value)
+      ThrowNoElement(value, kDTypeOf<T>);
+  }
+  return static_cast<T>(value);
+}
+
+template <class T>
+void SetSlot(TypedSlot& slot, T value) {
+  if constexpr (std::is_trivially_copyable_v<T>) {
+    static_assert(sizeof(T) <= sizeof slot.number);
+    __builtin_memcpy(&slot.number, &value, sizeof value);
+  } else {
+    slot.held = IntrusivePtr<RefCounted>(new Shared<T>(std::move(value)));
+  }
+}
+template <class T>
+void ReadAttribute(const Attribute& attribute, TypedSlot& slot) {
+  SetSlot(slot, attribute.Get<T>());
+}
+// Of a parameter of the element type, or of a list of it, which is kept as floating point.
+template <class T>
+void ReadElements(const Attribute& attribute, TypedSlot& slot) {
+  if constexpr (kIsVector<T>) {
+    T elements;
+    for (const double value : attribute.Get<std::vector<double>>())
+      elements.push_back(ToElement<typename T::value_type>(value));
+    SetSlot(slot, std::move(elements));
+  } else {
+    SetSlot(slot, ToElement<T>(attribute.Get<double>()));
+  }
+}
+
+// The parameter that a slot holds the value of.
+template <class P>
+P FromSlot(const TypedSlot& slot) {
+  using Traits = ParameterTraits<P>;
+  using T = typename Traits::Value;
+  if constexpr (Traits::kKind == ParameterKind::kAttr) {
+    if constexpr (std::is_trivially_copyable_v<T>) {
+      T value;
+      __builtin_memcpy(&value, &slot.number, sizeof value);
+      return P(value);
+    } else {
+      return P(slot.held);
+    }
+  } else {
+    if constexpr (Traits::kKind == ParameterKind::kOptionalIn)
+      if (!slot.present) return P();
+    return P(static_cast<T*>(slot.data), slot.extents);
+  }
+}
+
+template <class Function, class Context, class... Types>
+struct TypedVersionOf {
+  using S = SignatureOf<Function, Context, Types...>;
+
+  template <size_t... I>
+  static auto CallWith(void* context, const TypedSlot* slots, std::index_sequence<I...>) {
+    constexpr auto kFunction =
+        Function{}(std::type_identity<Context>{}, std::type_identity<Types>{}...);
+    return kFunction(*static_cast<Context*>(context),
+                     FromSlot<typename S::template Parameter<I>>(slots[I])...);
+  }
+  static bool Call(void* context, const TypedSlot* slots) {
+    if constexpr (std::is_void_v<typename S::Return>) {
+      CallWith(context, slots, std::make_index_sequence<S::kCount>{});
+      return true;
+    } else {
+      return CallWith(context, slots, std::make_index_sequence<S::kCount>{});
+    }
+  }
+
+  template <size_t I>
+  static constexpr AttributeReader ReaderOf() {
+    using Traits = ParameterTraits<typename S::template Parameter<I>>;
+    if constexpr (Traits::kKind != ParameterKind::kAttr)
+      return nullptr;
+    else if constexpr (kTypedRows<Function>[I].by_element)
+      return &ReadElements<typename Traits::Value>;
+    else
+      return &ReadAttribute<typename Traits::Value>;
+  }
+  template <size_t... I>
+  static constexpr std::array<AttributeReader, S::kCount> Readers(std::index_sequence<I...>) {
+    return {ReaderOf<I>()...};
+  }
+  static constexpr auto kReaders = Readers(std::make_index_sequence<S::kCount>{});
+};
+
+template <class Function, class Context, class... Types>
+consteval auto TypedVersions() {
+  if constexpr (sizeof...(Types) == 0) {
+    using Version = TypedVersionOf<Function, Context>;
+    return std::array<TypedVersion, 1>{
+        {{DType::kUndefined, &Version::Call, Version::kReaders.data()}}};
+  } else {
+    return std::array<TypedVersion, sizeof...(Types)>{
+        {{kDTypeOf<Types>, &TypedVersionOf<Function, Context, Types>::Call,
+          TypedVersionOf<Function, Context, Types>::kReaders.data()}...}};
+  }
+}
+template <class Function, class Context, class... Types>
+inline constexpr auto kTypedVersions = TypedVersions<Function, Context, Types...>();
+template <class Function, class Context, class... Types>
+inline constexpr TypedKernel kTypedKernel = {
+    kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
+
+// ---- opkit/op/typed/typed_call.hpp
+// TypedCall: a typed kernel made ready for a node. It reads the node's attributes once, infers
+// output shapes when those of the inputs change, and calls the kernel's function. TypedOperator has
+// one, and so has an Invoke that needs no operator.
+#ifndef OPKIT_OP_TYPED_TYPED_CALL_HPP_
+#define OPKIT_OP_TYPED_TYPED_CALL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The definition that is handed in is always that of the node.
+class TypedCall {
+ public:
+  // Errors: kInvalidArgument where the node leaves out an input or output that is not optional,
+  // kNotFound for an attribute without a value, kTypeMismatch for one of another type.
+  TypedCall(const TypedKernel& kernel, const OpSchema& schema, const OperatorDef& def);
+
+  // Of the signature: a node may have fewer, where the last ones are optional.
+  size_t num_inputs() const { return num_inputs_; }
+  // Infers the outputs into `inference`. `wait` is called before the first read of an input's
+  // elements, which the device may still be computing. Errors: kUninitialized; those of inference;
+  // kInvalidArgument where a shape stays open.
+  OPKIT_COLD void Infer(const OperatorDef& def, InputPointers inputs, InferenceCache& inference,
+                        FunctionRef<void()> wait) const;
+  // The number of the version for the inputs' element type. Error (kTypeMismatch) where there is
+  // none; kOutOfRange where it cannot hold an attribute.
+  size_t VersionFor(const OperatorDef& def, InputPointers inputs) const {
+    if (kernel_.element_input < 0) return 0;
+    const DType dtype = inputs[Index(kernel_.element_input)]->dtype();
+    for (size_t v = 0; v < kernel_.versions.size(); ++v)
+      if (kernel_.versions[v].element == dtype) {
+        if (!states_[v].refused.empty()) [[unlikely]]
+          Throw(ErrorCode::kOutOfRange, states_[v].refused);
+        return v;
+      }
+    ThrowNoVersion(def, inputs);
+  }
+  // The dtype of an output in that version.
+  DType OutputDType(size_t version, size_t output) const {
+    const TypedParameter* row = kernel_.rows.data();
+    while (!IsOutput(row->kind) || Index(row->place) != output) ++row;
+    return row->by_element ? kernel_.versions[version].element : row->dtype;
+  }
+  // Calls the function on `context`, of the type that it was compiled for. There are num_inputs()
+  // inputs, dense, in the standard layout and on the context's device, null where the node leaves
+  // one out; outputs have
+  // the inferred shapes and the dtypes of OutputDType. `shapes` is the number of the inference
+  // (InferenceCache::version). False where the function returns false. Errors: kTypeMismatch,
+  // kUninitialized; kUnsupported for a rank past 8; what the function throws.
+  bool Run(void* context, size_t version, InputPointers inputs, const Tensor* const* outputs,
+           uint64_t shapes);
+
+  // Error (kUnsupported): the input has another layout than the standard one.
+  [[noreturn]] OPKIT_COLD void ThrowNotStandard(const OperatorDef& def, size_t i,
+                                                const Tensor& input) const;
+
+ private:
+  [[noreturn]] OPKIT_COLD void ThrowNoVersion(const OperatorDef& def, InputPointers inputs) const;
+
+  // The slots of a version. `shapes` is the number of the inference that their extents are of.
+  struct State {
+    std::unique_ptr<TypedSlot[]> slots;
+    uint64_t shapes = 0;
+    std::string refused;  // why an attribute does not fit the element type
+  };
+  const TypedKernel& kernel_;
+  const OpSchema& schema_;
+  std::unique_ptr<State[]> states_;
+  size_t num_inputs_ = 0;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
+
+// ---- opkit/op/typed/typed_class.hpp
+// TypedOperator: the Operator<Context> of typed kernels, one class for each context. Graphs,
+// workspaces, streams, observers and CreateOperator run a typed kernel through it.
+#ifndef OPKIT_OP_TYPED_TYPED_CLASS_HPP_
+#define OPKIT_OP_TYPED_TYPED_CLASS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class Context>
+class TypedOperator final : public Operator<Context> {
+ public:
+  // Errors: as TypedCall.
+  TypedOperator(const TypedKernel& kernel, const OperatorDef& def, Workspace* ws)
+      : Operator<Context>(def, ws),
+        call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
+        inputs_(call_.num_inputs()),
+        outputs_(def.outputs().size()) {}
+
+ private:
+  bool InfersOutputs() const final { return true; }
+  bool RunOnDevice() final {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!this->HasInput(static_cast<int>(i))) continue;
+      const Tensor& input = this->Input(static_cast<int>(i));
+      if (!input.layout().is_standard()) [[unlikely]]
+        call_.ThrowNotStandard(this->def(), i, input);
+      inputs_[i] = &input;
+    }
+    InferenceCache& inference = this->inference();
+    if (!inference.IsFresh(inputs_)) [[unlikely]]
+      call_.Infer(this->def(), inputs_, inference, [&] {
+        if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
+      });
+    const size_t version = call_.VersionFor(this->def(), inputs_);
+    for (int o = 0; o < static_cast<int>(outputs_.size()); ++o)
+      outputs_[Index(o)] = this->Output(o, inference.outputs()[Index(o)].shape,
+                                        call_.OutputDType(version, Index(o)));
+    return call_.Run(&this->context_, version, inputs_, outputs_.data(), inference.version());
+  }
+
+  TypedCall call_;
+  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+  std::vector<const Tensor*> outputs_;
+};
+
+template <class Context>
+std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const OperatorDef& def,
+                                                Workspace* ws) {
+  return std::make_unique<TypedOperator<Context>>(kernel, def, ws);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
+
+// ---- opkit/op/typed/typed_schema.hpp
+// TypedSchema: an OpSchema filled in from the table of a typed operator's parameters, and the shape
+// rules that its builder adds, run in order as the schema's inference.
+#ifndef OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
+#define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Shared by the builder and the schema's functions.
+class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
+ public:
+  static IntrusivePtr<TypedSchema> Make(const char* name, const char* file, int line,
+                                        std::span<const TypedParameter> rows);
+  TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows);
+
+  // These inputs and outputs have one shape. The names of both are mixed: a negative place stands
+  // for a name of the other list.
+  void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
+  void AddRule(UniqueFunction<void(InferenceContext&)> rule);
+  void AddInplace(int input, int output);
+  // Registers a kernel, and adds its element types to those of the kernels before it.
+  void AddKernel(DeviceType device, const TypedKernel& kernel, MakeTyped make) noexcept;
+  void AddProblem(std::string_view what);
+
+  OpSchema& schema;
+
+ private:
+  void Describe(const TypedParameter& row, std::string doc, std::vector<DType> dtypes);
+  void Infer(InferenceContext& context);
+
+  std::vector<std::pair<int, int>> inplace_;
+  std::vector<UniqueFunction<void(InferenceContext&)>> rules_;
+  const std::span<const TypedParameter> rows_;
+  std::vector<DType> element_types_;
+  int element_input_ = -1;
+};
+
+using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
+
+// ---- opkit/op/typed_operator.hpp
+// Typed operators: one function template, and everything else (arity, dtypes, attribute names and
+// types, output allocation, checks, docs) derived from its signature at compile time. One source
+// for the CPU, its streams and devices.
+#ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
+#define OPKIT_OP_TYPED_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Takes the rest of a chain whose mistake has been reported, so that the compiler says nothing
+// else.
+struct IgnoredOp {
+  IgnoredOp Doc(const auto&...) { return {}; }
+  template <FixedName...>
+  IgnoredOp SameShape() {
+    return {};
+  }
+  template <FixedName>
+  IgnoredOp OutShape(const auto&) {
+    return {};
+  }
+  template <FixedName...>
+  IgnoredOp Inplace() {
+    return {};
+  }
+  template <FixedName, class T = int>
+  IgnoredOp Default(const T&) {
+    return {};
+  }
+  template <FixedName>
+  IgnoredOp Values(std::initializer_list<const char*>) {
+    return {};
+  }
+  IgnoredOp Flops(const auto&) { return {}; }
+  IgnoredOp Schema(const auto&) { return {}; }
+  template <class...>
+  IgnoredOp Kernel() {
+    return {};
+  }
+};
+
+// The type of the attribute of that name.
+struct NoAttribute {};
+template <class Function, FixedName Name>
+consteval auto FindAttributeValue() {
+  constexpr int kRow = FindParameter<Function>(Name, IsAttribute);
+  if constexpr (kRow >= 0) {
+    using S = typename TypedFunction<Function>::Signature;
+    return std::type_identity<typename S::template Value<Index(kRow)>>{};
+  } else {
+    return std::type_identity<NoAttribute>{};
+  }
+}
+template <class Function, FixedName Name>
+using AttributeValue = typename decltype(FindAttributeValue<Function, Name>())::type;
+
+// A value that may be an attribute's default: converts to T, and neither drops a fraction nor
+// confuses numbers with bools.
+template <class T, class Value>
+concept DefaultFor =
+    std::is_convertible_v<T, Value> &&
+    !(std::is_floating_point_v<T> && std::is_integral_v<Value>)&&std::is_same_v<T, bool> ==
+        std::is_same_v<Value, bool>;
+
+}  // namespace detail
+
+// The builder behind OPKIT_OP. `kRuled` has bit o set once output o has a shape rule. In another
+// file the same function is the same operator (CPU kernels in one that the C++ compiler takes, a
+// device's kernels in one for the device compiler): the chain must then say the same of the schema
+// in both.
+template <class Function, uint64_t kRuled = 0>
+class TypedOp {
+ public:
+  explicit TypedOp(detail::TypedSchemaPtr typed) : typed_(std::move(typed)) {}
+
+  TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
+
+  // These inputs must have one shape, which these outputs get.
+  template <FixedName... Names>
+  auto SameShape() {
+    constexpr bool kKnown = ((InputPlace(Names) >= 0 || OutputPlace(Names) >= 0) && ...);
+    static_assert(kKnown,
+                  "OPKIT_OP(…).SameShape<names…>: a name is neither an input nor an output of the "
+                  "function");
+    constexpr bool kFollows = ((InputPlace(Names) >= 0 || (OutputBit(Names) & kRuled) != 0) || ...);
+    static_assert(
+        kFollows || !kKnown,
+        "OPKIT_OP(…).SameShape<names…>: name an input, or an output that has a shape rule "
+        "already, for the others to follow");
+    if constexpr (kKnown && kFollows) {
+      typed_->SameShape({InputPlace(Names)...}, {OutputPlace(Names)...});
+      return TypedOp<Function, (kRuled | ... | OutputBit(Names))>(typed_);
+    } else {
+      return detail::IgnoredOp();
+    }
+  }
+  // The shape of an output from a function (const InferenceContext&) -> SymbolicShape, which may
+  // read the inputs' shapes, the attributes and, by input_constant, the data of inputs. Such data
+  // is null in a graph that is not run yet; an asynchronous device is waited for before it is read.
+  template <FixedName Name, class F>
+  auto OutShape(F shape) {
+    constexpr bool kKnown = OutputPlace(Name) >= 0;
+    static_assert(kKnown,
+                  "OPKIT_OP(…).OutShape<\"name\">: the name is not an output of the function");
+    constexpr bool kCallable = std::is_invocable_r_v<SymbolicShape, F&, const InferenceContext&>;
+    static_assert(kCallable,
+                  "OPKIT_OP(…).OutShape<\"name\">(f): f must be callable as "
+                  "SymbolicShape(const InferenceContext&)");
+    if constexpr (kKnown && kCallable) {
+      typed_->AddRule([shape = std::move(shape)](InferenceContext& context) mutable {
+        context.SetOutput(OutputPlace(Name), DType::kUndefined, shape(std::as_const(context)));
+      });
+      return TypedOp<Function, kRuled | OutputBit(Name)>(typed_);
+    } else {
+      return detail::IgnoredOp();
+    }
+  }
+  // The output may be written over the input.
+  template <FixedName Input, FixedName Output>
+  auto Inplace() {
+    constexpr bool kInput = InputPlace(Input) >= 0, kOutput = OutputPlace(Output) >= 0;
+    static_assert(
+        kInput,
+        "OPKIT_OP(…).Inplace<\"input\", \"output\">: the first name is not an input of the "
+        "function");
+    static_assert(kOutput,
+                  "OPKIT_OP(…).Inplace<\"input\", \"output\">: the second name is not an output of "
+                  "the function");
+    if constexpr (kInput && kOutput) {
+      constexpr bool kSameSize =
+          ItemSizeOf(Input, detail::IsInput) == ItemSizeOf(Output, detail::IsOutput);
+      static_assert(
+          kSameSize,
+          "OPKIT_OP(…).Inplace<\"input\", \"output\">: the two have elements of different "
+          "sizes");
+      typed_->AddInplace(InputPlace(Input), OutputPlace(Output));
+      return *this;
+    } else {
+      return detail::IgnoredOp();
+    }
+  }
+  // The attribute may be left out.
+  template <FixedName Name, class T = detail::AttributeValue<Function, Name>>
+  auto Default(const T& value) {
+    using Value = detail::AttributeValue<Function, Name>;
+    constexpr bool kKnown = !std::is_same_v<Value, detail::NoAttribute>;
+    static_assert(kKnown,
+                  "OPKIT_OP(…).Default<\"name\">: the name is not an attribute of the function");
+    constexpr bool kRightType = detail::DefaultFor<T, Value>;
+    static_assert(kRightType || !kKnown,
+                  "OPKIT_OP(…).Default<\"name\">(value): the value is not of the attribute's type");
+    if constexpr (kKnown && kRightType) {
+      constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
+      constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
+      if constexpr (kByElement && std::is_arithmetic_v<T>)
+        schema().SetDefault(Name.str(), static_cast<double>(value));
+      else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>)
+        schema().SetDefault(Name.str(), value);  // its range is checked when it is read
+      else
+        schema().SetDefault(Name.str(), static_cast<Value>(value));
+      return *this;
+    } else {
+      return detail::IgnoredOp();
+    }
+  }
+  // The strings that the attribute may be, or hold. The first is the default of one string that has
+  // none, as in OpSchema::Arg.
+  template <FixedName Name>
+  auto Values(std::initializer_list<const char*> values) {
+    using Value = detail::AttributeValue<Function, Name>;
+    constexpr bool kStrings =
+        std::is_same_v<Value, std::string> || std::is_same_v<Value, std::vector<std::string>>;
+    static_assert(kStrings,
+                  "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
+                  "function");
+    if constexpr (kStrings) {
+      schema().SetValues(Name.str(), {values.begin(), values.end()});
+      if (std::is_same_v<Value, std::string> && schema().FindAttribute(Name.str())->required)
+        schema().SetDefault(Name.str(), *values.begin());
+      return *this;
+    } else {
+      return detail::IgnoredOp();
+    }
+  }
+  // Floating-point operations for each element of output 0.
+  TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
+  // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
+  // shapes.
+  template <std::invocable<const InferenceContext&> F>
+  TypedOp Flops(F flops) {
+    return schema().Flops(std::move(flops)), *this;
+  }
+  // Everything else that a schema can say, by a function (OpSchema&). What it throws is reported at
+  // the operator's first lookup.
+  template <std::invocable<OpSchema&> F>
+  TypedOp Schema(F fill) {
+    try {
+      fill(schema());
+    } catch (...) {
+      typed_->AddProblem(CurrentError().what());
+    }
+    return *this;
+  }
+
+  // Registers the function for a device; for a function over <Context, T> with the element types it
+  // is compiled for.
+  template <class Context, class... Types>
+  auto Kernel() {
+    constexpr bool kElements = (Element<Types> && ...);
+    static_assert(kElements,
+                  "OPKIT_OP(…).Kernel<Context, T…>: each T is an element type of a tensor: float, "
+                  "double, bool, an integer, opkit::float16 or opkit::bfloat16");
+    constexpr bool kContext = DeviceContext<Context>;
+    static_assert(kContext, "OPKIT_OP(…).Kernel<Context>: Context must meet opkit::DeviceContext");
+    constexpr uint64_t kAll =
+        (uint64_t{1} << detail::CountParameters<Function>(detail::IsOutput)) - 1;
+    constexpr bool kShapes = (kRuled & kAll) == kAll;
+    static_assert(
+        kShapes,
+        "OPKIT_OP: an output has no shape rule; add .SameShape<\"input\", \"output\">() or "
+        ".OutShape<\"output\">(f) before .Kernel");
+    constexpr bool kTypes =
+        detail::TypedFunction<Function>::kTakesElement == (sizeof...(Types) > 0);
+    static_assert(kTypes,
+                  "OPKIT_OP(…).Kernel<Context, T…>: a function over <Context, T> needs its element "
+                  "types here, one over <Context> takes none");
+    if constexpr (kElements && kContext && kShapes && kTypes) {
+      constexpr bool kVersions = HasVersions<Context, Types...>();
+      static_assert(kVersions,
+                    "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "
+                    "and these element types");
+#ifdef OPKIT_DEVICE_COMPILER
+      static_assert(
+          !HostContext<Context>,
+          "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
+          "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
+#endif
+      if constexpr (kVersions) {
+        detail::MakeTyped make = nullptr;
+        if constexpr (!std::is_same_v<Context, CPUContext>) {
+          make = &detail::MakeTypedOperator<Context>;
+          detail::UseOperatorCalls();
+        }
+        typed_->AddKernel(Context::kDeviceType, detail::kTypedKernel<Function, Context, Types...>,
+                          make);
+        return *this;
+      } else {
+        return detail::IgnoredOp();
+      }
+    } else {
+      return detail::IgnoredOp();
+    }
+  }
+
+ private:
+  static constexpr int InputPlace(FixedName name) {
+    return detail::FindPlace<Function>(name, detail::IsInput);
+  }
+  static constexpr int OutputPlace(FixedName name) {
+    return detail::FindPlace<Function>(name, detail::IsOutput);
+  }
+  static constexpr uint64_t OutputBit(FixedName name) {
+    return OutputPlace(name) >= 0 ? uint64_t{1} << OutputPlace(name) : 0;
+  }
+  // 0 for the function's element type.
+  static constexpr int64_t ItemSizeOf(FixedName name, bool (*of_kind)(detail::ParameterKind)) {
+    const int row = detail::FindParameter<Function>(name, of_kind);
+    const DType dtype = detail::kTypedRows<Function>[detail::Index(row)].dtype;
+    return dtype == DType::kUndefined ? 0 : ItemSize(dtype);
+  }
+  template <class Context, class... Types>
+  static consteval bool HasVersions() {
+    if constexpr (sizeof...(Types) == 0)
+      return detail::kHasVersion<Function, Context>;
+    else
+      return (detail::kHasVersion<Function, Context, Types> && ...);
+  }
+
+  OpSchema& schema() { return typed_->schema; }
+
+  detail::TypedSchemaPtr typed_;
+};
+
+namespace detail {
+
+template <class Function>
+OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line, Function) {
+  if constexpr (CheckTypedFunction<Function>())
+    return TypedOp<Function>(TypedSchema::Make(name, file, line, kTypedRows<Function>));
+  else
+    return IgnoredOp();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+// OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
+//     .Default<"alpha">(1.f).Kernel<CPUContext>();
+//
+// At namespace scope, after the function template `Axpy`; a static initialiser.
+#define OPKIT_OP(name)                                                                             \
+  OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
+  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
+  [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_typed_op_) = ::opkit::detail::MakeTypedOp( \
+      #name, __FILE__, __LINE__,                                                                   \
+      []<class... OpkitTypes>(std::type_identity<OpkitTypes>...) constexpr                         \
+      -> decltype(&name<OpkitTypes...>) { return &name<OpkitTypes...>; })
+
+#endif  // OPKIT_OP_TYPED_OPERATOR_HPP_
+
+// ---- opkit/opkit.hpp
+// What a program needs to define, register and call operators: tensors and attributes, devices,
+// ParallelFor, OPKIT_OP, REGISTER_CPU_OPERATOR, CreateOperator, Invoke. More is in opkit/graph.hpp,
+// opkit/functions.hpp (REGISTER_OP), opkit/profile.hpp, opkit/partition.hpp and opkit/plugin.hpp;
+// opkit/all.hpp has all of these. The standard operators (opkit/ops/…), the backends
+// (opkit/backends/…) and the bridges (opkit/interop/…) are included by name.
+#ifndef OPKIT_OPKIT_HPP_
+#define OPKIT_OPKIT_HPP_
+
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// ---- opkit/plugin/export/export_operators.hpp
+// The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
+// (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
+// each becomes a record whose kernels run the operator in a workspace of its own over the host's
+// memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Runs another operator of the program that has loaded the library, from a class or typed operator
+// of it in its run: into the outputs given, on the operator's device, and on CUDA on its stream.
+// The host keeps it ready from run to run. Errors: as OpResource::invoke; kFailedPrecondition where
+// no operator of the library runs in this thread.
+//
+//   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
+OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                                    const std::vector<Tensor>& outputs, const Arguments& args = {});
+
+namespace detail {
+
+// Adds records of all that the host can run. Adds none where the host is this program itself, which
+// has the operators already.
+OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
+
+// Of export_gradients.hpp: describes a registered gradient in the form that the host reads, and
+// frees the registry of gradients.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
+    "a gradient, in a library,", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient, in a library,",
+                                                                   "opkit/graph.hpp"};
+
+// Adds the layouts that are registered by now with their direct converters, and the device types of
+// the author's own.
+OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
+
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
+    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
+     ThisLibrary().add_registered = &AddRegisteredOperators, true);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#endif
+#if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
+// ---- opkit/plugin/export/export_gradients.hpp
+// Hands over the gradients of a library's class and typed operators. Included where a unit includes
+// both op/gradient/gradient.hpp and plugin/author.hpp.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
+#endif
+
+#endif  // OPKIT_OPKIT_HPP_
+
+// ---- opkit/profile/profile.hpp
+// Profile: what was recorded while a profiler ran, decoded. Traces, tables and reports are made of
+// it.
+#ifndef OPKIT_PROFILE_PROFILE_HPP_
+#define OPKIT_PROFILE_PROFILE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A time on one thread that belongs to an invocation. All times are ns since the session began.
+struct ProfileSpan {
+  uint64_t id = 0;      // of the invocation
+  uint64_t parent = 0;  // 0 for none
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t completed = -1;  // when the event of its run ended, where that was after `end`
+  // From when to when its work was on the device, by the device's clock; -1 where that is not
+  // known. `completed` is when the host learnt of the end.
+  int64_t device_begin = -1;
+  int64_t device_end = -1;
+  int64_t pushed = -1;  // when a task was handed to its engine
+  int thread = 0;       // index in Profile::threads
+  int pusher = -1;      // the thread that pushed the task
+  InvocationKind kind = InvocationKind::kNone;
+  Device device;
+  // Interned names: of the operator's type, task or scope; of the node; Invocation::custom.
+  uint32_t name = 0;
+  uint32_t node = 0;
+  uint32_t custom = 0;
+  bool adopted = false;  // a part, on this thread, of an invocation that began elsewhere
+  bool open = false;     // it had not ended when the profile was read: `end` is that time
+  SpanWork work;         // with ProfileOptions::shapes; shapes 0: not known
+};
+
+// An allocation, or a release, of tensors' memory.
+struct ProfileAllocation {
+  int64_t time = 0;
+  uint64_t invocation = 0;  // that it happened in; 0 for none
+  int64_t bytes = 0;        // negative for a release
+  int64_t live = 0;         // bytes of the allocator afterwards
+  uint32_t allocator = 0;   // its interned name
+  int thread = 0;
+};
+
+// What was counted while an invocation ran, on all of its threads; the spans inside it included.
+struct ProfileCounts {
+  static constexpr int kMost = 6;
+  uint64_t invocation = 0;
+  uint64_t values[kMost] = {};  // of Profile::counted
+};
+
+struct ProfileCounter {
+  int64_t time = 0;
+  uint32_t name = 0;
+  double value = 0;
+};
+
+struct ProfileMarker {
+  int64_t time = 0;
+  uint32_t name = 0;
+  int thread = 0;
+  bool frame = false;  // a frame of the program begins
+};
+
+struct ProfileThread {
+  int64_t id = 0;  // the system's
+  std::string name;
+};
+
+struct Profile {
+  std::vector<ProfileThread> threads;
+  // By thread, then by begin; a span that encloses others comes before them.
+  std::vector<ProfileSpan> spans;
+  // By time; the live bytes of an allocator are a counter "memory of cpu".
+  std::vector<ProfileCounter> counters;
+  std::vector<ProfileMarker> markers;          // by time
+  std::vector<ProfileAllocation> allocations;  // by time, with ProfileOptions::memory
+  std::vector<ProfileCounts> counts;           // by invocation, with ProfileOptions::counters
+  std::vector<std::string> counted;            // the names of their values
+  std::vector<std::string> absent_counters;    // those that are 0 everywhere: "cycles: why"
+  int64_t duration = 0;                        // ns from Start to Stop, or to now
+  int64_t dropped = 0;  // records that found no room, or gave theirs to later ones
+  int64_t cost = 0;  // ns that recording took of all threads: of each record as much as of a span
+};
+
+// ns that its run took: on the device where that is known, else until it and its event had ended.
+inline int64_t RunTime(const ProfileSpan& span) {
+  if (span.device_end >= 0) return span.device_end - span.device_begin;
+  return (span.completed > span.end ? span.completed : span.end) - span.begin;
+}
+// What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,
+// "MyOp::scope" for a scope of its author's.
+std::string DisplayName(const ProfileSpan& span);
+// "Custom Operators" for these and what runs inside them; else "operator", "user", "converter",
+// "copy", "run", "task", "phase" or "engine".
+const char* DomainOf(const ProfileSpan& span);
+
+namespace detail {
+// From when to when what a span has issued went on: on its device where that is known, else from
+// its begin until its event had ended. {-1, -1} where nothing went on after it.
+inline std::pair<int64_t, int64_t> AsynchronousTime(const ProfileSpan& span) {
+  if (span.device_end >= 0) return {span.device_begin, span.device_end};
+  return {span.completed >= 0 ? span.begin : -1, span.completed};
+}
+// Whether the times of the span in which none of its children runs are its author's code.
+inline bool HasUserCode(const ProfileSpan& span) {
+  return span.kind == InvocationKind::kCustomOperator && !span.adopted;
+}
+std::string UserCodeName(const ProfileSpan& span);
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILE_HPP_
+
+// ---- opkit/profile/profile_diff.hpp
+// CompareTimes: which operators got slower or faster from one recording to another, and which
+// differences are no chance.
+#ifndef OPKIT_PROFILE_PROFILE_DIFF_HPP_
+#define OPKIT_PROFILE_PROFILE_DIFF_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// How long each run took of what has one name, in ns.
+struct NamedTimes {
+  std::string name;
+  std::vector<double> times;
+};
+
+// The runs of a profile by DisplayName, each until its event has ended; `by_node` with the node
+// behind it ("Conv (conv1)"). By name. Spans that are still open are left out.
+std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node = false);
+
+struct ProfileDiffRow {
+  enum class Verdict {
+    kSame,  // no difference that could not be chance
+    kSlower,
+    kFaster,
+    kTooFew,  // so few runs that no difference could be significant
+    kNew,     // not in the first recording
+    kGone,    // not in the second
+  };
+  std::string name;
+  int64_t runs_before = 0, runs_after = 0;
+  double median_before = 0, median_after = 0;  // ns
+  double change = 0;  // of the medians, relative: 0.1 for 10 % slower; 0 for a new or gone one
+  double p = 1;  // two-sided, Mann-Whitney, corrected for the number of comparisons (Holm 1979)
+  Verdict verdict = Verdict::kSame;
+};
+
+struct ProfileDiff {
+  // Those that cost more time come first: by runs_after times the difference of the medians.
+  std::vector<ProfileDiffRow> rows;
+};
+
+// `significance` is the probability of calling any of the differences significant where there is
+// none. Runs of one process are no independent samples (clocks, caches and memory drift together):
+// where it matters, record in turns and put several recordings of each side together. Error
+// (kInvalidArgument) for a significance that is not between 0 and 1.
+//
+//   Profiler::Start(); RunOld(); Profiler::Stop();
+//   const auto before = TimesByName(Profiler::Read());
+//   Profiler::Start(); RunNew(); Profiler::Stop();
+//   std::puts(ToString(CompareTimes(before, TimesByName(Profiler::Read()))).c_str());
+ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
+                         const std::vector<NamedTimes>& after, double significance = 0.01);
+
+std::string ToString(const ProfileDiff& diff);
+// {"rows": [{"name": …, "runs_before": …, "runs_after": …, "median_before_ns": …,
+// "median_after_ns": …, "change": …, "p": …, "verdict": "slower"}, …]}
+std::string ToJson(const ProfileDiff& diff);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILE_DIFF_HPP_
+
+// ---- opkit/profile/environment.hpp
+// OPKIT_PROFILE=trace.json in the environment profiles a program that says nothing of it.
+#ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
+#define OPKIT_PROFILE_ENVIRONMENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
+// of a trace; once. Returns whether it does.
+bool ProfileByEnvironment();
+
+}  // namespace detail
+
+#ifdef OPKIT_DEFINITIONS
+// The compiled runtime has one in op/impl/operator_base.ipp.
+[[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
+#endif
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
+
+// ---- opkit/profile/counters.hpp
+// What the processor and the system count on a thread: cycles, cache misses, page faults. A profile
+// tells how many of them a span took (ProfileOptions::counters).
+#ifndef OPKIT_PROFILE_COUNTERS_HPP_
+#define OPKIT_PROFILE_COUNTERS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The counters of one thread, from their opening on.
+class ThreadCounters {
+ public:
+  virtual ~ThreadCounters() = default;
+  // What was counted until now, by the thread that opened them: a number for each name.
+  virtual void Read(uint64_t* values) noexcept = 0;
+};
+
+// Where counters come from. Lasts as long as the process.
+class CounterSource {
+ public:
+  // Begins to count on the calling thread. A counter that is not to be had is 0 and is added to
+  // `absent` with the reason, where that is given. Error (kInvalidArgument) for an unknown name.
+  virtual std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
+                                               std::vector<std::string>* absent) = 0;
+
+ protected:
+  ~CounterSource() = default;
+};
+
+// Those of Linux (perf_event_open(2)): "cycles", "instructions", "cache_references",
+// "cache_misses", "branches", "branch_misses", "page_faults", "context_switches", "cpu_migrations"
+// and "task_clock" (ns), without the kernel's part where the system allows no other. A processor
+// that has fewer counters than are asked for counts them in turns: the numbers are scaled.
+CounterSource& PerfCounters();
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_COUNTERS_HPP_
+
+// ---- opkit/profile/options.hpp
+// ProfileOptions: what a profiler records, and how much of it is kept.
+#ifndef OPKIT_PROFILE_OPTIONS_HPP_
+#define OPKIT_PROFILE_OPTIONS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct ProfileOptions {
+  // Of records, 48 bytes each. What comes when they are used up is dropped and counted, or takes
+  // the place of the oldest of its thread where `ring`.
+  int64_t max_bytes = int64_t{1} << 30;
+  bool ring = false;
+  // Dtypes and shapes of operators' inputs, and the operations and bytes that their schemas count.
+  // They are found when the operator's span has ended: what is around it grows by a microsecond.
+  bool shapes = false;
+  // Each allocation and release of tensors' memory, with the operator that it happened in.
+  bool memory = false;
+  // What the threads of pools do besides: spans "park" of workers that sleep, "wait" of threads
+  // that sleep until something has ended, "drain" of Engine::WaitForAll; markers "steal" of tasks
+  // that another worker had queued.
+  bool engine = false;
+  // What is counted during each span, at most six names of PerfCounters(): {"cycles",
+  // "cache_misses"}. The span takes some 0.3 us more for each. Profile::absent_counters says which
+  // are not to be had.
+  std::vector<std::string> counters = {};
+  CounterSource* counter_source = nullptr;  // null: PerfCounters()
+  // Where a fatal signal ends the process while the session runs, its Chrome trace until then is
+  // written there. Empty for nowhere.
+  std::string crash_trace = {};
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_OPTIONS_HPP_
+
+// ---- opkit/profile/machine_rates.hpp
+// MachineRates: how fast a machine computes and moves bytes. MachinePeak (machine_peak.hpp)
+// measures it.
+#ifndef OPKIT_PROFILE_MACHINE_RATES_HPP_
+#define OPKIT_PROFILE_MACHINE_RATES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Rates of some threads together.
+struct MachineRates {
+  double flops = 0;  // float32 operations per second; a multiply-add is two
+  double bytes = 0;  // to and from memory, per second
+
+  // `flops` operations and `bytes` bytes in `ns`, as a share of what this machine could do with
+  // them at most: the longer of the times that it needs for either (Williams, Waterman, Patterson:
+  // Roofline, 2009). 0 where the rates are not known.
+  double ShareOf(double its_flops, double its_bytes, int64_t ns) const {
+    if (flops <= 0 || bytes <= 0 || ns <= 0) return 0;
+    const double compute = its_flops / flops, traffic = its_bytes / bytes;
+    return (compute > traffic ? compute : traffic) / (static_cast<double>(ns) * 1e-9);
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_MACHINE_RATES_HPP_
+
+// ---- opkit/profile/profile_table.hpp
+// ProfileTable: how often each operator, scope and task ran, and how long.
+#ifndef OPKIT_PROFILE_PROFILE_TABLE_HPP_
+#define OPKIT_PROFILE_PROFILE_TABLE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct ProfileTableOptions {
+  enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
+  Sort sort = Sort::kTotal;
+  bool by_node = false;   // a row for each node instead of one for each type of operator
+  bool by_shape = false;  // and for each dtypes and shapes of inputs, with ProfileOptions::shapes
+  MachineRates peak =
+      {};  // what rates are compared with: MachinePeak() of opkit/profile/machine_peak.hpp
+};
+
+// Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside
+// it, on its thread: of a custom operator, its author's own code. What other threads did for that
+// is in the row `MyOp::user_code`.
+struct ProfileTableRow {
+  std::string name;
+  std::string node;    // empty unless by_node
+  std::string shapes;  // empty unless by_shape
+  std::string domain;
+  int64_t count = 0;
+  int64_t total = 0, self = 0, min = 0, max = 0;
+  double mean = 0;
+  // The smallest times that this part of the runs does not exceed.
+  int64_t p50 = 0, p90 = 0, p99 = 0;
+  // Of all runs, as their schemas count (ProfileOptions::shapes).
+  uint64_t flops = 0, bytes = 0;
+  // Their rate as a share of what the machine could do at most with these flops and bytes
+  // (roofline: Williams, Waterman, Patterson 2009); 0 where that is not known.
+  double of_peak = 0;
+  int64_t allocated = 0;  // bytes, in the operator itself (ProfileOptions::memory)
+  // What was counted in all runs, with what is inside them: of ProfileTable::counted.
+  std::vector<uint64_t> counts;
+};
+
+// The time spent in a domain (DomainOf) itself.
+struct ProfileDomainRow {
+  std::string domain;
+  int64_t count = 0, self = 0;
+};
+
+// What an allocator gave out, in bytes.
+struct ProfileMemoryRow {
+  std::string allocator;
+  int64_t allocations = 0;
+  int64_t allocated = 0;       // of all of them
+  int64_t peak = 0, live = 0;  // at any time; at the end
+};
+
+struct ProfileTable {
+  std::vector<ProfileTableRow> rows;
+  std::vector<ProfileDomainRow> domains;
+  std::vector<ProfileMemoryRow> memory;
+  int64_t duration = 0;
+  int64_t dropped = 0;
+  std::vector<std::string> counted, absent_counters;  // as in Profile
+  int64_t cost = 0;                                   // ns that recording took, estimated
+};
+
+ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
+std::string ToString(const ProfileTable& table);
+// {"duration_ns": …, "dropped": …, "cost_ns": …, "rows": [{"name": …, "count": …, "total_ns": …,
+// …}],
+//  "domains": […], "memory": […]}
+std::string ToJson(const ProfileTable& table);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILE_TABLE_HPP_
+
+// ---- opkit/profile/report.hpp
+// A profile as a page for a browser. What makes the page is opkit/report/report.hpp, which
+// registers itself where a program includes it, so that recording drags in none of it.
+#ifndef OPKIT_PROFILE_REPORT_HPP_
+#define OPKIT_PROFILE_REPORT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A run of a graph, for a report's picture of the graph and of the memory over time: ReportOfRun of
+// opkit/graph/run_profile.hpp makes it. All times are ns since the profile's session began.
+struct RunReport {
+  struct Node {
+    std::string name;
+    int64_t ready = 0, begin = 0, end = 0;  // as in NodeTime
+    std::vector<int> after;                 // places in `nodes` of those that it waits for
+    bool critical = false;                  // on the critical path
+  };
+  struct Buffer {
+    std::string name;   // of the value; of those that share it, in order, "a = b"
+    std::string owner;  // the node that writes it first
+    int64_t bytes = 0;
+    int64_t begin = 0, end = 0;  // when its memory was taken, and free again
+  };
+  std::vector<Node> nodes;  // by begin; empty: there is no run to show
+  std::vector<Buffer> buffers;
+  int64_t begin = 0, end = 0;
+  int64_t arena_bytes = 0;  // that the plan holds for all buffers
+  // What partitioners took of the graph and why the rest stayed, as PartitionReport::ToJson() of
+  // opkit/graph/partition/report.hpp says it; empty: there is nothing of it to show.
+  std::string partition = {};
+};
+
+// `table` is for the report's table; with its `peak` the report has a roofline, with a `run` the
+// graph and its memory, and what partitioners took of the graph. Errors: kUnsupported where no file
+// of the program includes opkit/report/report.hpp; kFailedPrecondition where the file cannot be
+// written.
+void WriteReport(const Profile& profile, const std::string& path,
+                 const ProfileTableOptions& table = {}, const RunReport& run = {});
+
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Profile& profile, const std::string& path,
+                                             const ProfileTableOptions& table,
+                                             const RunReport& run)>
+    g_report_writer{"a report", "opkit/report/report.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_REPORT_HPP_
+
+// ---- opkit/profile/profiler.hpp
+// Profiler: records where time goes, inside custom operators too, and writes it as a trace or a
+// table. ProfileScope and the functions beside it add the program's own parts.
+//
+//   Profiler::Start();
+//   executor.Run();
+//   Profiler::Stop();
+//   std::puts(ToString(Profiler::Table()).c_str());
+//   Profiler::WriteChromeTrace("trace.json");   // for https://ui.perfetto.dev
+#ifndef OPKIT_PROFILE_PROFILER_HPP_
+#define OPKIT_PROFILE_PROFILER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The profiler of the process: of all its threads, also those born later. Every function may be
+// called from any thread at any time, also while operators run.
+class Profiler {
+ public:
+  // Begins a session and forgets the one before. Errors: kFailedPrecondition while one runs;
+  // kInvalidArgument.
+  static void Start(const ProfileOptions& options = {});
+  // Ends the session. Spans that are open then last until the Stop in what is read before they end.
+  // Nothing where none runs.
+  static void Stop();
+  // Nothing is recorded from Pause to Resume. Resume: Error (kFailedPrecondition) without a
+  // session.
+  static void Pause();
+  static void Resume();
+  static bool IsRunning();
+
+  // What the session has recorded until now, with the spans that are open, of all threads.
+  static Profile Read();
+  static ProfileTable Table(const ProfileTableOptions& options = {});
+  // Errors: kFailedPrecondition where the file cannot be written; nothing that was recorded is
+  // lost.
+  static void WriteChromeTrace(const std::string& path);
+  static void WritePerfettoTrace(const std::string& path);
+  // A page for a browser. Also kUnsupported, without opkit/report/report.hpp in the program.
+  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {},
+                          const RunReport& run = {});
+};
+
+// A part of the program's own code, under the invocation that is current: its child.
+class ProfileScope {
+ public:
+  // `name` is copied while a profile is recorded.
+  explicit ProfileScope(std::string_view name)
+      : scope_(InvocationKind::kUserCode, [&] { return SpanNames{InternName(name)}; }) {}
+
+ private:
+  InvocationScope scope_;
+};
+
+// The value of a counter from now on.
+void ProfileCount(std::string_view counter, double value);
+// A point in time with a name.
+void ProfileMark(std::string_view name);
+// A frame (an iteration, a request) of the program begins.
+void ProfileFrame(std::string_view name = "frame");
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILER_HPP_
+
+// ---- opkit/profile.hpp
+// The profiler: Profiler, its tables and traces, and the comparison of two of them. Brings
+// opkit/opkit.hpp too. Including it is enough for OPKIT_PROFILE=trace.json in the environment of a
+// header-only program. The page of a profile is opkit/report/report.hpp.
+#ifndef OPKIT_PROFILE_HPP_
+#define OPKIT_PROFILE_HPP_
+
+#endif  // OPKIT_PROFILE_HPP_
+
+#ifdef OPKIT_DEFINITIONS
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <csignal>
+#include <dlfcn.h>
+#include <list>
+#include <map>
+
+// ---- opkit/base/impl/strings.ipp
+// The definitions of opkit/base/strings.hpp.
+#ifndef OPKIT_BASE_IMPL_STRINGS_IPP_
+#define OPKIT_BASE_IMPL_STRINGS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
+  out += part.object ? static_cast<const char*>(part.object) : "(null)";
+}
+OPKIT_INLINE void Text::AppendString(std::string& out, Value part) {
+  out += *static_cast<const std::string*>(part.object);
+}
+OPKIT_INLINE void Text::AppendView(std::string& out, Value part) {
+  out += *static_cast<const std::string_view*>(part.object);
+}
+OPKIT_INLINE void Text::AppendCharacter(std::string& out, Value part) {
+  out += static_cast<char>(part.integer);
+}
+OPKIT_INLINE void Text::AppendInt(std::string& out, Value part) {
+  out += std::to_string(part.integer);
+}
+OPKIT_INLINE void Text::AppendUInt(std::string& out, Value part) {
+  out += std::to_string(static_cast<uint64_t>(part.integer));
+}
+OPKIT_INLINE void Text::AppendFloat(std::string& out, Value part) {
+  char buffer[32];  // whatever the program's locale says
+  out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, part.number,
+                                   std::chars_format::general, 9)
+                         .ptr);
+}
+
+OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
+  std::string out;
+  for (const Text& part : parts) part.AppendTo(out);
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
+
+// ---- opkit/base/impl/suggest.ipp
+// The definitions of opkit/base/suggest.hpp.
+#ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
+#define OPKIT_BASE_IMPL_SUGGEST_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
+  auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  const size_t width = b.size() + 1;
+  std::vector<int64_t> rows(3 * width);
+  int64_t *before = rows.data(), *previous = before + width, *row = previous + width;
+  for (size_t j = 0; j <= b.size(); ++j) previous[j] = static_cast<int64_t>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int64_t>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
+      int64_t best = previous[j - 1] + differs;
+      if (previous[j] + 1 < best) best = previous[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                           lower(a[i - 2]) == lower(b[j - 1]);
+      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+      row[j] = best;
+    }
+    std::swap(before, previous);
+    std::swap(previous, row);
+  }
+  return static_cast<size_t>(previous[b.size()]);
+}
+
+OPKIT_INLINE std::string NearestName(std::string_view name,
+                                     const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+OPKIT_INLINE std::string SuggestName(std::string_view name,
+                                     const std::vector<std::string>& candidates) {
+  if (candidates.empty()) return {};
+  constexpr size_t kShown = 12;
+  const std::string nearest = NearestName(name, candidates);
+  std::string out = nearest.empty() ? " (known: " : " (did you mean '" + nearest + "'? known: ";
+  for (size_t i = 0; i < candidates.size() && i < kShown; ++i) {
+    if (i) out += ", ";
+    out += "'" + candidates[i] + "'";
+  }
+  if (candidates.size() > kShown) out += StrCat(" and ", candidates.size() - kShown, " more");
+  return out + ")";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
+
+// ---- opkit/base/impl/error.ipp
+// The definitions of opkit/base/error.hpp.
+#ifndef OPKIT_BASE_IMPL_ERROR_IPP_
+#define OPKIT_BASE_IMPL_ERROR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const char* ToString(ErrorCode code) {
+  constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
+                                    "already exists",   "out of range",      "uninitialized",
+                                    "out of memory",    "unsupported",       "failed precondition",
+                                    "cancelled",        "deadline exceeded", "operator failed"};
+  return kNames[static_cast<int>(code)];
+}
+
+OPKIT_INLINE Error::Error(ErrorCode code, std::string message, const void* subject)
+    : std::runtime_error(message),
+      code_(code),
+      subject_(subject),
+      message_(std::move(message)),
+      what_(message_) {}
+
+OPKIT_INLINE const char* Error::what() const noexcept { return what_.c_str(); }
+
+OPKIT_INLINE Error& Error::AddContext(std::string line) {
+  constexpr size_t kMost = 24, kFirst = 12;
+  if (context_.size() < kMost) {
+    what_ += "\n  " + line;
+    context_.push_back(std::move(line));
+    return *this;
+  }
+  left_out_ += left_out_ == 0 ? 2 : 1;  // at first also the line that makes room for their number
+  context_.erase(context_.begin() + kFirst + 1);
+  context_.push_back(std::move(line));
+  context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
+  what_ = message_;
+  for (const std::string& one : context_) what_ += "\n  " + one;
+  return *this;
+}
+
+OPKIT_INLINE Error CurrentError() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& thrown) {
+    return Error(ErrorCode::kOperatorFailed, thrown.what()).SetCause(std::current_exception());
+  } catch (...) {
+    return Error(ErrorCode::kOperatorFailed, "threw something that is not a std::exception")
+        .SetCause(std::current_exception());
+  }
+}
+
+namespace detail {
+
+OPKIT_INLINE void ThrowJoined(ErrorCode code, std::initializer_list<Text> parts) {
+  throw Error(code, Join(parts));
+}
+
+OPKIT_INLINE void RethrowInContext(std::string line) {
+  try {
+    throw;
+  } catch (Error& error) {
+    if (error.is_shared() && typeid(error) == typeid(Error))
+      throw Error(error).AddContext(std::move(line));
+    if (!error.is_shared()) error.AddContext(std::move(line));
+    throw;
+  } catch (...) {
+    throw CurrentError().AddContext(std::move(line));
+  }
+}
+
+OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);
+  std::abort();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_ERROR_IPP_
+
+// ---- opkit/base/impl/hook.ipp
+// The definitions of opkit/base/hook.hpp.
+#ifndef OPKIT_BASE_IMPL_HOOK_IPP_
+#define OPKIT_BASE_IMPL_HOOK_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
+  Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
+        ": include it (or opkit/all.hpp) in one file of the program, and call it from main on, not "
+        "from a static variable's initialiser");
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_HOOK_IPP_
+
+// ---- opkit/core/impl/shape.ipp
+// The definitions of opkit/core/shape.hpp.
+#ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
+#define OPKIT_CORE_IMPL_SHAPE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+OPKIT_INLINE size_t IndexFromEnd(int64_t i, const int64_t* values, int size) {
+  if (i < -size || i >= size)
+    Throw(ErrorCode::kOutOfRange, "axis ", i, " is outside ", ToString(Dims(values, Index(size))),
+          " of rank ", size);
+  return Index(i < 0 ? i + size : i);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Dims& Dims::operator=(Dims&& other) noexcept {
+  if (this != &other) {
+    Free();
+    Steal(other);
+  }
+  return *this;
+}
+
+OPKIT_INLINE void Dims::Assign(const int64_t* values, size_t count) {
+  int64_t* heap = count > kInline ? new int64_t[count] : nullptr;
+  Free();
+  size_ = static_cast<int>(count);
+  if (heap) heap_ = heap;
+  if (count) std::memcpy(data(), values, count * sizeof(int64_t));
+}
+
+OPKIT_INLINE void Dims::Steal(Dims& other) {
+  size_ = other.size_;
+  if (size_ > kInline)
+    heap_ = other.heap_;
+  else
+    for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
+  other.size_ = 0;
+}
+
+OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {
+  int64_t product = 1;
+  for (int i = begin; i < end; ++i) product *= dims_[i];
+  return product;
+}
+
+OPKIT_INLINE Dims Shape::DenseStrides() const {
+  Dims strides = dims_;
+  int64_t step = 1;
+  for (int i = rank() - 1; i >= 0; --i) {
+    strides[i] = step;
+    step *= dims_[i] > 0 ? dims_[i] : 1;
+  }
+  return strides;
+}
+
+OPKIT_INLINE bool Shape::IsDense(const Dims& strides) const {
+  if (strides.size() != rank()) return false;
+  int64_t step = 1;
+  for (int i = rank() - 1; i >= 0 && numel_ > 0; --i) {
+    if (dims_[i] != 1 && strides[i] != step) return false;
+    step *= dims_[i];
+  }
+  return true;
+}
+
+OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
+  int64_t count = 1;
+  bool empty = false;
+  for (int i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 0)
+      Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ", dims[i],
+            " at axis ", i);
+    empty |= dims[i] == 0;
+    if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
+      Throw(ErrorCode::kOutOfRange, "shape ", dims,
+            " has more elements than a 64-bit count can hold");
+  }
+  return empty ? 0 : count;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
+
+// ---- opkit/base/impl/platform.ipp
+// The definitions of opkit/base/platform.hpp.
+#ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
+#define OPKIT_BASE_IMPL_PLATFORM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
+  const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
+                          static_cast<long>(deadline_ns % 1'000'000'000)};
+  while (signalled_.load(std::memory_order_acquire) == 0) {
+    // The kernel compares the word with 0 again before it sleeps, so a Set() in between is not
+    // lost.
+    const long rc = syscall(SYS_futex, &signalled_, FUTEX_WAIT_BITSET_PRIVATE, 0,
+                            deadline_ns < 0 ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
+    if (rc != 0 && errno == ETIMEDOUT) return signalled_.load(std::memory_order_acquire) != 0;
+  }
+  return true;
+}
+
+OPKIT_INLINE int AvailableCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
+  return online > 0 ? static_cast<int>(online) : 1;
+}
+
+OPKIT_INLINE void CpuBan::Ban(int cpu) {
+  const auto thread = static_cast<pid_t>(thread_);
+  if (sched_getaffinity(thread, sizeof allowed_, &allowed_) != 0) return;
+  cpu_set_t others = allowed_;
+  CPU_CLR(static_cast<size_t>(cpu), &others);
+  if (CPU_COUNT(&others) == 0) return;
+  banned_ = sched_setaffinity(thread, sizeof others, &others) == 0;
+}
+
+OPKIT_INLINE void CpuBan::Lift() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
+
+OPKIT_INLINE void PinCurrentThread(int index) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
+  int skip = index % CPU_COUNT(&allowed);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    return;
+  }
+}
+
+OPKIT_INLINE void SetCurrentThreadName(const char* name) {
+  char shortened[16] = {};
+  for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
+  pthread_setname_np(pthread_self(), shortened);
+}
+
+OPKIT_INLINE void GetCurrentThreadName(char (&name)[16]) {
+  if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) name[0] = 0;
+}
+
+OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
+  FileMapping out;
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0) {
+    out.error = errno;
+  } else if (S_ISREG(status.st_mode)) {
+    out.is_file = true;
+    out.size = static_cast<size_t>(status.st_size);
+    if (out.size > 0) out.data = mmap(nullptr, out.size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (out.data == MAP_FAILED) out = {nullptr, 0, errno, true};
+  }
+  if (file >= 0) close(file);
+  return out;
+}
+
+OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
+  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
+  // perf_event_attr as it was first (PERF_ATTR_SIZE_VER0), whose header brings 200 macros.
+  struct {
+    uint32_t type, size;
+    uint64_t config, sample_period, sample_type, read_format, flags;
+    uint32_t wakeup_events, breakpoint_type;
+    uint64_t config1;
+  } wanted = {};
+  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2, kExcludeKernel = 1 << 5;
+  constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
+  constexpr unsigned long kCloseOnExec = 8;
+  static_assert(sizeof wanted == 64);
+  wanted.type = type;
+  wanted.size = sizeof wanted;
+  wanted.config = config;
+  wanted.read_format = kTimeEnabled | kTimeRunning;
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // some may count no other
+    wanted.flags = flags;
+    const long file =
+        syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
+    if (file >= 0) return static_cast<int>(file);
+    if (errno != EACCES && errno != EPERM) break;
+  }
+  return -errno;
+}
+
+OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
+  struct {
+    uint64_t value, enabled, running;
+  } now = {};
+  if (file < 0 || read(file, &now, sizeof now) != sizeof now || now.running == 0) return 0;
+  if (now.enabled == now.running) return now.value;
+  return static_cast<uint64_t>(static_cast<double>(now.value) * static_cast<double>(now.enabled) /
+                               static_cast<double>(now.running));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
+
+// ---- opkit/core/impl/device.ipp
+// The definitions of opkit/core/device.hpp.
+#ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
+#define OPKIT_CORE_IMPL_DEVICE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
+  alignas(DeviceTypeRegistry) static unsigned char room[sizeof(DeviceTypeRegistry)];
+  static auto* registry = new (room) DeviceTypeRegistry;  // outlives every static tensor
+  return *registry;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.type == type) return entry.info;
+  return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
+}
+
+OPKIT_INLINE int FindDeviceType(std::string_view name) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.info.name == name) return static_cast<int>(entry.type);
+  return -1;
+}
+
+OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries) {
+    if (entry.type == type && entry.info.name == info.name) return type;
+    if (entry.type == type || entry.info.name == info.name)
+      Throw(ErrorCode::kAlreadyExists, "device type ", static_cast<int32_t>(type), " '", info.name,
+            "' clashes with ", static_cast<int32_t>(entry.type), " '", entry.info.name, "'");
+  }
+  auto& entries = registry.entries;
+  if (entries.count == entries.kMost)
+    Throw(ErrorCode::kOutOfRange, "device type '", info.name, "' is one more than the ",
+          static_cast<int>(entries.kMost), " that a program may have");
+  entries.all[entries.count++] = {type, std::move(info)};
+  return type;
+}
+
+namespace detail {
+struct DeviceAvailability {
+  static constexpr int kMost = 16;
+  Mutex mutex;
+  DeviceType types[kMost] = {};
+  std::string (*why_not[kMost])(Device) = {};
+  int count = 0;
+};
+inline DeviceAvailability& DeviceAvailabilities() {
+  static constinit DeviceAvailability all;
+  return all;
+}
+}  // namespace detail
+
+OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device)) {
+  auto& all = detail::DeviceAvailabilities();
+  detail::MutexLock lock(all.mutex);
+  int at = 0;
+  while (at < all.count && all.types[at] != type) ++at;
+  if (at == all.kMost)
+    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost},
+          " device types say whether they are there");
+  all.types[at] = type;
+  all.why_not[at] = why_not;
+  all.count = at == all.count ? at + 1 : all.count;
+}
+OPKIT_INLINE std::string WhyNoDevice(Device device) {
+  std::string (*why_not)(Device) = nullptr;
+  {
+    auto& all = detail::DeviceAvailabilities();
+    detail::MutexLock lock(all.mutex);
+    for (int at = 0; at < all.count; ++at)
+      if (all.types[at] == device.type) why_not = all.why_not[at];
+  }
+  return why_not ? why_not(device) : std::string();
+}
+
+OPKIT_INLINE Device MemoryDevice(Device device) {
+  const detail::KnownDeviceType* known = detail::FindKnownDeviceType(device.type);
+  if (!known) return {GetDeviceTypeInfo(device.type).memory, device.index};
+  return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_DEVICE_IPP_
+
+// ---- opkit/core/impl/allocator.ipp
+// The definitions of opkit/core/allocator.hpp.
+#ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+#define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
+  if (MemorySink* sink = g_memory_sink.load(std::memory_order_acquire)) [[unlikely]]
+    sink->Changed(allocator, bytes, live);
+}
+}  // namespace detail
+
+OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
+  if (bytes <= 0) return nullptr;
+  void* data = DoAllocateOn(index, bytes);
+  if (!data)
+    Throw(ErrorCode::kOutOfMemory, "out of memory on ", name(), ": ", bytes,
+          " bytes were asked for while ", live_bytes(), " bytes are in use");
+  // Relaxed: statistics, they order nothing.
+  const int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  int64_t peak = peak_.load(std::memory_order_relaxed);
+  while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+  }
+  detail::TellMemorySink(*this, bytes, live);
+  return data;
+}
+
+OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
+  if (!data) return;
+  const int64_t live = live_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
+  DoDeallocate(data, bytes);
+  detail::TellMemorySink(*this, -bytes, live);
+}
+
+namespace detail {
+
+OPKIT_INLINE AllocatorTable::AllocatorTable() {
+  slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
+                                                  std::memory_order_relaxed);
+}
+
+OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (slot < 0 || slot >= kSlots)
+    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
+  return slots[slot];
+}
+
+OPKIT_INLINE AllocatorTable& Allocators() {
+  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
+  // on the heap would be lost.
+  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
+  static auto* table = new (room) AllocatorTable;
+  return *table;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Allocator& GetAllocator(DeviceType type) {
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
+  if (!allocator)
+    Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
+          ": include its backend's header, or call SetAllocator");
+  return *allocator;
+}
+
+OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+
+// ---- opkit/core/impl/tensor.ipp
+// The definitions of opkit/core/tensor.hpp.
+#ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
+#define OPKIT_CORE_IMPL_TENSOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
+OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
+OPKIT_INLINE Tensor::~Tensor() = default;
+
+OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype,
+                            Dims strides)
+    : storage_(std::move(storage)),
+      byte_offset_(byte_offset),
+      shape_(std::move(shape)),
+      strides_(std::move(strides)),
+      dtype_(dtype) {
+  if (!storage_ || dtype == DType::kUndefined)
+    Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
+          storage_ ? "a dtype" : "a storage");
+  device_ = storage_->device();
+  const int64_t needed = ViewBytes();
+  if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
+    Throw(ErrorCode::kOutOfRange, "a view ", dtype, shape_, " with strides", strides_, " at byte ",
+          byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
+  if (shape_.IsDense(strides_)) strides_ = Dims();
+  if (strides_.empty()) capacity_ = needed;
+}
+
+OPKIT_INLINE void Tensor::Resize(Shape shape, DType dtype) {
+  if (dtype == DType::kUndefined)
+    Throw(ErrorCode::kInvalidArgument, "Resize to ", shape, " needs a dtype");
+  if (!Fits(shape, dtype)) TakeMemory(NewMemory(shape, dtype));
+  shape_ = std::move(shape);
+  dtype_ = dtype;
+  strides_ = Dims();
+  layout_ = Layout();
+}
+
+OPKIT_INLINE void Tensor::ReleaseMemory() {
+  storage_ = Storage();
+  byte_offset_ = capacity_ = 0;
+  strides_ = Dims();
+}
+
+OPKIT_INLINE void Tensor::ReserveSpace(int64_t outer) {
+  if (rank() == 0 || dtype_ == DType::kUndefined)
+    Fail(ErrorCode::kFailedPrecondition, "ReserveSpace needs a dtype and an outer dimension");
+  CheckStandard("ReserveSpace");
+  if (outer <= shape_[0]) return;
+  Dims dims(shape_);
+  dims[0] = outer;
+  const Shape reserved(std::move(dims));
+  if (is_dense() && Fits(reserved, dtype_)) return;
+  CheckHost();
+  Storage bigger = NewMemory(reserved, dtype_);
+  CopyElementsTo(static_cast<char*>(bigger->data()));
+  TakeMemory(std::move(bigger));
+  strides_ = Dims();
+}
+
+OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
+  source.CheckInitialized();
+  source.CheckStandard("ShareData");
+  if (numel() != source.numel())
+    Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
+         source.Describe());
+  if (!source.is_dense())
+    Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
+  Tensor shared = source;
+  shared.shape_ = shape_;
+  shared.strides_ = Dims();
+  *this = std::move(shared);
+}
+
+OPKIT_INLINE void Tensor::CopyFrom(const Tensor& source) {
+  if (&source == this) return;
+  source.CheckInitialized();
+  source.CheckHost();
+  source.CheckStandard("CopyFrom");
+  CheckHost();
+  Tensor target = PreparedFor(source);
+  source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
+  *this = std::move(target);
+}
+
+OPKIT_INLINE Tensor Tensor::PreparedFor(const Tensor& source) const {
+  Tensor target = *this;
+  if (Fits(source.shape_, source.dtype_)) {
+    target.Resize(source.shape_, source.dtype_);
+    if (!target.SharesMemoryWith(source)) return target;
+  }
+  target.TakeMemory(NewMemory(source.shape_, source.dtype_));
+  target.Resize(source.shape_, source.dtype_);
+  return target;
+}
+
+OPKIT_INLINE Tensor Tensor::Contiguous() const {
+  Tensor out(device_);
+  out.CopyFrom(*this);
+  return out;
+}
+
+OPKIT_INLINE Tensor Tensor::View(const Dims& dims) const {
+  CheckInitialized();
+  if (!is_dense() || !layout_.is_standard())
+    Fail(ErrorCode::kInvalidArgument, "View needs a dense tensor; call Contiguous() first");
+  Dims resolved = dims;
+  int64_t known = 1;
+  int unknown = -1;
+  for (int i = 0; i < resolved.size(); ++i)
+    if (resolved[i] == -1 && unknown < 0)
+      unknown = i;
+    else if (__builtin_mul_overflow(known, resolved[i], &known))
+      known = -1;
+  if (unknown >= 0 && known > 0) resolved[unknown] = numel() / known;
+  const bool open = unknown >= 0 && known == 0;
+  Shape shape = open ? Shape{0} : Shape(std::move(resolved));
+  if (open || shape.numel() != numel())
+    Fail(ErrorCode::kInvalidArgument, "cannot be viewed as shape ", dims);
+  Tensor out = *this;
+  out.shape_ = std::move(shape);
+  out.strides_ = Dims();
+  return out;
+}
+
+OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
+  CheckInitialized();
+  CheckStandard("Slice");
+  axis = shape_.Axis(axis);
+  if (begin < 0 || end < begin || end > shape_[axis])
+    Fail(ErrorCode::kOutOfRange, "slice [", begin, ", ", end, ") is outside axis ", axis);
+  Tensor out = *this;
+  Dims dims(shape_);
+  dims[axis] = end - begin;
+  out.shape_ = Shape(std::move(dims));
+  if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
+  out.strides_ = strides();
+  if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
+  out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
+  return out;
+}
+
+OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
+  CheckInitialized();
+  CheckStandard("Permute");
+  if (order.size() != rank())
+    Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", order.size());
+  const Dims old_strides = strides();
+  Dims dims = order, steps = order;
+  for (int i = 0; i < order.size(); ++i) {
+    const int axis = shape_.Axis(order[i]);
+    for (int j = 0; j < i; ++j)
+      if (shape_.Axis(order[j]) == axis)
+        Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
+    dims[i] = shape_[axis];
+    steps[i] = old_strides[axis];
+  }
+  Tensor out = *this;
+  out.shape_ = Shape(std::move(dims));
+  out.strides_ = std::move(steps);
+  return out;
+}
+
+OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
+  if (numel() == 0 || other.numel() == 0) return false;
+  const auto* a = static_cast<const char*>(raw_data());
+  const auto* b = static_cast<const char*>(other.raw_data());
+  if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
+  return a < b + other.SpanBytes() && b < a + SpanBytes();
+}
+
+OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
+                                       int64_t byte_offset, int64_t bytes) {
+  Tensor out(storage->device());
+  if (bytes < 0) bytes = storage->nbytes() - byte_offset;
+  if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
+    Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
+          " do not fit in a storage of ", storage->nbytes());
+  out.byte_offset_ = byte_offset;
+  out.capacity_ = bytes;
+  out.storage_ = std::move(storage);
+  out.shape_ = std::move(shape);
+  out.dtype_ = dtype;
+  out.layout_ = std::move(layout);
+  return out;
+}
+
+OPKIT_INLINE void Tensor::SetDevice(Device device) {
+  if (storage_ && MemoryDevice(device) != MemoryDevice(device_))
+    Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", device,
+         " without a copy; use CopyFrom or device/copy.hpp");
+  device_ = device;
+}
+
+OPKIT_INLINE std::string Tensor::Describe() const {
+  std::string out = StrCat(dtype_, shape_, " on ", device_);
+  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
+  if (!is_dense()) out += StrCat(" with strides", strides_);
+  if (!initialized()) out += " (uninitialized)";
+  return out;
+}
+
+OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
+  int64_t nbytes = 0;
+  if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
+          " has more bytes than a 64-bit count can hold");
+  return nbytes;
+}
+
+OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
+                                     std::initializer_list<detail::Text> parts) const {
+  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
+}
+
+OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
+  CheckInitialized();
+  Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_, advice);
+}
+
+OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
+  int64_t nbytes = 0;
+  return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) && nbytes <= capacity_ &&
+         (storage_ || nbytes == 0) &&
+         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
+}
+
+OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
+  try {
+    return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
+  } catch (const Error& error) {
+    Fail(error.code(), "cannot become ", dtype, shape, ": ", error.message());
+  }
+}
+
+OPKIT_INLINE void Tensor::TakeMemory(Storage storage) {
+  capacity_ = storage->nbytes();
+  storage_ = std::move(storage);
+  byte_offset_ = 0;
+}
+
+OPKIT_INLINE int64_t Tensor::SpanBytes() const {
+  if (!layout_.is_standard()) return capacity_;
+  if (numel() == 0) return 0;
+  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  int64_t last = 0;
+  for (int i = 0; i < rank(); ++i) last += (shape_[i] - 1) * strides_[i];
+  return (last + 1) * ItemSize(dtype_);
+}
+
+OPKIT_INLINE int64_t Tensor::ViewBytes() const {
+  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.size() != rank()) return -1;
+  if (numel() == 0) return 0;
+  int64_t end = 1, step = 0;
+  for (int i = 0; i < rank(); ++i)
+    if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
+        __builtin_add_overflow(end, step, &end))
+      return -1;
+  return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
+}
+
+OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
+  const auto item = static_cast<size_t>(ItemSize(dtype_));
+  const char* base = static_cast<const char*>(raw_data());
+  if (numel() == 0) return;
+  if (is_dense()) {
+    std::memcpy(out, base, static_cast<size_t>(nbytes()));
+    return;
+  }
+  Dims index(shape_);
+  for (int i = 0; i < rank(); ++i) index[i] = 0;
+  for (int64_t n = numel(); n > 0; --n, out += item) {
+    int64_t offset = 0;
+    for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
+    std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
+    for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_TENSOR_IPP_
+
+// ---- opkit/core/impl/attribute.ipp
+// The definitions of opkit/core/attribute.hpp.
+#ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+#define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const char* ToString(AttributeType type) {
+  constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
+                                    "ints", "floats", "bools", "strings", "tensors"};
+  return kNames[static_cast<int>(type)];
+}
+
+OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
+  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted);
+}
+
+OPKIT_INLINE std::string Attribute::Print() const {
+  std::string out;
+  auto add = [&](const detail::Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
+  const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
+  for (int64_t value : values_->ints) add(bools ? detail::Text(value != 0) : detail::Text(value));
+  for (double value : values_->floats) add(value);
+  for (const std::string& value : values_->strings) add("\"" + value + "\"");
+  for (const Tensor& value : values_->tensors) add(value);
+  return is_list() ? "[" + out + "]" : out;
+}
+
+OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.device() != b.device()) return false;
+  if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
+  if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
+  const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
+  return x.nbytes() == 0 ||
+         std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
+}
+
+OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
+  for (const NamedAttribute& item : list) {
+    if (Has(item.name))
+      Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
+            ToString(*Find(item.name)), " and as ", ToString(item.value));
+    items_.push_back(item);
+  }
+}
+
+OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
+  for (NamedAttribute& item : items_)
+    if (item.name == name) {
+      item.value = std::move(value);
+      return;
+    }
+  items_.push_back({std::move(name), std::move(value)});
+}
+
+OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
+  return std::erase_if(items_, [&](const NamedAttribute& item) { return item.name == name; }) > 0;
+}
+
+OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {
+  for (const NamedAttribute& item : items_)
+    if (item.name == name) return &item.value;
+  return nullptr;
+}
+
+OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
+  std::vector<std::string> names;
+  for (const NamedAttribute& item : items_) names.push_back(item.name);
+  return names;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+// ---- opkit/core/impl/symbolic_shape.ipp
+// The definitions of opkit/core/symbolic_shape.hpp.
+#ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+#define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Dim Dim::Symbol(std::string name) {
+  Dim dim;
+  dim.symbol_ = std::move(name);
+  return dim;
+}
+
+OPKIT_INLINE int64_t Dim::value() const {
+  if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
+  return value_;
+}
+
+OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
+  if (!Compatible(a, b)) return std::nullopt;
+  if (a.is_known() || b.is_unknown()) return a;
+  return b.is_known() || a.is_unknown() ? b : a;
+}
+
+OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
+  DimExpr out = Dim();
+  if (!a.value_ || !b.value_) return out;
+  int64_t x = *a.value_, y = *b.value_, result = 0;
+  if (op == '/' && y == 0)
+    Throw(ErrorCode::kInvalidArgument, "an extent is computed as ", x, " / 0");
+  const bool overflows = op == '+'   ? __builtin_add_overflow(x, y, &result)
+                         : op == '-' ? __builtin_sub_overflow(x, y, &result)
+                         : op == '*' ? __builtin_mul_overflow(x, y, &result)
+                         : y == -1   ? __builtin_sub_overflow(int64_t{0}, x, &result)
+                                     : (result = x / y, false);
+  if (overflows)
+    Throw(ErrorCode::kOutOfRange, "an extent is computed as ", x, " ", op, " ", y,
+          ", which is past int64");
+  out.value_ = result;
+  return out;
+}
+
+OPKIT_INLINE Shape SymbolicShape::ToShape() const {
+  std::vector<int64_t> values;
+  if (!has_rank_) static_cast<void>(rank());
+  for (const Dim& dim : dims_) values.push_back(dim.value());
+  return Shape(values);
+}
+
+OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicShape& a,
+                                                               const SymbolicShape& b) {
+  if (!a.has_rank_) return b;
+  if (!b.has_rank_) return a;
+  if (a.dims_.size() != b.dims_.size()) return std::nullopt;
+  std::vector<Dim> dims;
+  for (size_t i = 0; i < a.dims_.size(); ++i) {
+    auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
+    if (!dim) return std::nullopt;
+    dims.push_back(*std::move(dim));
+  }
+  return SymbolicShape(std::move(dims));
+}
+
+OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
+  const int found = axis < 0 ? axis + rank() : axis;
+  if (found < 0 || found >= rank())
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside ", *this, " of rank ", rank());
+  return static_cast<size_t>(found);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+
+// ---- opkit/device/impl/event.ipp
+// The definitions of opkit/device/event.hpp.
+#ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
+#define OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE bool EventState::Schedule() {
+  detail::MutexLock lock(mutex_);
+  const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
+  if (IsTerminal(now)) return false;
+  if (now == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition,
+          "the event is recorded while it is still SCHEDULED; "
+          "Finish or Reset it first");
+  status_.store(EventStatus::kScheduled, std::memory_order_release);
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
+  if (exception) exception = Shared(std::move(exception));
+  std::vector<UniqueFunction<void()>> callbacks;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
+    if (span_ != 0) [[unlikely]]  // before anybody sees the end, and may end the profile
+      if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
+    exception_ = std::move(exception);
+    status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
+                  std::memory_order_release);
+    callbacks.swap(callbacks_);
+    for (Waiter* waiter = waiters_; waiter;) {
+      Waiter* next = waiter->next;  // gone once it is set
+      detail::Parker::Wake(waiter->parker.Set());
+      waiter = next;
+    }
+    waiters_ = nullptr;
+  }
+  if (callbacks.empty()) return true;
+  const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
+  for (auto& callback : callbacks) callback();
+  callbacks.clear();
+  detail::MutexLock lock(mutex_);
+  callbacks_.swap(callbacks);  // its room is for the next use of this state
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Reuse() {
+  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
+  status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
+  exception_ = nullptr;
+  context_ = {};
+  private_ = false;
+  seldom_asked_ = false;
+  span_ = 0;
+  callbacks_.clear();
+  retained.clear();
+  return true;
+}
+
+OPKIT_INLINE void EventState::AddQuietCallback(UniqueFunction<void()> callback) {
+  {
+    detail::MutexLock lock(mutex_);
+    if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+OPKIT_INLINE bool EventState::Wait(Timeout timeout) {
+  if (IsTerminal(status()) || WaitBriefly(timeout)) return true;
+  RequestNotification();
+  Waiter self;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
+    self.next = std::exchange(waiters_, &self);
+  }
+  if (self.parker.Wait(timeout.DeadlineNs())) return true;
+  detail::MutexLock lock(mutex_);
+  for (Waiter** link = &waiters_; *link; link = &(*link)->next)
+    if (*link == &self) {
+      *link = self.next;
+      return false;
+    }
+  return true;  // completed at the last moment
+}
+
+OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception) const {
+  try {
+    std::rethrow_exception(exception);
+  } catch (Error& error) {
+    // An Error that others may read already is copied, and the copy changed; a class derived from
+    // Error would be cut by copying and stays as it is.
+    const bool others = error.is_shared();
+    if (!private_) error.SetShared();
+    if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
+    const std::string described = context_->Describe();
+    for (const std::string& line : error.context())
+      if (line == described) return exception;  // the operator itself failed while issuing
+    if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
+    Error copy = error;
+    copy.AddContext(described).SetShared();
+    return std::make_exception_ptr(std::move(copy));
+  } catch (...) {
+    if (!context_) return exception;
+    Error error = CurrentError();
+    error.AddContext(context_->Describe()).SetShared();
+    return std::make_exception_ptr(std::move(error));
+  }
+}
+
+OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
+  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+}
+
+OPKIT_INLINE void Event::SetFinished(const char* error_message) {
+  CompleteOnce(error_message
+                   ? std::make_exception_ptr(Error(ErrorCode::kOperatorFailed, error_message))
+                   : nullptr);
+}
+
+OPKIT_INLINE bool Event::Cancel() {
+  const auto state = state_;  // as in CompleteOnce
+  const bool cancelled =
+      state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
+  state->RequestNotification();  // so that the memory is let go when the device has drained
+  return cancelled;
+}
+
+OPKIT_INLINE void Event::Finish(Timeout timeout) const {
+  if (timeout.is_forever() && state_->status() == EventStatus::kInitialized)
+    Throw(ErrorCode::kFailedPrecondition,
+          "waiting for an event that was never recorded: run the "
+          "operator first, or wait with a timeout");
+  if (!state_->Wait(timeout))
+    Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
+          ToString(state_->status()), " after ", timeout.ns() / 1000, " us");
+  RethrowIfFailed();
+}
+
+OPKIT_INLINE void Event::Reset() {
+  const bool spare = spare_.use_count() == 1 && spare_->Reuse();
+  if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
+  auto next = spare ? std::move(spare_) : NewState();
+  spare_ = std::exchange(state_, std::move(next));
+  // The callbacks, the exception and the memory that the state holds go now, or with its last
+  // handle.
+  if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
+    spare_ = {};
+}
+
+OPKIT_INLINE std::string Event::ErrorMessage() const {
+  if (Query() != EventStatus::kFailed) return {};
+  try {
+    std::rethrow_exception(state_->exception());
+  } catch (...) {
+    return CurrentError().what();
+  }
+}
+
+OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
+  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
+  // runs.
+  const auto state = state_;
+  if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
+    Throw(ErrorCode::kFailedPrecondition,
+          "SetFinished on an event that is SUCCESS already; "
+          "Reset it first");
+}
+
+OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
+  // Acquire: pairs with the backend's store, so that what it set up before is seen.
+  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  return factory ? factory(device_) : MakeIntrusive<EventState>();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+// ---- opkit/base/impl/interned_names.ipp
+// The table of interned names.
+#ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
+#define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct InternedNames {
+  Mutex mutex;
+  NameIndex names;
+
+  // Not destroyed: threads may still name things while the process ends.
+  static InternedNames& Get() {
+    static InternedNames* table = [] {
+      auto* made = new InternedNames;
+      made->names.Add("");
+      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
+                     [] { Get().mutex.ResetAfterFork(); });
+      return made;
+    }();
+    return *table;
+  }
+};
+
+// Names that a thread has asked for lately, found without a lock: a scope in a loop names itself
+// each time.
+struct RecentName {
+  uint32_t number;
+  uint32_t size;
+  char text[24];
+};
+inline constinit thread_local RecentName t_recent_names[64] = {};
+
+}  // namespace detail
+
+OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  if (name.empty()) return 0;
+  // By its address: a name is mostly a literal, or a string that lives long.
+  const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
+  detail::RecentName& recent = detail::t_recent_names[(place ^ place >> 6) % 64];
+  if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
+    return recent.number;
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  const auto number = static_cast<uint32_t>(table.names.Add(name));
+  if (name.size() <= sizeof recent.text) {
+    recent.number = number;
+    recent.size = static_cast<uint32_t>(name.size());
+    std::memcpy(recent.text, name.data(), name.size());
+  }
+  return number;
+}
+
+OPKIT_INLINE std::string InternedName(uint32_t number) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  const int at = static_cast<int>(number);
+  return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
+
+// ---- opkit/device/impl/copy.ipp
+// The definitions of opkit/device/copy.hpp.
+#ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
+#define OPKIT_DEVICE_IMPL_COPY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
+  detail::MutexLock lock(Copies().mutex);
+  for (const CopyTable::Route& route : Copies())
+    if (route.from == from && route.to == to && route.copy) return route.copy;
+  return IsHostAccessible(from) && IsHostAccessible(to) ? &CopyHost : nullptr;
+}
+OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
+  const DeviceType from = MemoryDevice(source.device()).type;
+  const DeviceType to = MemoryDevice(target.device()).type;
+  if (const CopyFunction found = FindCopy(from, to)) return found;
+  detail::MutexLock lock(Copies().mutex);
+  std::vector<std::string> known;
+  for (const CopyTable::Route& route : Copies())
+    if (route.copy) known.push_back(StrCat(route.from, " to ", route.to));
+  throw Error(
+      ErrorCode::kUnsupported,
+      StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
+             ToString(from), " to ", ToString(to), " is registered, only ", known,
+             "; include its backend's header, or call RegisterCopy"),
+      &source);
+}
+
+OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
+  const CopyFunction copy = FindCopy(source, target);
+  if (target.nbytes() == 0) return;
+  const bool on_host = copy == &CopyHost;
+  if (!target.is_dense() || (!on_host && !source.is_dense()))
+    Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
+          " while one of them is strided");
+  const Tensor dense = source.is_dense() ? source : source.Contiguous();
+  void* const to = target.raw_mutable_data();
+  if (on_host)
+    std::memmove(to, dense.raw_data(), Index(dense.nbytes()));
+  else
+    copy(to, MemoryDevice(target.device()), dense.raw_data(), MemoryDevice(source.device()),
+         dense.nbytes(), stream);
+}
+
+OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {
+  if (!from.initialized())
+    throw Error(ErrorCode::kUninitialized,
+                StrCat("tensor ", from, " is copied before anything was written to it"), &from);
+  copy = FindCopy(from, to);
+  if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
+    throw Error(
+        ErrorCode::kUnsupported,
+        StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
+               ": only dense tensors of the standard layout leave a device; convert it there "
+               "first"),
+        &from);
+  target = to.PreparedFor(from);
+}
+
+OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
+  const Tensor dense = source.is_dense() ? source : source.Contiguous();
+  if (dense.nbytes() == 0) return;
+  copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
+       MemoryDevice(source.device()), dense.nbytes(), stream);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
+  from = MemoryDevice({from, 0}).type;
+  to = MemoryDevice({to, 0}).type;
+  detail::CopyTable& table = detail::Copies();
+  detail::MutexLock lock(table.mutex);
+  for (int i = 0; i < table.count; ++i)
+    if (detail::CopyTable::Route& route = table.routes[i]; route.from == from && route.to == to)
+      return std::exchange(route.copy, copy);
+  if (table.count == table.kMost)
+    Throw(ErrorCode::kOutOfRange, "a copy from ", from, " to ", to, " is one more than the ",
+          int{table.kMost}, " that a program may have");
+  table.routes[table.count++] = {from, to, copy};
+  return nullptr;
+}
+
+OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
+  prepared.Run();
+  *target = std::move(prepared.target);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
+
+// ---- opkit/device/impl/cpu_stream.ipp
+// The definitions of opkit/device/cpu_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
+  // Never freed: the threads use their streams until the process ends.
+  static Registry* const registry = [] {
+    pthread_atfork([] { All().mutex.Lock(); }, [] { All().mutex.Unlock(); },
+                   [] {
+                     All().mutex.ResetAfterFork();
+                     All().streams = nullptr;  // their threads are the parent's
+                   });
+    return new Registry;
+  }();
+  return *registry;
+}
+
+OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
+  if (detail::t_cpu_stream) return *detail::t_cpu_stream;
+  if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
+  detail::MutexLock lock(All().mutex);
+  if (CPUStream* stream = All().Find(device, id)) return *stream;
+  auto* stream = new CPUStream(device, id);
+  stream->next_ = std::exchange(All().streams, stream);
+  return *stream;
+}
+
+OPKIT_INLINE void CPUStream::Record(Event& event) {
+  // One that was cancelled before it was recorded still keeps its memory until the stream is
+  // here.
+  if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
+    Push({{}, event.state(), {}, {}});
+}
+
+OPKIT_INLINE void CPUStream::WaitEvent(const Event& event) {
+  const EventStatus status = event.Query();
+  if (status == EventStatus::kSuccess) return;
+  if (status == EventStatus::kInitialized)
+    Throw(ErrorCode::kFailedPrecondition,
+          "a stream cannot wait for an event that was never "
+          "recorded: run the operator first");
+  event.state()->RequestNotification();
+  Push({{}, {}, event.state(), {}});
+}
+
+OPKIT_INLINE CPUStream* CPUStream::Registry::Find(Device device, int id) const {
+  for (CPUStream* stream = streams; stream; stream = stream->next_)
+    if (stream->device_ == device && stream->id_ == id) return stream;
+  return nullptr;
+}
+
+OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(id) {
+  queue_.reserve(kUsualBatch);
+  const auto serve = [](void* self) -> void* {
+    static_cast<CPUStream*>(self)->Serve();
+    return nullptr;
+  };
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, serve, this) != 0)
+    Throw(ErrorCode::kOutOfMemory, "cannot start the thread of stream ", id);
+  pthread_detach(thread);
+}
+
+OPKIT_INLINE void CPUStream::Push(Item item) {
+  item.issuer = detail::t_issuer;
+  if (id_ < 0) {
+    Failures failures;
+    Execute(item, failures);
+    if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
+    return;
+  }
+  detail::Parker::Address sleeper = nullptr;
+  {
+    detail::MutexLock lock(mutex_);
+    queue_.push_back(std::move(item));
+    if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
+  }
+  if (sleeper) detail::Parker::Wake(sleeper);
+}
+
+OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
+  for (;;) {
+    detail::Parker parker;
+    {
+      detail::MutexLock lock(mutex_);
+      busy_ = !queue_.empty();
+      if (busy_) return items.swap(queue_);
+      parked_ = &parker;
+    }
+    parker.Wait();
+  }
+}
+
+OPKIT_INLINE void CPUStream::Serve() {
+  Failures failures;
+  std::vector<Item> items;
+  items.reserve(kUsualBatch);
+  for (;;) {
+    Next(items);
+    for (Item& item : items) {
+      Execute(item, failures);
+      item = {};  // what the closure held is gone before what comes next
+    }
+    items.clear();
+  }
+}
+
+OPKIT_INLINE void CPUStream::Failures::Add(uint64_t issuer, std::exception_ptr failure) {
+  list_.emplace_back(issuer, std::move(failure));
+}
+OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
+  const auto* found = Find(issuer);
+  if (!found) found = Find(0);
+  if (!found) return nullptr;
+  std::exception_ptr failure = found->second;
+  list_.erase(list_.begin() + (found - list_.data()));
+  return failure;
+}
+
+OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
+  if (item.record) {
+    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
+    // completes, so that a thread that has waited finds it freed.
+    item.record->retained.clear();
+    item.record->Complete(failures.Take(item.issuer));
+  } else if (failures.Concerns(item.issuer)) {
+    return;
+  } else if (item.wait) {
+    if (!IsTerminal(item.wait->status())) {
+      // Relaxed: a statistic.
+      blocking_waits_.fetch_add(1, std::memory_order_relaxed);
+      item.wait->Wait({});
+    }
+    if (item.wait->status() == EventStatus::kFailed)
+      failures.Add(item.issuer, item.wait->exception());
+  } else {
+    auto scope = InvocationScope::Adopt(item.invocation);
+    try {
+      item.work();
+    } catch (...) {
+      failures.Add(item.issuer, std::current_exception());
+    }
+  }
+}
+
+OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
+  if (drained_)
+    drained_->Reset();
+  else
+    drained_.emplace(device_);
+  drained_->state()->SetPrivate();
+  stream().Record(*drained_);
+  drained_->Finish();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+
+// ---- opkit/engine/pool/impl/latch.ipp
+// How threads sleep until a Latch is at zero: by its address, in a table that is never destroyed.
+// The thread that brings a latch to zero needs only the address from then on, so that a waiter
+// which sees the zero may destroy the latch at once.
+#ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+#define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct alignas(kCacheLine) LatchBucket {
+  Mutex mutex;
+  LatchSleeper* first = nullptr;
+};
+
+inline constexpr int kLatchBucketBits = 6;
+inline constinit LatchBucket g_latch_buckets[1 << kLatchBucketBits];
+
+inline LatchBucket& BucketOf(const void* latch) {
+  const uint64_t hash = reinterpret_cast<uintptr_t>(latch) * uint64_t{0x9E3779B97F4A7C15};
+  return g_latch_buckets[hash >> (64 - kLatchBucketBits)];
+}
+
+}  // namespace detail
+
+// No wake-up is lost: the sleeper enlists and looks at the count under the bucket's lock. If the
+// last CountDown takes the lock later it finds the sleeper; if earlier, its subtraction happened
+// before and the sleeper sees zero.
+OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
+  detail::LatchBucket& bucket = detail::BucketOf(this);
+  detail::MutexLock lock(bucket.mutex);
+  if (done()) return false;
+  self.latch = this;
+  self.next = bucket.first;
+  bucket.first = &self;
+  return true;
+}
+
+OPKIT_INLINE void Latch::Delist(detail::LatchSleeper& self) {
+  detail::LatchBucket& bucket = detail::BucketOf(self.latch);
+  detail::MutexLock lock(bucket.mutex);
+  detail::LatchSleeper** at = &bucket.first;
+  while (*at && *at != &self) at = &(*at)->next;
+  if (*at) *at = self.next;
+}
+
+OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
+  detail::LatchBucket& bucket = detail::BucketOf(latch);
+  detail::MutexLock lock(bucket.mutex);
+  for (detail::LatchSleeper** at = &bucket.first; *at;) {
+    detail::LatchSleeper* const sleeper = *at;
+    if (sleeper->latch != latch) {
+      at = &sleeper->next;
+      continue;
+    }
+    *at = sleeper->next;
+    // The sleeper delists itself under this lock, so it stays until the lock is released.
+    detail::Parker::Wake(sleeper->parker->Set());
+  }
+}
+
+OPKIT_INLINE void Latch::ForgetSleepers() {
+  for (detail::LatchBucket& bucket : detail::g_latch_buckets) {
+    bucket.mutex.ResetAfterFork();
+    bucket.first = nullptr;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+
+// ---- opkit/engine/pool/engine_scope.hpp
+// What the threads of a pool do besides their tasks, told to a profile that asks for it.
+#ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
+#define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline SpanSink* EngineSink() {
+  SpanSink* const sink = CurrentSpanSink();
+  return sink && sink->WantsEngine() ? sink : nullptr;
+}
+
+// A span of the thread, for the scope's life.
+class EngineScope {
+ public:
+  explicit EngineScope(const char* name)
+      : scope_(EngineSink() ? InvocationScope(InvocationKind::kEngine,
+                                              [&] { return SpanNames{InternName(name)}; })
+                            : InvocationScope::Adopt(CurrentInvocation())) {}
+
+ private:
+  InvocationScope scope_;
+};
+
+// Something that happens at once.
+inline void MarkEngine(const char* name) {
+  if (SpanSink* sink = EngineSink()) [[unlikely]]
+    sink->Marked(InternName(name));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
+
+// ---- opkit/engine/pool/work_deque.hpp
+// WorkDeque: the queue of one worker of the pool. Its owner pushes and pops at the bottom (the
+// newest first, still in its cache), any other thread steals at the top (the oldest). Chase and
+// Lev's deque (SPAA 2005) with a ring of fixed size, so that nothing is ever allocated or
+// reclaimed: a full deque refuses, and the pool's shared queue takes the overflow.
+#ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+#define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Holds pointers it does not own. The thread that gets an item sees what was written before its
+// Push.
+//
+// Memory orders. Pop lowers `bottom_` and then reads `top_`, Steal reads `top_` and then `bottom_`;
+// each must see the other when both go for the last item, and the pool's parking protocol needs
+// Push ordered before the pusher's look at the sleepers. Both are store-then-load, so these
+// accesses are seq_cst operations (not fences, which TSan does not model). Slots are relaxed: a
+// thief uses what it read only if its compare-exchange of `top_` succeeds, and then the seq_cst
+// read of `bottom_` has acquired the owner's write.
+template <class T, size_t kCapacity>
+class WorkDeque {
+  static_assert((kCapacity & (kCapacity - 1)) == 0, "the capacity must be a power of two");
+
+ public:
+  // Owner only. False when full.
+  bool Push(T* item) {
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed);  // only the owner writes it
+    // Acquire: the slot about to be reused has been read by the thief that moved `top_` past it.
+    const int64_t top = top_.load(std::memory_order_acquire);
+    if (bottom - top >= static_cast<int64_t>(kCapacity)) return false;
+    Slot(bottom).store(item, std::memory_order_relaxed);
+    bottom_.store(bottom + 1, std::memory_order_seq_cst);
+    return true;
+  }
+
+  // Owner only. The newest item, or null.
+  T* Pop() {
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
+    // Relaxed: `top_` only grows, so an old value that already says "empty" is still right.
+    if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
+    bottom_.store(bottom, std::memory_order_seq_cst);
+    int64_t top = top_.load(std::memory_order_seq_cst);
+    T* item = nullptr;
+    if (top <= bottom) {
+      item = Slot(bottom).load(std::memory_order_relaxed);
+      if (top < bottom) return item;  // more than one left: no thief can reach this one
+      // Relaxed on failure: the value that it reads is not used.
+      if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                        std::memory_order_relaxed))
+        item = nullptr;
+    }
+    // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
+    bottom_.store(bottom + 1, std::memory_order_relaxed);
+    return item;
+  }
+
+  // Any thread. The oldest item, or null when there was none.
+  T* Steal() {
+    int64_t top = top_.load(std::memory_order_seq_cst);
+    while (top < bottom_.load(std::memory_order_seq_cst)) {
+      T* item = Slot(top).load(std::memory_order_relaxed);
+      if (top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                       std::memory_order_seq_cst))
+        return item;
+    }
+    return nullptr;
+  }
+
+  // Any thread; a snapshot.
+  bool empty() const {
+    return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
+  }
+
+  // Called in a forked child: forgets the items, which belong to the parent. Relaxed: the child has
+  // one thread.
+  void ResetAfterFork() {
+    top_.store(0, std::memory_order_relaxed);
+    bottom_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<T*>& Slot(int64_t index) { return slots_[Index(index) & (kCapacity - 1)]; }
+
+  // On cache lines of their own: thieves write `top_`, the owner `bottom_`.
+  alignas(kCacheLine) std::atomic<int64_t> top_{0};
+  alignas(kCacheLine) std::atomic<int64_t> bottom_{0};
+  alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+
+// ---- opkit/engine/impl/thread_pool.ipp
+// The thread pool's workers: how they start and leave, find work, sleep and are woken, and survive
+// a fork.
+#ifndef OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
+#define OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct alignas(kCacheLine) PoolWorker {
+  PoolWorker(ThreadPool* its_pool, int its_index) : pool(its_pool), index(its_index) {}
+
+  ThreadPool* const pool;
+  const int index;
+  uint32_t turn = 0;
+  bool running = false;  // guarded by the pool's start mutex, as is `thread`
+  pthread_t thread{};
+  WorkDeque<PoolTask, 1024> deque;
+};
+
+// Every live pool, for the fork handlers.
+struct PoolRegistry {
+  Mutex mutex;
+  ThreadPool* first = nullptr;
+  bool fork_handled = false;
+};
+inline constinit PoolRegistry g_pools;
+
+inline int DefaultThreads() {
+  constexpr int kMax = ThreadPool::kMaxThreads;
+  const char* text = std::getenv("OPKIT_NUM_THREADS");
+  if (!text || *text == '\0') return (std::min)(AvailableCpus(), kMax);
+  char* end = nullptr;
+  const long threads = std::strtol(text, &end, 10);
+  if (*end != '\0' || threads < 1 || threads > kMax) {
+    Throw(ErrorCode::kInvalidArgument,
+          "expected the environment variable OPKIT_NUM_THREADS to be a number from 1 to ", kMax,
+          ", found \"", text, "\"; correct it or unset it");
+  }
+  return static_cast<int>(threads);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, bool pin_workers)
+    : name_(std::move(name)), pin_workers_(pin_workers) {
+  SetThreads(threads);
+  detail::MutexLock lock(detail::g_pools.mutex);
+  if (!std::exchange(detail::g_pools.fork_handled, true)) HandleFork();
+  registry_next_ = std::exchange(detail::g_pools.first, this);
+}
+
+OPKIT_INLINE ThreadPool::~ThreadPool() {
+  OPKIT_ASSERT(!OwnWorker());
+  {
+    detail::MutexLock lock(detail::g_pools.mutex);
+    ThreadPool** at = &detail::g_pools.first;
+    while (*at != this) at = &(*at)->registry_next_;
+    *at = registry_next_;
+  }
+  {
+    detail::MutexLock lock(start_mutex_);  // afterwards no worker starts or retires
+    stopping_ = true;
+  }
+  idle_.WakeAll();
+  const auto drain = [this] {
+    while (RunOneTask()) {
+    }
+  };
+  if (threads() > 1) drain();
+  const int slots = slots_;
+  for (int i = 0; i < slots; ++i)
+    if (detail::PoolWorker* worker = workers_[i]; worker->running)
+      pthread_join(worker->thread, nullptr);
+  drain();
+  for (int i = 0; i < slots; ++i) delete workers_[i].load();
+}
+
+OPKIT_INLINE ThreadPool& ThreadPool::Default() {
+  static ThreadPool* const pool = [] {
+    const char* pin = std::getenv("OPKIT_PIN_THREADS");
+    return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
+  }();
+  return *pool;
+}
+
+OPKIT_INLINE void ThreadPool::SetThreads(int threads) {
+  if (threads < 1 || threads > kMaxThreads) {
+    Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
+          " for the pool \"", name_, "\", found ", threads);
+  }
+  constexpr uint64_t kSpinTicks = 12'000, kLoopSpinTicks = 500'000;
+  const bool may_spin = threads <= detail::AvailableCpus();
+  spin_ticks_ = may_spin ? kSpinTicks : 0;
+  loop_spin_ticks_ = may_spin ? kLoopSpinTicks : 0;
+  detail::MutexLock lock(start_mutex_);
+  threads_ = threads;
+}
+
+OPKIT_INLINE void ThreadPool::Resize(int threads) {
+  SetThreads(threads);
+  idle_.WakeAll();
+}
+
+// --- workers
+
+OPKIT_INLINE detail::PoolWorker* ThreadPool::OwnWorker() const {
+  detail::PoolWorker* worker = detail::t_pool.worker;
+  return worker && worker->pool == this ? worker : nullptr;
+}
+
+OPKIT_INLINE void ThreadPool::StartFirstWorker() {
+  if (stopping_ || StartWorker() || running_ != 0) return;
+  Throw(ErrorCode::kFailedPrecondition, "expected to start a thread of the pool \"", name_,
+        "\", but the system refused it; raise the limit on processes (ulimit -u) or on memory");
+}
+
+// False when all that should run do, or the system refuses.
+OPKIT_INLINE bool ThreadPool::StartWorker() {
+  detail::MutexLock lock(start_mutex_);
+  const int target = worker_target();
+  if (stopping_ || running_ >= target) return false;
+  for (int i = 0; i < target; ++i) {
+    detail::PoolWorker* worker = workers_[i];
+    if (!worker) {
+      worker = new detail::PoolWorker(this, i);
+      workers_[i] = worker;
+      slots_ = i + 1;
+    }
+    if (worker->running) continue;
+    const auto entry = [](void* self) -> void* {
+      auto* started = static_cast<detail::PoolWorker*>(self);
+      started->pool->WorkerMain(*started);
+      return nullptr;
+    };
+    if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
+    idle_.StartSearching();  // the new thread's first state; it waits for start_mutex_
+    worker->running = true;
+    running_.fetch_add(1);
+    return true;
+  }
+  return false;
+}
+
+// True when the calling worker was surplus and has left the pool, which may be gone from then on.
+// Its queue stays where others steal from it; the first worker never leaves.
+OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
+  detail::MutexLock lock(start_mutex_);
+  if (stopping_ || self.index < worker_target()) return false;
+  self.running = false;
+  running_.fetch_sub(1);
+  pthread_detach(self.thread);
+  detail::t_pool = {};
+  return true;
+}
+
+OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
+  {
+    detail::MutexLock lock(start_mutex_);  // StartWorker has finished with `self`
+  }
+  detail::t_pool = {this, &self};
+  detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
+  if (pin_workers_) detail::PinCurrentThread(self.index + 1);
+  bool searching = true;
+  detail::IdleSpin spin;
+  for (;;) {
+    if (self.index >= worker_target()) [[unlikely]] {
+      if (std::exchange(searching, false)) StopSearching();
+      if (Retire(self)) return;
+    }
+    if (const Work work = FindWork(&self)) {
+      if (std::exchange(searching, false)) StopSearching();
+      Run(work);
+      if (detail::t_pool.worker != &self) return;  // this is a child, forked by the task
+      spin.Worked(/*on_loop=*/work.loop, detail::Ticks());
+      continue;
+    }
+    if (stopping_) break;
+    if (!std::exchange(searching, true)) idle_.StartSearching();
+    // One or a few searchers find a task as fast as all would.
+    const bool crowded = idle_.searching() > 1 + worker_target() / 2;
+    if (spin.Goes(detail::Ticks(), crowded, spin_times())) {
+      detail::CpuRelax();
+      continue;
+    }
+    const bool for_loop = Sleep(self);
+    spin.Woke(for_loop, detail::Ticks());
+  }
+  if (searching) StopSearching();
+}
+
+// True when it was woken for a loop. The caller counts as searching, before and after.
+OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
+  detail::IdleThread sleeper;
+  idle_.Enlist(sleeper);
+  idle_.StopSearching();
+  if (!HasWork() && !stopping_ && self.index < worker_target()) {
+    const detail::EngineScope scope("park");
+    sleeper.parker.Wait();
+  } else if (idle_.Delist(sleeper)) {
+    idle_.StartSearching();
+  }
+  return sleeper.for_loop;
+}
+
+// --- work
+
+OPKIT_INLINE void ThreadPool::Submit(Task task) {
+  struct Record : PoolTask {
+    explicit Record(Task&& its_task) : PoolTask(&RunRecord), task(std::move(its_task)) {}
+    static void RunRecord(PoolTask* self) noexcept {
+      Record* record = static_cast<Record*>(self);
+      record->task();
+      delete record;
+    }
+    Task task;
+  };
+  RequireWorker();
+  Schedule(new Record(std::move(task)));
+}
+
+OPKIT_INLINE void ThreadPool::Schedule(PoolTask* task) {
+  RequireWorker();
+  detail::PoolWorker* worker = OwnWorker();
+  if (!worker || !worker->deque.Push(task)) injected_.Put(task);
+  NotifyWork();
+}
+
+OPKIT_INLINE bool ThreadPool::RunOneTask() {
+  PoolScope scope(*this);
+  const Work work = FindWork(OwnWorker());
+  if (work) Run(work);
+  return static_cast<bool>(work);
+}
+
+OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
+  if (!loops_.empty()) {  // loops that have begun end first
+    int wake = 0;
+    if (detail::ParallelLoop* loop = loops_.Join(&wake)) {
+      if (wake > 0) WakeForLoop(wake);
+      return {nullptr, loop};
+    }
+  }
+  if (self) {
+    // Now and then the oldest task of the shared queue or of the own one comes first, so that a
+    // worker whose tasks keep submitting tasks starves neither.
+    const uint32_t turn = ++self->turn % 64;
+    PoolTask* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
+    if (!task) task = self->deque.Pop();
+    if (task) return {task};
+  }
+  if (PoolTask* task = TakeInjected()) return {task};
+  // Acquire, here and below: pairs with the stores in StartWorker, so that a worker's record is
+  // seen whole.
+  const int slots = slots_.load(std::memory_order_acquire);
+  for (int i = 0, victim = self ? self->index : 0; i < slots; ++i, ++victim) {
+    if (victim >= slots) victim = 0;
+    detail::PoolWorker* worker = workers_[victim].load(std::memory_order_acquire);
+    if (worker == self) continue;
+    if (PoolTask* task = worker->deque.Steal()) {
+      detail::MarkEngine("steal");
+      return {task};
+    }
+  }
+  return {};
+}
+
+// For IdleList's protocol: every load is seq_cst.
+OPKIT_INLINE bool ThreadPool::HasWork() const {
+  if (!loops_.empty() || !injected_.empty()) return true;
+  const int slots = slots_;
+  for (int i = 0; i < slots; ++i)
+    if (!workers_[i].load()->deque.empty()) return true;
+  return false;
+}
+
+OPKIT_INLINE void ThreadPool::Run(Work work) {
+  if (work.loop) return loops_.Work(*work.loop);
+  auto scope = InvocationScope::Adopt(work.task->invocation);
+  work.task->run(work.task);
+}
+
+// --- waking and waiting
+
+OPKIT_INLINE void ThreadPool::NotifyWork() {
+  if (idle_.searching() != 0) return;
+  if (idle_.sleeping() != 0 && idle_.WakeForTask()) return;
+  // Relaxed, here and below: a hint, looked into under the mutex.
+  if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
+}
+
+// Threads that search will find the loop by themselves. Where there are more threads than CPUs, the
+// system places them.
+OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
+  const bool elsewhere = spin_ticks() != 0;
+  for (threads -= idle_.searching(); threads > 0; --threads) {
+    if (idle_.sleeping() != 0 && idle_.WakeForLoop(elsewhere)) continue;
+    if (running_.load(std::memory_order_relaxed) >= worker_target() || !StartWorker()) return;
+  }
+}
+
+OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
+  if (latch.done()) return true;
+  detail::PoolWorker* const worker = OwnWorker();
+  const bool helps = worker || (timeout_ns < 0 && threads() > 1);
+  const int64_t deadline_ns = timeout_ns < 0 ? -1 : detail::MonotonicNs() + timeout_ns;
+  PoolScope scope(*this);
+  bool searching = false;
+  detail::IdleSpin spin;
+  while (!latch.done()) {
+    if (helps) {
+      if (const Work work = FindWork(worker)) {
+        if (std::exchange(searching, false)) StopSearching();
+        Run(work);
+        spin.Worked(/*on_loop=*/work.loop, detail::Ticks());
+        continue;
+      }
+    }
+    if (deadline_ns >= 0 && detail::MonotonicNs() >= deadline_ns) break;
+    if (spin.Goes(detail::Ticks(), /*crowded=*/false, spin_times())) {
+      detail::CpuRelax();
+      continue;
+    }
+    // Sleeps in two lists at once: the latch's, and the pool's for new work.
+    detail::IdleThread sleeper;
+    detail::LatchSleeper latch_sleeper{nullptr, &sleeper.parker};
+    if (!latch.Enlist(latch_sleeper)) break;
+    if (helps) idle_.Enlist(sleeper);
+    if (std::exchange(searching, false)) idle_.StopSearching();
+    if (!helps || !HasWork()) {
+      const detail::EngineScope waiting("wait");
+      sleeper.parker.Wait(deadline_ns);
+    }
+    latch.Delist(latch_sleeper);
+    // Woken for work it counts as searching, and hands that on if it leaves without taking any.
+    if (helps) searching = !idle_.Delist(sleeper);
+    spin.Woke(sleeper.for_loop, detail::Ticks());
+  }
+  if (searching) StopSearching();
+  return latch.done();
+}
+
+// --- loops
+
+OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain,
+                                      detail::RangeFunction body) {
+  OPKIT_ASSERT(grain > 0);
+  if (first >= last) return;
+  const int64_t chunks = (last - first - 1) / grain + 1;
+  const int64_t spare = threads() - 1;
+  const int64_t helpers = (std::min)(chunks - 1, spare);
+  if (helpers == 0) {
+    for (; last - first > grain; first += grain) body(first, first + grain);
+    return body(first, last);
+  }
+  detail::ParallelLoop loop(first, last, grain, chunks, body);
+  WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
+  loop.RunChunks(loops_.mutex());
+  loops_.Finish(loop, spin_times().after_loop);
+}
+
+// --- fork
+
+OPKIT_INLINE void ThreadPool::HandleFork() {
+  const auto in_child = [] {
+    detail::g_pools.mutex.ResetAfterFork();
+    Latch::ForgetSleepers();
+    detail::t_pool.worker = nullptr;
+    for (ThreadPool* pool = detail::g_pools.first; pool; pool = pool->registry_next_)
+      pool->ResetAfterFork();
+  };
+  pthread_atfork([] { detail::g_pools.mutex.Lock(); }, [] { detail::g_pools.mutex.Unlock(); },
+                 in_child);
+}
+
+OPKIT_INLINE void ThreadPool::ResetAfterFork() {
+  start_mutex_.ResetAfterFork();
+  running_ = 0;
+  for (int i = 0; i < slots_; ++i) {
+    workers_[i].load()->running = false;
+    workers_[i].load()->deque.ResetAfterFork();
+  }
+  injected_.ResetAfterFork();
+  loops_.ResetAfterFork();
+  idle_.ResetAfterFork();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
+
+// ---- opkit/engine/impl/parallel_for.ipp
+// How a parallel loop chooses its chunks, and the threads that run them.
+#ifndef OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
+#define OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
+// long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
+// here; the rest of others is shared in chunks of equal work.
+inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
+  constexpr uint64_t kTellingTicks = 2'000;
+  constexpr double kWorthSharingTicks = 12'000;  // waking a sleeper takes about that long
+  constexpr double kChunkTicks = 25'000;
+  int64_t piece = 1;
+  int64_t done = 0;
+  uint64_t elapsed = 0;
+  for (uint64_t start = Ticks();;) {
+    const int64_t end = n - done > piece ? done + piece : n;
+    body(done, end);
+    if (end == n) return;
+    piece = end - done;
+    done = end;
+    const uint64_t now = Ticks();
+    elapsed = now - start;
+    if (elapsed >= kTellingTicks) break;
+    start = now;
+    if (piece <= n / 4) piece *= 4;
+  }
+  const double index_ticks = static_cast<double>(elapsed) / static_cast<double>(piece);
+  const int64_t rest = n - done;
+  if (index_ticks * static_cast<double>(rest) < kWorthSharingTicks) return body(done, n);
+  // At least four chunks a thread, so that the threads end together.
+  const int64_t most = (rest - 1) / (int64_t{4} * pool.threads()) + 1;
+  const double wanted = kChunkTicks / index_ticks;
+  const int64_t grain = wanted < 1                           ? 1
+                        : wanted > static_cast<double>(most) ? most
+                                                             : static_cast<int64_t>(wanted);
+  pool.RunLoop(done, n, grain, body);
+}
+
+OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
+  if (t_loop_runner) [[unlikely]]
+    return t_loop_runner->run(*t_loop_runner, n, grain, body);
+  ThreadPool& pool = ThreadPool::Current();
+  if (grain > 0) return pool.RunLoop(0, n, grain, body);
+  if (pool.threads() == 1 || n == 1) return body(0, n);
+  RunMeasuredLoop(pool, n, body);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
+
+// ---- opkit/op/impl/operator_def.ipp
+// OperatorDef's definitions: the builder's setters and a node's spelling in messages.
+#ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
+#define OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
+                                      std::vector<std::string> outputs, Arguments args)
+    : OperatorDef(std::move(type)) {
+  mutable_inputs() = std::move(inputs);
+  mutable_outputs() = std::move(outputs);
+  mutable_args() = std::move(args);
+}
+OPKIT_INLINE const OperatorDef::Fields& OperatorDef::NoFields() {
+  static const Fields fields;
+  return fields;
+}
+OPKIT_INLINE OperatorDef::Fields& OperatorDef::mutable_fields() {
+  if (shared_.use_count() != 1) shared_ = MakeIntrusive<detail::Shared<Fields>>(fields());
+  return shared_->value;
+}
+
+OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
+  return mutable_inputs().push_back(std::move(name)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
+  return mutable_outputs().push_back(std::move(name)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
+  return mutable_inputs().insert(mutable_inputs().end(), names.begin(), names.end()), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
+  return mutable_outputs().insert(mutable_outputs().end(), names.begin(), names.end()), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
+  return mutable_fields().control_inputs.push_back(std::move(name)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
+  return mutable_args().Set(std::move(name), std::move(value)), *this;
+}
+OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
+                                                detail::IntrusivePtr<const SubgraphBase> graph) {
+  if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type(), " is null");
+  std::vector<NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
+  for (NamedSubgraph& known : subgraphs)
+    if (known.name == name) return known.graph = std::move(graph), *this;
+  return subgraphs.push_back({std::move(name), std::move(graph)}), *this;
+}
+OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
+  for (const NamedSubgraph& known : subgraphs())
+    if (known.name == name) return known.graph.get();
+  return nullptr;
+}
+
+OPKIT_INLINE std::string ToString(const OperatorDef& def) {
+  auto join = [](const std::vector<std::string>& names) {
+    std::string out;
+    for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
+    return out;
+  };
+  return StrCat(def.type(), def.name().empty() ? "" : " '" + def.name() + "'", " (",
+                join(def.inputs()), ") -> (", join(def.outputs()), ")");
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
+
+// ---- opkit/op/impl/inference.ipp
+// InferenceContext's definitions: access to a node's values, and merging of what is known of one.
+#ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
+#define OPKIT_OP_IMPL_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
+  TensorInfo info(tensor.dtype(), tensor.shape());
+  info.device = tensor.device();
+  info.layout = tensor.layout();
+  if (as_constant && tensor.initialized()) info.constant = &tensor;
+  return info;
+}
+OPKIT_INLINE std::string ToString(const TensorInfo& info) {
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
+                info.layout.is_standard() ? "" : " in " + ToString(info.layout));
+}
+
+OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
+                                                std::vector<TensorInfo> inputs,
+                                                std::vector<TensorInfo> outputs)
+    : def_(def), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+  outputs_.resize(def.outputs().size());
+}
+
+namespace detail {
+
+// Adds a dtype and shape to what is known of an input or output.
+inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, int i, DType dtype,
+                   const SymbolicShape& shape) {
+  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
+  // this value with another one sees both.
+  auto merged = SymbolicShape::Merge(shape, info.shape);
+  if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def, " is ", info, ", expected dtype ",
+          dtype);
+  if (!merged)
+    Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", def, " is ", info,
+          ", but inference finds ", TensorInfo(dtype, shape));
+  info.shape = *std::move(merged);
+  if (dtype != DType::kUndefined) info.dtype = dtype;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
+  const Tensor* known = input(i).constant;
+  if (!known && find_constant_) known = (*find_constant_)(i);
+  lacks_data_ |= !known && HasInput(i);
+  return known;
+}
+OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
+  detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
+  detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetOutputData(int i, const Tensor& data) {
+  SetOutput(i, data.dtype(), data.shape());
+  output_data_.resize(outputs_.size());
+  output_data_[detail::Index(i)] = data;
+}
+OPKIT_INLINE const Tensor* InferenceContext::output_data(int i) const {
+  const size_t at = detail::Index(i);
+  return at < output_data_.size() && output_data_[at].dtype() != DType::kUndefined
+             ? &output_data_[at]
+             : nullptr;
+}
+
+OPKIT_INLINE size_t InferenceContext::Check(int i, size_t count, const char* what) {
+  if (i < 0 || detail::Index(i) >= count)
+    Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
+  return detail::Index(i);
+}
+namespace detail {
+
+inline void Record(std::span<const TensorInfo> infos, std::vector<InferenceCache::Output>& out) {
+  out.clear();
+  for (const TensorInfo& info : infos) {
+    const bool known = info.shape.is_known();
+    out.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+  }
+}
+inline bool AreKnown(std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (!names[i].empty() && (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
+      return false;
+  return true;
+}
+
+OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers inputs,
+                                        FunctionRef<void(InferenceContext&)> infer,
+                                        FunctionRef<void()> before_data) {
+  fresh_ = data_read_ = false;
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < def.inputs().size(); ++i) {
+    const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
+  }
+  Record(infos, inputs_);
+  auto data_of = [&](int i) -> const Tensor* {
+    const Tensor* input = inputs[Index(i)];
+    if (!input || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!input->initialized())
+      Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
+            input->Describe(), ": nothing was written to it");
+    if (!data_read_) before_data();
+    data_read_ = true;
+    return input;
+  };
+  InferenceContext context(def, std::move(infos), planned_);
+  context.ReadConstantsFrom(data_of);
+  infer(context);
+  Record(context.outputs(), outputs_);
+  ++version_;
+}
+OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                                      std::span<const TensorInfo> outputs, bool lacks_data) {
+  if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
+          inputs.size(), " inputs and ", outputs.size(), " outputs");
+  planned_.clear();
+  if (lacks_data)
+    for (const TensorInfo& output : outputs) planned_.emplace_back(output.dtype, output.shape);
+  if (lacks_data || !AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
+  Record(inputs, inputs_);
+  Record(outputs, outputs_);
+  ++version_;
+  fresh_ = true;
+}
+
+OPKIT_INLINE void ThrowContradicts(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const TensorInfo& inferred) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ",
+        ToString(TensorInfo::Of(made)), ", where its inference says ", ToString(inferred),
+        "; make what is inferred, or leave open in the inference what the run decides");
+}
+OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view output,
+                                   const Tensor& made, const Layout& promised) {
+  Throw(ErrorCode::kOperatorFailed, "operator ", def, " made '", output, "' ", made,
+        ", where the configuration of its kernel says layout ", ToString(promised),
+        "; Output(i, shape, dtype) gives a tensor in the layout that was proposed");
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
+
+// ---- opkit/base/algorithm.hpp
+// Searching and stable sorting of lists off the hot paths, light to compile. std::sort and
+// std::stable_sort are compiled again, in some 3 KB, for every type of item and every comparison;
+// the sort behind these is compiled once. The concepts of std::ranges cost a unit some milliseconds
+// for every type that it searches.
+#ifndef OPKIT_BASE_ALGORITHM_HPP_
+#define OPKIT_BASE_ALGORITHM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether a container has a value.
+template <class Container, class T>
+bool Contains(const Container& values, const T& value) {
+  for (const auto& one : values)
+    if (one == value) return true;
+  return false;
+}
+
+// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
+// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
+std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
+
+// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
+template <class T, class Before>
+void StableSort(std::vector<T>& items, Before before) {
+  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
+    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
+  });
+  for (size_t first = 0; first < order.size(); ++first) {
+    if (Index(order[first]) == first) continue;
+    T held = std::move(items[first]);
+    size_t hole = first;
+    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
+      items[hole] = std::move(items[next]);
+      order[hole] = static_cast<int>(hole);
+    }
+    items[hole] = std::move(held);
+    order[hole] = static_cast<int>(hole);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_ALGORITHM_HPP_
+
+// ---- opkit/op/impl/schema.ipp
+// OpSchema's definitions: the rules that nodes are verified against and their sentences, ready-made
+// inference, and the cost of a node.
+#ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
+#define OPKIT_OP_IMPL_SCHEMA_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
+  list_ = std::vector<int>(allowed);
+  predicate_ = {};
+}
+OPKIT_INLINE void CountRule::SetPredicate(UniqueFunction<bool(int)> allowed) {
+  list_.clear();
+  predicate_ = std::move(allowed);
+}
+OPKIT_INLINE bool CountRule::Allows(int count) const {
+  if (count < min_ || count > max_ || (predicate_ && !predicate_(count))) return false;
+  return list_.empty() || Contains(list_, count);
+}
+OPKIT_INLINE std::string CountRule::Describe() const {
+  if (!list_.empty()) return StrCat("one of ", list_);
+  if (predicate_) return "a number that its schema's function allows";
+  if (min_ == max_) return StrCat(min_);
+  if (max_ >= kAny) return min_ == 0 ? "any number" : StrCat("at least ", min_);
+  return StrCat(min_, " to ", max_);
+}
+
+OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
+  return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
+}
+OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
+  const int outs = of_arguments ? of_arguments(args).second : -1;
+  return outs >= 0 ? outs : OutputsOf(num_inputs);
+}
+OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
+  auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
+  if (ins < 0) ins = inputs.fixed();
+  if (outs < 0) outs = outputs.fixed();
+  if (outs < 0 && ins >= 0) outs = OutputsOf(ins);
+  return {ins, outs};
+}
+OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def) const {
+  const int ins = static_cast<int>(def.inputs().size());
+  const int outs = static_cast<int>(def.outputs().size());
+  auto wrong = [&](const char* what, int found, const std::string& expected) {
+    return StrCat(op, " has ", found, " ", what, ", expected ", expected);
+  };
+  if (!inputs.Allows(ins)) return wrong("inputs", ins, inputs.Describe());
+  if (!outputs.Allows(outs)) return wrong("outputs", outs, outputs.Describe());
+  if (pair_allowed && !pair_allowed(ins, outs))
+    return StrCat(op, " does not take ", ins, " inputs together with ", outs, " outputs");
+  if (outputs_of_inputs && outputs_of_inputs(ins) != outs)
+    return wrong("outputs", outs, StrCat(outputs_of_inputs(ins), " for ", ins, " inputs"));
+  const auto [want_ins, want_outs] = of_arguments ? of_arguments(def.args()) : std::pair(-1, -1);
+  if (want_ins >= 0 && ins != want_ins)
+    return wrong("inputs", ins, StrCat(want_ins, " with these attributes"));
+  if (want_outs >= 0 && outs != want_outs)
+    return wrong("outputs", outs, StrCat(want_outs, " with these attributes"));
+  return {};
+}
+
+OPKIT_INLINE InplaceRules::Predicate InplaceRules::AnyOf(
+    std::initializer_list<std::pair<int, int>> pairs) {
+  return [list = std::vector<std::pair<int, int>>(pairs)](int input, int output) {
+    return Contains(list, std::pair(input, output));
+  };
+}
+OPKIT_INLINE std::string InplaceRules::Verify(const std::string& op, const OperatorDef& def) const {
+  for (int in = 0; const std::string& input : def.inputs()) {
+    for (int out = 0; const std::string& output : def.outputs()) {
+      const bool same = !input.empty() && input == output;
+      if (same && !May(in, out))
+        return StrCat(op, " may not run in place: input ", in, " and output ", out, " are both '",
+                      output, "'");
+      if (!same && Must(in, out))
+        return StrCat(op, " must run in place: input ", in, " is '", input, "' and output ", out,
+                      " is '", output, "'");
+      ++out;
+    }
+    ++in;
+  }
+  return {};
+}
+
+OPKIT_INLINE const AttributeSchema* AttributeRules::Find(std::string_view name) const {
+  for (const AttributeSchema& attribute : declared)
+    if (attribute.name == name) return &attribute;
+  return nullptr;
+}
+OPKIT_INLINE std::string AttributeRules::Suggest(std::string_view name) const {
+  std::vector<std::string> known;
+  for (const AttributeSchema& attribute : declared) known.push_back(attribute.name);
+  return SuggestName(name, known);
+}
+OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
+                                                const Arguments& args) const {
+  for (const AttributeSchema& attribute : declared) {
+    const Attribute* given = args.Find(attribute.name);
+    if (!given && attribute.required) {
+      std::string undeclared;  // may be the one that is needed, misspelt
+      for (const NamedAttribute& arg : args)
+        if (!Takes(arg.name))
+          undeclared +=
+              StrCat("; '", arg.name, "' was given, which is not declared", Suggest(arg.name));
+      return StrCat(op, " needs the argument '", attribute.name, "'",
+                    attribute.doc.empty() ? "" : " (" + attribute.doc + ")", undeclared);
+    }
+    if (!given) continue;
+    if (attribute.type && !given->ReadsAs(*attribute.type))
+      return StrCat("argument '", attribute.name, "' of ", op, " is ", given->type(), " (", *given,
+                    "), expected ", *attribute.type);
+    if (const std::string* wrong = attribute.FindOther(*given))
+      return StrCat("argument '", attribute.name, "' of ", op, " is '", *wrong,
+                    "', which is none of its values", SuggestName(*wrong, attribute.values));
+  }
+  for (const NamedAttribute& arg : args)
+    if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
+  return {};
+}
+
+inline void InferLike(InferenceContext& context, int input, int output) {
+  context.SetOutput(output, context.input_dtype(input), context.input_shape(input));
+  context.SetInput(input, context.output(output).dtype, context.output(output).shape);
+}
+inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value) {
+  if (values.size() <= Index(i)) values.resize(Index(i) + 1);
+  values[Index(i)] = std::move(value);
+}
+OPKIT_INLINE void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
+                              const std::vector<TensorInfo>& infos) {
+  for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
+    if (!declared[i].Allows(infos[i].dtype))
+      Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
+            ", expected one of ", declared[i].dtypes);
+}
+inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
+  for (const ValueSchema& value : values)
+    if (!value.dtypes.empty()) return true;
+  return false;
+}
+inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) {
+  OpCost cost;
+  for (const TensorInfo& input : inputs) cost.bytes_read += OpSchema::Bytes(input);
+  for (const TensorInfo& output : outputs) cost.bytes_written += OpSchema::Bytes(output);
+  return cost;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OpSchema::OpSchema(std::string name, const char* file, int line, std::string signature)
+    : name_(std::move(name)), file_(file), line_(line), signature_(std::move(signature)) {}
+
+OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs) {
+  return MutatesInputs([list = std::vector<int>(inputs)](const OperatorDef&) { return list; });
+}
+OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
+  return attributes_.declared.push_back(std::move(attribute)), *this;
+}
+OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
+                                     std::initializer_list<const char*> values) {
+  const Attribute first(*values.begin());
+  return Arg({std::move(name),
+              std::move(doc),
+              false,
+              AttributeType::kString,
+              first,
+              {values.begin(), values.end()}});
+}
+OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
+                                             std::initializer_list<const char*> values) {
+  return Arg({std::move(name),
+              std::move(doc),
+              true,
+              AttributeType::kString,
+              {},
+              {values.begin(), values.end()}});
+}
+OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
+  for (AttributeSchema& attribute : attributes_.declared)
+    if (attribute.name == name) return &attribute;
+  problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
+                    " has no argument '", name, "' to give ", to_give);
+  return nullptr;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+  if (AttributeSchema* found = Declared(name, "a default")) {
+    found->required = false;
+    found->default_value = std::move(value);
+  }
+  return *this;
+}
+OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+  if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
+  return *this;
+}
+
+OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShape() {
+  return TensorInferenceFunction([](InferenceContext& c) {
+    for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) detail::InferLike(c, i, i);
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInput(int input) {
+  return TensorInferenceFunction([input](InferenceContext& c) {
+    for (int i = 0; i < c.num_outputs(); ++i) detail::InferLike(c, input, i);
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
+  return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+    for (int i = 0; int input : inputs) detail::InferLike(c, input, i++);
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int dim) {
+  return TensorInferenceFunction([=](InferenceContext& c) {
+    const SymbolicShape& in = c.input_shape(input);
+    const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
+    if (in.has_rank() && (axis < 0 || axis >= in.rank()))
+      Throw(ErrorCode::kInvalidArgument, "input ", input, " has shape ", in, ", which has no axis ",
+            dim);
+    c.SetOutput(0, c.input_dtype(input), {in.has_rank() ? in[axis] : Dim()});
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::ScalarType(DType dtype) {
+  return TensorInferenceFunction([dtype](InferenceContext& c) {
+    for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
+  return CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                                       const std::vector<TensorInfo>& outputs) {
+    OpCost cost = detail::Traffic(inputs, outputs);
+    if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
+    return cost;
+  });
+}
+OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
+  return CostInferenceFunction(
+      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                 const std::vector<TensorInfo>& outputs) mutable {
+        OpCost cost = detail::Traffic(inputs, outputs);
+        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+        const InferenceContext context(def, inputs, outputs);
+        bool all = true;
+        for (const TensorInfo& output : outputs) all &= known(output);
+        for (size_t i = 0; i < inputs.size(); ++i)
+          all &= known(inputs[i]) || def.inputs()[i].empty();
+        if (all) cost.flops = flops(context);
+        return cost;
+      });
+}
+OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
+                                       std::vector<DType> dtypes) {
+  detail::Describe(inputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
+  return *this;
+}
+OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc,
+                                        std::vector<DType> dtypes) {
+  detail::Describe(outputs_, i, {std::move(name), std::move(doc), std::move(dtypes)});
+  return *this;
+}
+
+OPKIT_INLINE std::string OpSchema::problem() const {
+  if (!problem_.empty()) return problem_;
+  for (const AttributeSchema& attribute : attributes_.declared)
+    if (attribute.default_value)
+      if (const std::string* wrong = attribute.FindOther(*attribute.default_value))
+        return StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
+                      " gives the argument '", attribute.name, "' the default '", *wrong,
+                      "', which is none of its values", SuggestName(*wrong, attribute.values));
+  return {};
+}
+OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
+  if (std::string why = problem(); !why.empty()) return why;
+  if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
+  if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
+  if (needs_subgraph_ && def.subgraphs().empty())
+    return StrCat(name_,
+                  " runs a graph that its node carries, and this node carries none; give it ",
+                  "one (OperatorDef::Subgraph)");
+  return VerifyArguments(def.args());
+}
+OPKIT_INLINE bool OpSchema::limits_dtypes() const {
+  return detail::LimitsDTypes(inputs_) || detail::LimitsDTypes(outputs_);
+}
+OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) const {
+  if (mutates_) return mutates_(def);
+  if (needs_subgraph_ && def.subgraphs().size() == 1)
+    return def.subgraphs()[0].graph->MutatedInputs();
+  return {};
+}
+OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
+  bool known = true;
+  for (int i = 0; i < context.num_inputs(); ++i)
+    known &= !context.HasInput(i) || context.input(i).shape.is_known();
+  const auto fail = [&] {
+    std::string inputs;
+    for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
+    detail::RethrowInContext(
+        StrCat("in shape inference of ", context.def(), " with inputs", inputs));
+  };
+  try {
+    detail::CheckDTypes("input", inputs_, context.inputs());
+    if (infer_ && (known || !needs_all_shapes_)) infer_(context);
+    if (!infer_ && needs_subgraph_ && context.def().subgraphs().size() == 1)
+      context.def().subgraphs()[0].graph->Infer(context);
+    std::vector<TensorInfo>& outputs = context.outputs();
+    for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
+      if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
+        outputs[o].dtype = outputs_[o].dtypes[0];
+    detail::CheckDTypes("output", outputs_, outputs);
+  } catch (const NotKnownYet&) {
+    if (known) fail();  // else there is nothing to infer yet
+  } catch (...) {
+    fail();
+  }
+}
+OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& def,
+                                                            std::vector<TensorInfo> inputs) const {
+  InferenceContext context(def, std::move(inputs));
+  Infer(context);
+  return std::move(context.outputs());
+}
+OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                   const std::vector<TensorInfo>& outputs) const {
+  return cost_ ? cost_(def, inputs, outputs) : detail::Traffic(inputs, outputs);
+}
+OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
+  if (devices_) return devices_(def);
+  return {std::vector<Device>(def.inputs().size(), def.device()),
+          std::vector<Device>(def.outputs().size(), def.device())};
+}
+
+OPKIT_INLINE uint64_t OpSchema::Elements(const TensorInfo& info) {
+  return info.shape.is_known() ? static_cast<uint64_t>(info.shape.ToShape().numel()) : 0;
+}
+OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
+  constexpr uint64_t kMost = ~uint64_t{0} >> 1;
+  uint64_t bytes = 0;
+  const auto item = static_cast<uint64_t>(ItemSize(info.dtype));
+  return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
+
+// ---- opkit/base/name_map.hpp
+// NameMap: values by name, in the order of the names. The registries of row 5 and up keep their
+// rows in it: std::map's functions are compiled again for every type of value, its search is
+// compiled once.
+#ifndef OPKIT_BASE_NAME_MAP_HPP_
+#define OPKIT_BASE_NAME_MAP_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct NamedRow {
+  explicit NamedRow(std::string_view row_name) : name(row_name) {}
+  const std::string name;
+};
+// Sorted by name; each row is an object of its own. The functions of all NameMaps.
+using NamedRows = std::vector<NamedRow*>;
+// The place of the first row whose name is not less.
+size_t LowerRow(const NamedRows& rows, std::string_view name);
+// Whether the row at this place, which may be the end, has the name.
+inline bool IsRow(const NamedRows& rows, size_t at, std::string_view name) {
+  return at < rows.size() && rows[at]->name == name;
+}
+// Null where there is none.
+NamedRow* FindRow(const NamedRows& rows, std::string_view name);
+// Makes room for a row: the insertion that follows does not throw.
+void GrowRows(NamedRows& rows);
+void InsertRow(NamedRows& rows, size_t at, NamedRow* row);
+void EraseRow(NamedRows& rows, size_t at);
+OPKIT_COLD std::vector<std::string> NamesOf(const NamedRows& rows);
+
+}  // namespace detail
+
+// A vector of pointers, sorted by name: a search takes log2(size) comparisons, an insertion moves
+// the pointers behind it. References to values and names stay valid until their row is erased. Not
+// synchronised.
+//
+//   NameMap<int> ranks;
+//   ranks["eigen"] = 1;
+//   if (const int* rank = ranks.Find("onednn")) …
+//   for (const auto& row : ranks) Use(row.name, row.value);
+template <class T>
+class NameMap {
+ public:
+  struct Row : detail::NamedRow {
+    using NamedRow::NamedRow;
+    T value{};
+  };
+  // R is Row or const Row.
+  template <class R>
+  struct Iterator {
+    R& operator*() const { return static_cast<R&>(**at); }
+    R* operator->() const { return &**this; }
+    Iterator& operator++() {
+      ++at;
+      return *this;
+    }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+    detail::NamedRow* const* at;
+  };
+
+  NameMap() = default;
+  NameMap(NameMap&&) = delete;
+  ~NameMap() {
+    for (detail::NamedRow* row : rows_) delete static_cast<Row*>(row);
+  }
+
+  size_t size() const { return rows_.size(); }
+  bool empty() const { return rows_.empty(); }
+  Iterator<Row> begin() { return {rows_.data()}; }
+  Iterator<Row> end() { return {rows_.data() + rows_.size()}; }
+  Iterator<const Row> begin() const { return {rows_.data()}; }
+  Iterator<const Row> end() const { return {rows_.data() + rows_.size()}; }
+
+  // Null where the name has no value.
+  T* Find(std::string_view name) { return ValueOf(detail::FindRow(rows_, name)); }
+  const T* Find(std::string_view name) const { return ValueOf(detail::FindRow(rows_, name)); }
+  bool Has(std::string_view name) const { return detail::FindRow(rows_, name); }
+  // The name's row; a new one, with a value that is value-initialised, where it has none.
+  Row& RowOf(std::string_view name) {
+    const size_t at = detail::LowerRow(rows_, name);
+    if (detail::IsRow(rows_, at, name)) return static_cast<Row&>(*rows_[at]);
+    detail::GrowRows(rows_);
+    Row* const row = new Row(name);
+    detail::InsertRow(rows_, at, row);
+    return *row;
+  }
+  T& operator[](std::string_view name) { return RowOf(name).value; }
+  // False where the name has no value.
+  bool Erase(std::string_view name) {
+    const size_t at = detail::LowerRow(rows_, name);
+    if (!detail::IsRow(rows_, at, name)) return false;
+    Drop(at);
+    return true;
+  }
+  // Erases the rows of which `is_dead(row)` is true, asked once for each row, and returns whether
+  // there were some.
+  template <class Predicate>
+  bool EraseIf(Predicate is_dead) {
+    const size_t before = rows_.size();
+    for (size_t at = 0; at < rows_.size();)
+      if (is_dead(static_cast<Row&>(*rows_[at])))
+        Drop(at);
+      else
+        ++at;
+    return rows_.size() != before;
+  }
+  // In alphabetical order.
+  std::vector<std::string> Names() const { return detail::NamesOf(rows_); }
+
+ private:
+  void Drop(size_t at) {
+    Row* const row = static_cast<Row*>(rows_[at]);
+    detail::EraseRow(rows_, at);
+    delete row;
+  }
+  static T* ValueOf(detail::NamedRow* row) {
+    return row ? &static_cast<Row*>(row)->value : nullptr;
+  }
+
+  detail::NamedRows rows_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAME_MAP_HPP_
+
+// ---- opkit/op/impl/op_registry.ipp
+// OpRegistry's definitions: the table of operators, its lookups, and the sentences for mistakes.
+#ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+#define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool HasOwnRegistries() {
+  char* volatile marker = &opkit_image_is_library;
+  return marker;
+}
+inline void CheckModes() {
+  if (ImageMixesModes()) Throw(ErrorCode::kFailedPrecondition, kMixedModes);
+}
+inline std::string SchemaPlace(const OpSchema& schema) {
+  return StrCat(schema.file(), ":", schema.line());
+}
+
+}  // namespace detail
+
+namespace detail {
+
+// A removal never waits in line: who uses the registry may start work on other threads that use it
+// too, which must not wait for a removal that waits for it.
+struct RegistryUsers {
+  Mutex mutex;  // held by a removal for as long as it lasts
+  int64_t count = 0;
+  Parker* removal = nullptr;  // waits for the last of them
+};
+OPKIT_IMAGE_LOCAL inline constinit RegistryUsers g_registry_users;
+OPKIT_IMAGE_LOCAL inline constinit thread_local int t_registry_uses = 0;
+
+OPKIT_INLINE RegistryUse::RegistryUse() {
+  if (t_registry_uses++ > 0) return;
+  MutexLock lock(g_registry_users.mutex);
+  ++g_registry_users.count;
+}
+OPKIT_INLINE RegistryUse::~RegistryUse() {
+  if (--t_registry_uses > 0) return;
+  Parker::Address sleeper = nullptr;
+  {
+    MutexLock lock(g_registry_users.mutex);
+    if (--g_registry_users.count == 0 && g_registry_users.removal)
+      sleeper = std::exchange(g_registry_users.removal, nullptr)->Set();
+  }
+  if (sleeper) Parker::Wake(sleeper);
+}
+OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
+
+OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
+  ++t_registry_uses;  // its own calls do not wait for it
+  for (;;) {
+    Parker parker;
+    g_registry_users.mutex.Lock();
+    if (g_registry_users.count == 0) return;
+    g_registry_users.removal = &parker;
+    g_registry_users.mutex.Unlock();
+    parker.Wait();
+  }
+}
+OPKIT_INLINE RegistryRemoval::~RegistryRemoval() {
+  --t_registry_uses;
+  g_registry_users.mutex.Unlock();
+}
+
+}  // namespace detail
+
+struct OpRegistry::State {
+  struct Override {
+    std::string backend, origin;
+  };
+  using KernelRow = detail::Shared<Kernel>;  // stays where it is while the list around it grows
+  static Kernel& KernelOf(const detail::IntrusivePtr<detail::RefCounted>& row) {
+    return static_cast<KernelRow&>(*row).value;
+  }
+  struct Entry {
+    OpSchema* schema = nullptr;
+    detail::IntrusivePtr<detail::RefCounted> schema_owner;
+    detail::RefCountedList kernels;     // KernelRows
+    std::vector<std::string> problems;  // thrown at lookup, and listed
+    std::vector<std::string> listed;
+    std::vector<Override> overrides;  // the last one counts first
+
+    bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
+    bool HasKernel(DeviceType device) const {
+      for (const auto& row : kernels)
+        if (KernelOf(row).device == device) return true;
+      return false;
+    }
+    void Add(std::string problem) {  // once, however many translation units see it
+      for (const std::string& known : problems)
+        if (known == problem) return;
+      problems.push_back(std::move(problem));
+    }
+  };
+
+  const Entry& Get(std::string_view op) const {
+    const Entry* entry = ops.Find(op);
+    if (entry && entry->Exists()) return *entry;
+    if (const std::string* library = removed.Find(op))
+      Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered: it was library ", *library,
+            "'s, which is loaded no more");
+    const std::vector<std::string> names = Names();
+    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
+          ops.empty() ? "; nothing is, so no file with operators is linked" : "",
+          NearestName(op, names).empty()
+              ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
+                "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
+              : "",
+          detail::HasOwnRegistries()
+              ? "; in a library Invoke and CreateOperator know the library's own operators, "
+                "OpResource::invoke in a REGISTER_OP those of the program"
+              : "");
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& row : ops)
+      if (row.value.Exists()) names.push_back(row.name);
+    return names;
+  }
+  static std::string WithoutSchema(std::string_view op, const Entry& entry) {
+    return StrCat(
+        "operator ", op, " has a kernel",
+        entry.kernels.empty() ? "" : " (at " + KernelOf(entry.kernels.front()).Place() + ")",
+        " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
+  }
+
+  mutable detail::Mutex mutex;
+  NameMap<Entry> ops;
+  NameMap<std::string> removed;   // operators by name: their last origin
+  NameMap<std::string> expected;  // by name: what is there for it
+  // Second schemas and replaced kernels, to which pointers may have been given out.
+  detail::RefCountedList kept;
+  // The key of an operator, empty for all, and a device.
+  static std::string PreferenceKey(std::string_view op, DeviceType device) {
+    return StrCat(op, '\n', static_cast<int>(device));
+  }
+  NameMap<BackendPreference> preferences;
+  bool has_overrides = false;
+  struct Rank {
+    int value = kUnranked;
+  };
+  NameMap<Rank> ranks;
+  struct Availability {
+    std::string (*why_not)() = nullptr;
+    bool is_known = false;
+    std::string found;
+  };
+  NameMap<Availability> availability;
+};
+
+OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
+OPKIT_COLD OPKIT_INLINE OpRegistry::~OpRegistry() { delete state_; }
+OPKIT_INLINE OpRegistry& OpRegistry::Global() {
+  static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
+  return *registry;
+}
+
+OPKIT_COLD OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file,
+                                                        int line, std::string signature) {
+  auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
+  AddSchema(detail::IntrusivePtr<detail::RefCounted>(added), added->value);
+  return added->value;
+}
+OPKIT_COLD OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
+                                                   OpSchema& schema) {
+  detail::MutexLock lock(state_->mutex);
+  State::Entry& entry = state_->ops[schema.name()];
+  if (!entry.schema) {
+    entry.schema_owner = std::move(owner);
+    entry.schema = &schema;
+    return;
+  }
+  const OpSchema& known = *entry.schema;
+  const bool same_signature =
+      !schema.signature().empty() && schema.signature() == known.signature();
+  if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
+    entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
+                     " and at ", detail::SchemaPlace(schema), "; remove one of them"));
+  state_->kept.push_back(std::move(owner));
+}
+OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
+  detail::MutexLock lock(state_->mutex);
+  State::Entry& entry = state_->ops[kernel.op];
+  for (auto& row : entry.kernels) {
+    const Kernel& known = State::KernelOf(row);
+    if (known.device != kernel.device || known.backend != kernel.backend) continue;
+    if (SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
+    if (known.priority == kernel.priority)
+      entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
+                       kernel.backend, ": at ", known.Place(), " and at ", kernel.Place(),
+                       "; remove one, or register it with another priority or backend"));
+    if (known.priority >= kernel.priority) return;
+    state_->kept.push_back(row);
+    row = detail::MakeIntrusive<State::KernelRow>(std::move(kernel));
+    return;
+  }
+  entry.kernels.push_back(detail::MakeIntrusive<State::KernelRow>(std::move(kernel)));
+}
+OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
+                                        std::string_view file_b, int line_b) {
+  auto strip = [](std::string_view path) {
+    while (path.substr(0, 2) == "./") path.remove_prefix(2);
+    return path;
+  };
+  return line_a == line_b && strip(file_a) == strip(file_b);
+}
+OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops[op].listed.push_back(std::move(text));
+}
+
+OPKIT_INLINE void OpRegistry::ExpectOperator(const std::string& op, std::string what) {
+  detail::MutexLock lock(state_->mutex);
+  state_->expected[op] = std::move(what);
+}
+OPKIT_INLINE void OpRegistry::ForgetExpected(const std::string& op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->expected.Erase(op);
+}
+
+OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  const State::Entry* entry = state_->ops.Find(op);
+  return entry ? entry->schema : nullptr;
+}
+OPKIT_INLINE const OpSchema& OpRegistry::GetSchema(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  const State::Entry& entry = state_->Get(op);
+  if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
+  if (!entry.schema) Throw(ErrorCode::kNotFound, State::WithoutSchema(op, entry));
+  return *entry.schema;
+}
+OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  std::vector<const Kernel*> out;
+  if (const State::Entry* entry = state_->ops.Find(op))
+    for (const auto& row : entry->kernels) out.push_back(&State::KernelOf(row));
+  return out;
+}
+OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
+                                                                DeviceType device) const {
+  std::vector<const Kernel*> out;
+  for (const Kernel* kernel : KernelsOf(op))
+    if (kernel->device == device) out.push_back(kernel);
+  return out;
+}
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->Names();
+}
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> out;
+  if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
+  for (const auto& row : state_->ops) {
+    const std::string& op = row.name;
+    const State::Entry& entry = row.value;
+    for (const std::string& problem : entry.problems) out.push_back(problem);
+    for (const std::string& problem : entry.listed) out.push_back(problem);
+    if (std::string why = entry.schema ? entry.schema->problem() : std::string(); !why.empty())
+      out.push_back(std::move(why));
+    if (!entry.schema && !entry.kernels.empty()) out.push_back(State::WithoutSchema(op, entry));
+    if (entry.schema && entry.kernels.empty())
+      out.push_back(StrCat("operator ", op, " has a schema (at ",
+                           detail::SchemaPlace(*entry.schema),
+                           ") but no kernel; add REGISTER_CPU_OPERATOR(", op,
+                           ", …), or link the file that registers it"));
+  }
+  for (const auto& row : state_->expected) {
+    const State::Entry* entry = state_->ops.Find(row.name);
+    if (!entry || !entry->Exists())
+      out.push_back(StrCat(row.value, ", and no operator '", row.name, "' is registered",
+                           SuggestName(row.name, state_->Names())));
+  }
+  return out;
+}
+OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::string& backend,
+                                          const std::string& origin) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops[op].overrides.push_back({backend, origin});
+  state_->has_overrides = true;
+}
+OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops.EraseIf([&](auto& row) {
+    State::Entry& entry = row.value;
+    std::erase_if(entry.kernels,
+                  [&](const auto& kernel) { return State::KernelOf(kernel).origin == origin; });
+    std::erase_if(entry.overrides, [&](const auto& known) { return known.origin == origin; });
+    if (entry.schema && entry.schema->origin() == origin) {
+      entry.schema = nullptr;
+      entry.schema_owner = {};
+    }
+    if (entry.Exists()) return false;
+    state_->removed[row.name] = origin;
+    return true;
+  });
+}
+OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops.Erase(op);
+}
+
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view backend) const {
+  detail::MutexLock lock(state_->mutex);
+  NameMap<char> known;
+  for (const auto& row : state_->ops)
+    for (const auto& kernel : row.value.kernels) {
+      const std::string& name = State::KernelOf(kernel).backend;
+      if (name == backend) return {};
+      known.RowOf(name);
+    }
+  return StrCat("no backend '", backend, "' has a kernel in this program",
+                SuggestName(backend, known.Names()));
+}
+OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
+  if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
+}
+OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
+  detail::MutexLock lock(state_->mutex);
+  int& known = state_->ranks[backend].value;
+  if (rank > known) known = rank;
+}
+OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
+  if (backend == kReferenceBackend) return 0;
+  detail::MutexLock lock(state_->mutex);
+  const State::Rank* known = state_->ranks.Find(backend);
+  return known ? known->value : kUnranked;
+}
+
+OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
+                                                     std::string (*why_not)()) {
+  detail::MutexLock lock(state_->mutex);
+  state_->availability[backend] = {why_not, false, {}};
+}
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
+  std::string (*why_not)() = nullptr;
+  {
+    detail::MutexLock lock(state_->mutex);
+    const State::Availability* known = state_->availability.Find(backend);
+    if (!known) return {};
+    if (known->is_known) return known->found;
+    why_not = known->why_not;
+  }
+  std::string why = why_not();  // may take its time, and look into the registry
+  detail::MutexLock lock(state_->mutex);
+  State::Availability& known = state_->availability[backend];
+  known.is_known = true;
+  return known.found = std::move(why);
+}
+OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+  NameMap<int> kernels;
+  {
+    detail::MutexLock lock(state_->mutex);
+    for (const auto& row : state_->ops)
+      for (const auto& kernel : row.value.kernels) ++kernels[State::KernelOf(kernel).backend];
+  }
+  std::vector<BackendInfo> found;
+  for (const auto& row : kernels)
+    found.push_back({row.name, BackendRank(row.name), row.value, WhyUnavailable(row.name)});
+  return found;
+}
+
+OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
+  CheckPreference(device, backends);
+  detail::MutexLock lock(state_->mutex);
+  state_->preferences[State::PreferenceKey("", device)] = std::move(backends);
+}
+OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
+                                            BackendPreference backends) {
+  CheckPreference(op, device);
+  detail::MutexLock lock(state_->mutex);
+  state_->preferences[State::PreferenceKey(op, device)] = std::move(backends);
+}
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
+                                                         const BackendPreference& backends) const {
+  detail::MutexLock lock(state_->mutex);
+  bool known = backends.empty();
+  for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
+  if (!known)
+    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+          ", for which no operator of this program has a kernel");
+}
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
+                                                         DeviceType device) const {
+  detail::MutexLock lock(state_->mutex);
+  if (!state_->Get(op).HasKernel(device))
+    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+          ", where it has no kernel");
+}
+OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
+                                                                   DeviceType device) const {
+  detail::MutexLock lock(state_->mutex);
+  BackendPreference out;
+  // Nearly always empty, and asked for every operator that is created.
+  if (state_->preferences.empty() && !state_->has_overrides) return out;
+  for (const std::string_view key : {op, std::string_view()})
+    if (const BackendPreference* known =
+            state_->preferences.Find(State::PreferenceKey(key, device)))
+      for (const std::string& backend : *known) out.push_back(backend);
+  if (const State::Entry* entry = state_->ops.Find(op))
+    for (size_t i = entry->overrides.size(); i > 0; --i)
+      out.push_back(entry->overrides[i - 1].backend);
+  return out;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+
+// ---- opkit/op/impl/observer.ipp
+// The list of observers that a subject owns.
+#ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
+#define OPKIT_OP_IMPL_OBSERVER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct ObserverList::Items {
+  std::vector<AnyObserver*> list;
+  std::string error;
+};
+
+OPKIT_INLINE ObserverList::~ObserverList() {
+  if (!items_) return;
+  for (AnyObserver* observer : items_->list) delete observer;
+  delete items_;
+}
+OPKIT_INLINE void ObserverList::Attach(AnyObserver* observer) {
+  if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
+  if (!items_) items_ = new Items;
+  items_->list.push_back(observer);
+}
+OPKIT_INLINE bool ObserverList::Detach(const AnyObserver* observer) {
+  if (!items_) return false;
+  const auto found = std::find(items_->list.begin(), items_->list.end(), observer);
+  if (found == items_->list.end()) return false;
+  items_->list.erase(found);
+  return true;
+}
+OPKIT_INLINE void ObserverList::Take(ObserverList& other, void* subject) {
+  if (!other.items_ || &other == this) return;
+  if (!items_) items_ = new Items;
+  items_->list.insert(items_->list.end(), other.items_->list.begin(), other.items_->list.end());
+  for (AnyObserver* observer : other.items_->list) observer->subject_ = subject;
+  if (!other.items_->error.empty()) items_->error.swap(other.items_->error);
+  delete std::exchange(other.items_, nullptr);
+}
+OPKIT_INLINE size_t ObserverList::size() const { return items_ ? items_->list.size() : 0; }
+OPKIT_INLINE std::string ObserverList::error() const { return items_ ? items_->error : ""; }
+
+// By place: an observer may attach another.
+template <class F>
+void ObserverList::ForEach(F call) {
+  for (size_t i = 0; i < items_->list.size(); ++i) {
+    try {
+      call(*items_->list[i]);
+    } catch (...) {
+      items_->error = CurrentError().what();
+    }
+  }
+}
+OPKIT_INLINE void ObserverList::Start() {
+  ForEach([](AnyObserver& observer) { observer.Start(); });
+}
+OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
+  ForEach([&](AnyObserver& observer) { observer.Stop(succeeded); });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
+
+// ---- opkit/base/impl/name_index.ipp
+// The definitions of opkit/base/name_index.hpp.
+#ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+#define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+inline uint32_t HashOf(std::string_view name) {
+  return static_cast<uint32_t>(std::hash<std::string_view>()(name));
+}
+
+}  // namespace detail
+
+OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
+  if (slots_.empty()) return -1;
+  return slots_[Probe(name, detail::HashOf(name))].number;
+}
+
+OPKIT_INLINE int NameIndex::Add(std::string_view name) {
+  if (names_.size() * 2 >= slots_.size()) Grow();
+  const uint32_t hash = detail::HashOf(name);
+  Slot& slot = slots_[Probe(name, hash)];
+  if (slot.number < 0) {
+    slot = {size(), hash};
+    names_.emplace_back(name);
+  }
+  return slot.number;
+}
+
+OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash & mask;
+  while (slots_[at].number >= 0 &&
+         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
+    at = (at + 1) & mask;
+  return at;
+}
+
+OPKIT_INLINE void NameIndex::Grow() {
+  const std::vector<Slot> old = std::move(slots_);
+  slots_.assign(old.empty() ? 16 : old.size() * 2, {});
+  const size_t mask = slots_.size() - 1;
+  for (const Slot& slot : old) {
+    if (slot.number < 0) continue;
+    size_t at = slot.hash & mask;
+    while (slots_[at].number >= 0) at = (at + 1) & mask;
+    slots_[at] = slot;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+
+// ---- opkit/op/impl/workspace.ipp
+// The definitions of Workspace, and Blob's errors.
+#ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
+#define OPKIT_OP_IMPL_WORKSPACE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE bool Blob::HasName(const std::type_info& type) const {
+  return type_ && *type_ == type;
+}
+OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
+  if (!type_) Throw(ErrorCode::kUninitialized, "blob '", name_, "' is read before it is written");
+  Throw(ErrorCode::kTypeMismatch, "blob '", name_, "' holds type ", type_->name(),
+        ", but is read as ", wanted, " (names as the compiler mangles them)");
+}
+
+OPKIT_INLINE Workspace::~Workspace() {
+  for (size_t i = 0; i < blobs_.size(); ++i)
+    if (!is_shared_[i]) delete blobs_[i];
+}
+OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == blobs_.size()) blobs_.push_back(nullptr), is_shared_.push_back(0);
+  Blob*& blob = blobs_[number];
+  if (!blob) blob = new Blob(name);
+  return blob;
+}
+OPKIT_INLINE void Workspace::ShareBlob(const std::string& name, Blob* blob) {
+  if (HasBlob(name))
+    Throw(ErrorCode::kAlreadyExists, "the workspace has a blob '", name, "' already");
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == blobs_.size()) blobs_.push_back(nullptr), is_shared_.push_back(0);
+  blobs_[number] = blob;
+  is_shared_[number] = 1;
+}
+OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
+  if (!FindBlob(name)) return false;
+  const size_t number = detail::Index(names_.Find(name));
+  Blob* const blob = std::exchange(blobs_[number], nullptr);
+  if (!std::exchange(is_shared_[number], 0)) delete blob;
+  return true;
+}
+OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
+  std::vector<std::string> names;
+  for (const Blob* blob : blobs_)
+    if (blob) names.push_back(blob->name());
+  detail::StableSort(names, [](const std::string& a, const std::string& b) { return a < b; });
+  return names;
+}
+OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
+  if (Blob* blob = FindBlob(name)) return blob;
+  Throw(ErrorCode::kNotFound, "no blob '", name, "' in the workspace", SuggestName(name, Blobs()));
+}
+
+OPKIT_INLINE Tensor* Workspace::CreateTensor(const std::string& name) {
+  return CreateBlob(name)->GetMutable<Tensor>();
+}
+OPKIT_INLINE Tensor* Workspace::GetTensor(const std::string& name) const {
+  return const_cast<Tensor*>(&GetBlob(name)->Get<Tensor>());
+}
+OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
+  const Blob* blob = FindBlob(name);
+  return blob && blob->IsType<Tensor>();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
+
+// ---- opkit/op/impl/operator_base.ipp
+// OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
+#ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+#define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+
+#ifndef OPKIT_DEFINITIONS
+#endif
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+struct PendingTensors::Items : RefCounted {
+  struct Item : RefCounted {
+    int place;
+    Blob* blob;           // null: a copy of an input
+    uint64_t invocation;  // of a copy
+    Tensor tensor;
+  };
+  Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
+  Tensor& Add(int place, Blob* blob, uint64_t invocation, Tensor tensor) {
+    auto item = MakeIntrusive<Item>();
+    item->place = place;
+    item->blob = blob;
+    item->invocation = invocation;
+    item->tensor = std::move(tensor);
+    list.push_back(item);
+    return item->tensor;
+  }
+  RefCountedList list;  // of Item
+};
+OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
+  if (!items_) items_ = MakeIntrusive<Items>();
+  return static_cast<Items&>(*items_);
+}
+
+OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
+  if (!items_) return nullptr;
+  const Items& pending = items();
+  for (size_t i = 0; i < pending.list.size(); ++i)
+    if (Items::Item& item = pending.at(i); item.blob && item.place == output) return &item.tensor;
+  return nullptr;
+}
+OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
+  return &items().Add(output, blob, 0, std::move(tensor));
+}
+OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
+  // What was copied before the run, for the constructor or an observer, may have changed since.
+  const uint64_t invocation = CurrentInvocation().id;
+  Items& pending = items();
+  for (size_t i = 0; i < pending.list.size(); ++i)
+    if (const Items::Item& item = pending.at(i);
+        !item.blob && item.place == input && item.invocation == invocation)
+      return item.tensor;
+  return pending.Add(input, nullptr, invocation, make());
+}
+OPKIT_INLINE void PendingTensors::Publish() {
+  if (!items_) return;
+  const Items& pending = items();
+  for (size_t i = 0; i < pending.list.size(); ++i)
+    if (Items::Item& item = pending.at(i); item.blob)
+      *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  items_ = {};
+}
+OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
+  if (!items_) return;
+  const Items& pending = static_cast<const Items&>(*items_);
+  for (size_t i = 0; i < pending.list.size(); ++i) out.push_back(pending.at(i).tensor.storage());
+}
+
+OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
+  planned_ = bytes;
+  planned_bytes_ = size;
+  planned_owner_ = std::move(owner);
+}
+OPKIT_INLINE void* ScratchMemory::TakeOwn(int64_t size, Device device) {
+  if (size == 0) return nullptr;
+  if (!own_ || own_->nbytes() < size) own_ = AllocateStorage(device, size);
+  return own_->data();
+}
+OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
+  if (own_) out.push_back(own_);
+  if (planned_owner_) out.push_back(planned_owner_);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
+    const OperatorDef& def, Workspace* ws, const KernelConfig* config) const {
+  return create_(def, ws, config);
+}
+
+OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
+  std::string out = "in operator " + ToString(def);
+  for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
+  out += ", on " + ToString(def.device());
+  if (!def.engine().empty()) out += ", engine " + def.engine();
+  if (line > 0) out += StrCat(", registered at ", file, ":", line);
+  return out;
+}
+
+namespace detail {
+
+OPKIT_INLINE void AddOperatorContext(Error& error, const OperatorIdentity& identity,
+                                     const std::vector<const Tensor*>& inputs,
+                                     const std::vector<const Tensor*>& outputs) {
+  const OperatorDef& def = identity.def;
+  auto name = [&](const std::vector<const Tensor*>& values, const std::vector<std::string>& names,
+                  const char* what) {
+    for (size_t i = 0; i < values.size(); ++i)
+      if (error.subject() && values[i] == error.subject())
+        error.AddContext(StrCat("while accessing ", what, " ", i, " '", names[i], "'"));
+  };
+  name(inputs, def.inputs(), "input");
+  if (error.context().empty()) name(outputs, def.outputs(), "output");
+  // An Error that came through an event has been described there.
+  const std::string described = identity.Describe();
+  bool told = false;
+  for (const std::string& line : error.context()) told |= line == described;
+  if (!told) error.AddContext(described);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]) continue;
+    const std::string place = StrCat("input ", i), &named = def.inputs()[i];
+    error.AddContext(
+        StrCat("  ", place, named == place ? "" : StrCat(" '", named, "'"), ": ", *inputs[i]));
+  }
+}
+
+OPKIT_INLINE void RethrowDescribed(FunctionRef<void(Error&)> add) {
+  try {
+    throw;
+  } catch (Error& error) {
+    // An Error that came through an event belongs to the event, and other threads may be reading
+    // it: a copy gets the context. A class derived from Error would be cut by copying; it stays as
+    // it is.
+    if (typeid(error) != typeid(Error)) {
+      if (!error.is_shared()) add(error);
+      throw;
+    }
+  } catch (...) {
+  }
+  Error wrapped = CurrentError();
+  add(wrapped);
+  throw wrapped;
+}
+OPKIT_INLINE void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor& input,
+                                   Device memory_device) {
+  if (!input.initialized() || MemoryDevice(input.device()) == memory_device) return;
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def.inputs()[i], "' is on ", input.device(),
+        ", but the operator runs on ", def.device(), "; copy it there first");
+}
+OPKIT_INLINE void ThrowMutatedStrides(const OperatorDef& def, size_t i, const Tensor& input) {
+  throw Error(ErrorCode::kUnsupported,
+              StrCat("input ", i, " '", def.inputs()[i], "' of operator ", def.type(),
+                     " has strides and cannot be copied, because it is written to; make it "
+                     "dense, or follow x.strides() and override AcceptsStrides()"),
+              &input);
+}
+OPKIT_INLINE Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
+                                 FunctionRef<bool(const Tensor&)> clobbers) {
+  if (MemoryDevice(out.device()) != device || !out.is_dense() || !out.layout().is_standard())
+    out = Tensor(device);
+  out.SetDevice(device);
+  out.Resize(shape, dtype);
+  if (clobbers(out)) {
+    out = Tensor(device);
+    out.Resize(shape, dtype);
+  }
+  return out;
+}
+OPKIT_INLINE SpanSink* EndSpanForWork() noexcept {
+  SpanSink* const sink = CurrentSpanSink();
+  if (!sink || !sink->WantsWork()) return nullptr;
+  sink->EndSpan();
+  return sink;
+}
+OPKIT_INLINE void ThrowReturnedFalse() {
+  Throw(ErrorCode::kOperatorFailed,
+        "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OperatorBase::OperatorBase(const OperatorDef& def, Workspace* ws,
+                                        const KernelConfig* config)
+    : device_(def.device()),
+      memory_device_(MemoryDevice(def.device())),
+      workspace_(ws),
+      identity_(new detail::OperatorIdentity(def)) {
+  if (config) SetConfig(*config);
+  if (!ws) Throw(ErrorCode::kInvalidArgument, "operator ", def, " needs a workspace");
+  for (const std::string& name : def.inputs()) {
+    Blob* blob = name.empty() ? nullptr : ws->FindBlob(name);
+    if (!name.empty() && !blob)
+      Throw(ErrorCode::kNotFound, "operator ", def, " reads blob '", name,
+            "', which is not in the workspace", SuggestName(name, ws->Blobs()),
+            "; create it before the operator");
+    inputs_.push_back(blob);
+  }
+  for (const std::string& name : def.outputs())
+    outputs_.push_back(name.empty() ? nullptr : ws->CreateBlob(name));
+}
+OPKIT_INLINE OperatorBase::~OperatorBase() = default;
+OPKIT_INLINE void OperatorBase::Cancel() {
+  if (event_ && event_->Query() == EventStatus::kScheduled) event_->Cancel();
+}
+
+OPKIT_INLINE std::vector<Shape> OperatorBase::InputTensorShapes() const {
+  std::vector<Shape> shapes;
+  for (int i = 0; i < InputSize(); ++i)
+    shapes.push_back(HasInput(i) && InputIsType<Tensor>(i) ? Input<Tensor>(i).shape() : Shape{0});
+  return shapes;
+}
+OPKIT_INLINE std::vector<TensorInfo> OperatorBase::TypesOf(const std::vector<Blob*>& blobs) {
+  std::vector<TensorInfo> types;
+  for (const Blob* blob : blobs)
+    types.push_back(blob && blob->IsType<Tensor>() ? TensorInfo::Of(blob->Get<Tensor>())
+                                                   : TensorInfo());
+  return types;
+}
+OPKIT_INLINE Tensor* OperatorBase::OutputTensorCopyFrom(int i, const Tensor& source) {
+  Tensor* out = Output(i, source.shape(), source.dtype());
+  out->CopyFrom(source);
+  return out;
+}
+OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
+  const Blob &in = InputBlob(i), &out = *OutputBlob(o);
+  if (&in == &out) return true;
+  return in.IsType<Tensor>() && out.IsType<Tensor>() &&
+         in.Get<Tensor>().SharesMemoryWith(out.Get<Tensor>());
+}
+
+OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
+  config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
+  has_output_layouts_ = false;
+  for (const Layout& layout : config.output_layouts) has_output_layouts_ |= !layout.is_standard();
+}
+OPKIT_INLINE Layout OperatorBase::InputLayout(int i) const {
+  return config() ? config()->input_layout(detail::Index(i)) : Layout();
+}
+OPKIT_INLINE Layout OperatorBase::OutputLayout(int o) const {
+  return config() ? config()->output_layout(detail::Index(o)) : Layout();
+}
+OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
+  const auto address = reinterpret_cast<uintptr_t>(bytes);
+  if (size < 0 || (!bytes && size > 0) || address % 64 != 0)
+    Throw(ErrorCode::kInvalidArgument, "SetScratch of operator ", def(), " with ", size,
+          " bytes at ", address, "; give it memory aligned to 64 bytes, or null and 0");
+  scratch_.Plan(bytes, size, std::move(owner));
+}
+OPKIT_INLINE void OperatorBase::InternNames() const {
+  span_names_ = {InternName(def().type()),
+                 InternName(net_position_ >= 0 ? NodeName(def()) : def().name())};
+}
+OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
+  if (def.name().empty())
+    for (const std::string& output : def.outputs())
+      if (!output.empty()) return output;
+  return def.name();
+}
+
+OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
+  const detail::WorkOfRun& work = identity_->work;
+  SpanSink* const sink = work.tell ? detail::EndSpanForWork() : nullptr;
+  if (!sink) return;
+  try {
+    sink->Describe(work.tell(work, def(), InputTypes(), OutputTypes()));
+  } catch (...) {  // of the schema's cost; the run itself was right
+  }
+}
+
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line,
+                                                detail::WorkOfRun work) {
+  auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
+  identity->work = work;
+  identity->file = file;
+  identity->line = line;
+  identity_ = identity;
+}
+
+OPKIT_INLINE void OperatorBase::PrepareEvent() {
+  const EventStatus status = event().Query();
+  if (status == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition, "operator ", def(),
+          " is run while its last run is still SCHEDULED; Finish its event first");
+  if (IsTerminal(status)) event().Reset();
+}
+namespace detail {
+inline bool IsCancelled(const EventState& state) {
+  try {
+    if (state.status() == EventStatus::kFailed) std::rethrow_exception(state.exception());
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kCancelled;
+  } catch (...) {
+  }
+  return false;
+}
+}  // namespace detail
+
+OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
+  EventState* state = event().state().get();  // it holds the callback
+  TouchedStorages(state->retained);
+  event().SetCallback([state] {
+    if (!detail::IsCancelled(*state)) state->retained.clear();
+  });
+}
+OPKIT_INLINE void OperatorBase::FinishWork() noexcept {
+  bool drain = event_disabled_ || has_stray_work_;
+  if (event_ && !event_disabled_) {
+    try {
+      if (event_->Query() == EventStatus::kScheduled) event_->Finish();
+    } catch (...) {  // the failure is told by the event
+    }
+    drain |= detail::IsCancelled(*event_->state());
+  }
+  if (!drain) return;
+  try {
+    SyncDeviceBarrierForObservers();
+  } catch (...) {  // the failure belongs to the next event of the stream
+  }
+}
+OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
+  try {
+    RethrowDescribed();
+  } catch (...) {
+    if (complete_event) {
+      const auto state = event().state();  // a callback may Reset the event
+      state->Complete(std::current_exception());
+    }
+    throw;
+  }
+}
+OPKIT_INLINE void OperatorBase::RethrowDescribed() {
+  RecordLastFailedOpNetPosition();
+  pending_.Clear();
+  detail::RethrowDescribed([this](Error& error) {
+    const auto tensors = [](const std::vector<Blob*>& blobs) {
+      std::vector<const Tensor*> found;
+      for (const Blob* blob : blobs)
+        found.push_back(blob && blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr);
+      return found;
+    };
+    detail::AddOperatorContext(error, *identity_, tensors(inputs_), tensors(outputs_));
+  });
+}
+OPKIT_INLINE bool OperatorBase::RunOnDevice() {
+  Throw(ErrorCode::kUnsupported, "operator ", type(), " has no RunOnDevice; call Run");
+}
+OPKIT_INLINE void OperatorBase::TouchedStorages(detail::RefCountedList& out) const {
+  out.clear();
+  for (const auto* blobs : {&inputs_, &outputs_})
+    for (const Blob* blob : *blobs)
+      if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
+        out.push_back(blob->Get<Tensor>().storage());
+  pending_.AppendStorages(out);
+  scratch_.AppendStorages(out);
+}
+
+OPKIT_INLINE void OperatorBase::ThrowUnbound(const std::vector<Blob*>& blobs, int i,
+                                             const char* what) const {
+  Throw(ErrorCode::kOutOfRange, what, " ", i, " was asked for, but the node has ", blobs.size(),
+        " ", what, "s",
+        detail::Index(i) >= blobs.size() ? ""
+        : &blobs == &inputs_
+            ? " and leaves that one out (by an empty name, or by an Invoke with a tensor that "
+              "has no dtype yet)"
+            : " and leaves that one out");
+}
+OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
+  Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
+}
+OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
+  const detail::ArgumentCheck& checked = detail::t_argument_check;
+  if (checked.schema) checked.refuse(*checked.schema, type(), name);
+}
+OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
+  CheckDeclared(name);
+  return def().args().Find(name);
+}
+OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
+  detail::CheckInputDevice(def(), detail::Index(i), tensor, memory_device_);
+  if (const Layout wanted = InputLayout(i);
+      tensor.layout() != wanted && tensor.dtype() != DType::kUndefined)
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("input ", i, " '", def().inputs()[detail::Index(i)], "' of operator ",
+                       type(), " is ", tensor, ", but its kernel takes ", wanted,
+                       "; Invoke and plans convert, a workspace's tensors are converted by "
+                       "ConvertLayout"),
+                &tensor);
+  return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
+}
+OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
+                                                   bool at_once) const {
+  if (i < 64 && (mutated_inputs_ >> i & 1))
+    detail::ThrowMutatedStrides(def(), detail::Index(i), tensor);
+  return pending_.DenseInput(i, [&] {
+    Tensor dense(tensor.device());
+    if (at_once)
+      dense.CopyFrom(tensor);
+    else
+      const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);
+    return dense;
+  });
+}
+OPKIT_INLINE void OperatorBase::CopyDense(const Tensor& source, Tensor* dense) {
+  dense->CopyFrom(source);
+}
+OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
+                                                DeviceType type) const {
+  if (!tensor.initialized() || MemoryDevice(tensor.device()).type == MemoryDevice({type, 0}).type)
+    return;
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
+        "' is on ", tensor.device(), ", but the operator reads it on ", type,
+        "; copy it there first");
+}
+OPKIT_INLINE void OperatorBase::RecordEvent(const char*) {
+  Throw(ErrorCode::kUnsupported, "operator ", def(), " has no context to record its event with");
+}
+OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
+  if (!event_disabled_) event().SetFinished(error_message);
+}
+OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_message) {
+  if (event_disabled_) return;
+  std::exception_ptr exception = std::current_exception();
+  if (!exception)
+    exception = std::make_exception_ptr(Error(
+        ErrorCode::kOperatorFailed, error_message ? error_message : "failed without a reason"));
+  event().SetFinishedWithException(std::move(exception));
+}
+OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
+  if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
+  Blob* blob = OutputBlob(o);
+  Tensor* out = blob->GetMutable<Tensor>();
+  for (const Blob* input : inputs_)
+    if (input == blob && out->initialized()) return pending_.Add(o, blob, std::move(next));
+  return &(*out = std::move(next));
+}
+OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
+                                                DType dtype, Device device) {
+  if (const Layout layout = OutputLayout(o); !layout.is_standard()) {
+    if (out.layout() == layout && out.dtype() == dtype && out.shape() == shape &&
+        out.device() == device && out.initialized() && !Clobbers(o, out))
+      return Output(o);
+    return Replace(o, detail::g_make_tensor(shape, dtype, layout, device));
+  }
+  return Replace(o, detail::OutputTensor(out, shape, dtype, device,
+                                         [&](const Tensor& next) { return Clobbers(o, next); }));
+}
+OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
+  Tensor* out = Output(i);
+  const Device device = MemoryDevice({type, type == device_.type ? device_.index : 0});
+  if (MemoryDevice(out->device()).type == device.type) return out;
+  return Replace(i, Tensor(device));
+}
+OPKIT_INLINE void OperatorBase::MakeEvent() {
+  if (event_disabled_)
+    Throw(ErrorCode::kFailedPrecondition, "the event of ", def(), " is disabled");
+  event_.emplace(device_);
+}
+#ifndef OPKIT_DEFINITIONS
+// In the compiled runtime; here, because a program with operators links this file whatever else it
+// leaves out.
+namespace {
+[[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
+}
+#endif
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+
+// ---- opkit/op/impl/create_operator.ipp
+// CreateOperator's definitions: the order of kernels, and making an operator by one of them.
+#ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
+#define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The names between the commas of a text.
+inline BackendPreference SplitBackends(std::string_view text) {
+  BackendPreference names;
+  while (!text.empty()) {
+    const size_t comma = (std::min)(text.find(','), text.size());
+    std::string_view name = text.substr(0, comma);
+    constexpr std::string_view kSpace = " \t\r\n";
+    name.remove_prefix((std::min)(name.find_first_not_of(kSpace), name.size()));
+    name.remove_suffix(name.size() - (name.find_last_not_of(kSpace) + 1));
+    if (!name.empty()) names.emplace_back(name == "DEFAULT" ? kReferenceBackend : name);
+    text.remove_prefix((std::min)(comma + 1, text.size()));
+  }
+  return names;
+}
+
+OPKIT_INLINE const BackendPreference& AllowedBackends() {
+  static const BackendPreference allowed = [] {
+    const char* const text = std::getenv("OPKIT_BACKENDS");
+    return SplitBackends(text ? text : "");
+  }();
+  return allowed;
+}
+
+OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
+  const OpRegistry& registry = OpRegistry::Global();
+  BackendPreference order = SplitBackends(def.engine());
+  if (!def.requires_engine()) {
+    for (const std::string& name : AllowedBackends()) order.push_back(name);
+    for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
+      order.push_back(std::move(name));
+    order.emplace_back("DEFAULT");
+  }
+  for (std::string& name : order)
+    if (name == "DEFAULT") name = kReferenceBackend;
+  return order;
+}
+
+OPKIT_INLINE std::vector<std::pair<std::string, std::string>> MissingBackends(
+    const OperatorDef& def) {
+  std::vector<std::pair<std::string, std::string>> missing;
+  for (std::string& backend : BackendOrder(def)) {
+    std::string why = OpRegistry::Global().WhyNoBackend(backend);
+    if (backend != kReferenceBackend && !why.empty())
+      missing.emplace_back(std::move(backend), std::move(why));
+  }
+  return missing;
+}
+OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
+  for (const auto& [backend, why] : MissingBackends(def)) Throw(ErrorCode::kNotFound, why);
+}
+
+OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
+  const OpRegistry& registry = OpRegistry::Global();
+  BackendPreference asked = BackendOrder(def);
+  if (by_rank && !def.requires_engine()) asked.pop_back();  // the plain one's place is its rank
+  // By its place among those that were asked for, the others behind them, by rank if that counts.
+  auto place = [&](const Kernel* kernel) {
+    int64_t at = 0;
+    for (const std::string& name : asked) {
+      if (name == kernel->backend) return at << 32;
+      ++at;
+    }
+    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend) : 0);
+  };
+  const BackendPreference& allowed = AllowedBackends();
+  std::string refused;  // by OPKIT_BACKENDS
+  std::vector<const Kernel*> order;
+  for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    if (def.requires_engine() && !Contains(asked, kernel->backend)) continue;
+    if (!allowed.empty() && !Contains(allowed, kernel->backend)) {
+      refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
+      continue;
+    }
+    order.push_back(kernel);
+    for (size_t i = order.size() - 1; i > 0 && place(order[i]) < place(order[i - 1]); --i)
+      std::swap(order[i], order[i - 1]);
+  }
+  if (order.empty() && def.requires_engine()) {
+    CheckBackends(def);
+    if (!refused.empty())
+      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+            " on ", def.device(),
+            ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
+            std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+          " on ", def.device(), ", which has none for it");
+  }
+  if (order.empty() && !refused.empty()) {
+    std::string unknown;
+    for (const std::string& name : allowed)
+      if (std::string why = registry.WhyNoBackend(name); !why.empty()) unknown += "; " + why;
+    Throw(ErrorCode::kNotFound, "operator ", def, " has kernels of the backends ", refused, " on ",
+          def.device(), ", and the environment's OPKIT_BACKENDS=", std::getenv("OPKIT_BACKENDS"),
+          " allows none of them", unknown);
+  }
+  return order;
+}
+
+OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refused) {
+  if (!refused.empty())
+    Throw(ErrorCode::kUnsupported, "no kernel of operator ", def, " on ", def.device(),
+          " accepts this node:", refused);
+  std::string others;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
+    others += StrCat(others.empty() ? "" : ", ", kernel->device, " (", kernel->backend, ", ",
+                     kernel->Place(), ")");
+  Throw(ErrorCode::kNotFound, "operator ", def, " has no kernel for ", def.device(), "; it has ",
+        others.empty() ? "none at all" : "kernels for " + others);
+}
+
+OPKIT_INLINE std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
+                                                const KernelConfig* config) {
+  std::vector<uint64_t> masks(def.outputs().size(), 0);
+  for (int out = 0; uint64_t & mask : masks) {
+    for (int in = 0; in < static_cast<int>(def.inputs().size()) && in < 64; ++in)
+      if (config ? schema.MustInplace(in, out) : schema.CanInplace(in, out))
+        mask |= uint64_t{1} << in;
+    ++out;
+  }
+  if (config)
+    for (const auto& [in, out] : config->inplace)
+      if (in < 64) masks[Index(out)] |= uint64_t{1} << in;
+  return masks;
+}
+
+OPKIT_INLINE uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def) {
+  uint64_t mutated = 0;
+  for (const int input : schema.MutatedInputs(def))
+    if (input >= 0 && input < 64) mutated |= uint64_t{1} << input;
+  for (int i = 0; i < 64 && i < static_cast<int>(def.inputs().size()); ++i)
+    for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
+      if (schema.MustInplace(i, o)) mutated |= uint64_t{1} << i;
+  return mutated;
+}
+OPKIT_INLINE void CheckNode(const OpSchema& schema, const OperatorDef& def) {
+  if (std::string why = schema.Verify(def); !why.empty())
+    Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+}
+OPKIT_INLINE void CheckIsFor(const Kernel& kernel, const OperatorDef& def) {
+  if (kernel.op != def.type() || kernel.device != def.device().type)
+    Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
+          " at ", kernel.Place(), ", cannot run ", def, " on ", def.device());
+}
+OPKIT_INLINE void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def) {
+  RethrowInContext(
+      StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
+}
+
+// The check of ArgumentCheck.
+inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::string_view name) {
+  if (schema.name() != type || schema.TakesArgument(name)) return;
+  Throw(ErrorCode::kInvalidArgument, "operator ", type, " reads the argument '", name,
+        "', which its schema does not declare", schema.SuggestArgument(name),
+        "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
+}
+
+OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
+                               const std::vector<TensorInfo>& inputs,
+                               const std::vector<TensorInfo>& outputs) {
+  std::string shapes;
+  for (const TensorInfo& input : inputs)
+    shapes += StrCat(&input == inputs.data() ? "" : ", ",
+                     input.dtype == DType::kUndefined ? "-" : ToString(input));
+  const OpCost cost = work.schema->Cost(def, inputs, outputs);
+  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written,
+          InternName(*work.backend)};
+}
+
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
+                                                      const OperatorDef& def, Workspace* ws,
+                                                      const KernelConfig* config) {
+  struct InConstruction {
+    const ArgumentCheck outer;
+    ~InConstruction() { t_argument_check = outer; }
+  };
+  try {
+    const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
+    const MakeTyped make_typed =
+        kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
+    std::unique_ptr<OperatorBase> op =
+        kernel.typed ? make_typed(*kernel.typed, def, ws) : kernel.create(def, ws, config);
+    if (!op) return op;
+    if (config && !op->config()) op->SetConfig(*config);
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
+    op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    op->SetMutatedInputs(MutatedInputs(schema, def));
+    return op;
+  } catch (...) {
+    RethrowFromConstructor(kernel, def);
+  }
+}
+
+// Removes the blobs that a failed construction left behind.
+class OutputBlobGuard {
+ public:
+  OutputBlobGuard(const OperatorDef& def, Workspace* ws) : ws_(ws) {
+    for (const std::string& name : def.outputs())
+      if (!name.empty() && !ws->HasBlob(name)) created_.push_back(name);
+  }
+  ~OutputBlobGuard() {
+    for (const std::string& name : created_) ws_->RemoveBlob(name);
+  }
+  void Keep() { created_.clear(); }
+
+ private:
+  Workspace* ws_;
+  std::vector<std::string> created_;
+};
+
+OPKIT_INLINE std::vector<TensorInfo> TypesIn(const Workspace& ws,
+                                             const std::vector<std::string>& names) {
+  std::vector<TensorInfo> infos;
+  for (const std::string& name : names) {
+    const Tensor* tensor = !name.empty() && ws.HasTensor(name) ? ws.GetTensor(name) : nullptr;
+    infos.push_back(tensor && tensor->initialized() ? TensorInfo::Of(*tensor) : TensorInfo());
+  }
+  return infos;
+}
+
+OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
+                              const KernelConfig& config) {
+  auto wrong = [&](const std::string& what) {
+    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
+          kernel.Place(), " proposes for ", def, " ", what);
+  };
+  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
+  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
+    if (found != 0 && found != expected)
+      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
+  };
+  check_layouts(config.input_layouts.size(), inputs, "inputs");
+  check_layouts(config.output_layouts.size(), outputs, "outputs");
+  for (const auto& [in, out] : config.inplace)
+    if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
+      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
+                   " inputs and ", outputs, " outputs"));
+  if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
+  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+}
+
+// The operator of the kernel that was chosen for the node, or of the first that takes it.
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
+                                                                const OperatorDef& def,
+                                                                Workspace* ws,
+                                                                const CreateOptions& options) {
+  if (const Kernel* kernel = options.kernel) {
+    CheckIsFor(*kernel, def);
+    if (options.config) CheckConfig(*kernel, def, *options.config);
+    if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
+    throw UnsupportedOperatorFeature(
+        StrCat("the creator of ", kernel->op, " at ", kernel->Place(), " returned null"));
+  }
+  std::string refused;
+  for (const Kernel* kernel : KernelOrder(def)) {
+    std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend);
+    if (why.empty() && kernel->proposes_layouts && !options.converts)
+      why = g_why_not_standard(*kernel, schema, def, *ws);
+    if (!why.empty()) {
+      refused += StrCat("\n  backend ", kernel->backend, ": ", why);
+      continue;
+    }
+    try {
+      if (auto op = CreateWith(*kernel, schema, def, ws, nullptr)) return op;
+      refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
+    } catch (const UnsupportedOperatorFeature& error) {
+      refused += StrCat("\n  backend ", kernel->backend, ": ", error.message());
+    }
+  }
+  ThrowNoKernel(def, refused);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
+                                                          const CreateOptions& options) {
+  const detail::RegistryUse use;
+  try {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");
+    if (options.config && !options.kernel)
+      Throw(ErrorCode::kInvalidArgument, "CreateOperator of ", def,
+            " was given a configuration without the kernel that proposed it");
+    detail::CheckNode(schema, def);
+    detail::OutputBlobGuard guard(def, ws);
+    auto op = detail::CreateBy(schema, def, ws, options);
+    op->set_net_position(options.net_position);
+    guard.Keep();
+    return op;
+  } catch (...) {
+    if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
+    throw;
+  }
+}
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
+                                                          int net_position) {
+  return CreateOperator(def, ws, {.net_position = net_position});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
+
+// ---- opkit/op/call/direct_call.hpp
+// DirectCall: a typed operator's function called on the caller's tensors, without a workspace and
+// without an operator. Inference, checks, errors and profile are those of a run of the operator.
+#ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
+#define OPKIT_OP_CALL_DIRECT_CALL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class DirectCall {
+ public:
+  // Errors: as TypedCall, with the node and the kernel as context.
+  DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
+
+  // As ResolvedCall::run: the work is done when it is issued.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+
+ private:
+  struct Finish;
+  void Call(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+  // The input as the function takes it: on this device, in the standard layout, dense.
+  const Tensor* Unusual(size_t i, const Tensor& input);
+  // The tensor for output o: the caller's where it fits and no input is overwritten by it, else one
+  // of made_.
+  const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
+                       const Shape& shape, DType dtype);
+  // Whether writing to the output would overwrite an input of the caller's that the schema does not
+  // pair with it, or that the function reads by a copy.
+  bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
+  [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
+  OPKIT_COLD void DescribeSpan() const noexcept;
+
+  OperatorIdentity identity_;
+  TypedCall call_;
+  Device device_;  // whose memory it reaches
+  std::vector<uint64_t> inplace_masks_;
+  uint64_t mutated_inputs_;
+  InferenceCache inference_;
+  SpanNames span_names_;  // once they were asked for
+  // The tensors of the call in progress.
+  std::vector<const Tensor*> inputs_;   // null where the node leaves one out
+  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> made_;            // where the caller's does not fit
+  std::vector<const Tensor*> outputs_;  // the caller's, or into made_
+};
+
+// The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it
+// has another. Errors: kNotFound where there is none, kUnsupported where its backend is absent;
+// those of the constructor.
+OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
+
+// ---- opkit/op/impl/invoke.ipp
+// The definitions of ResolvedOperator and Invoke.
+#ifndef OPKIT_OP_IMPL_INVOKE_IPP_
+#define OPKIT_OP_IMPL_INVOKE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct ResolvedOperator::Release {
+  ResolvedOperator& self;
+  ~Release() { self.in_call_.End(); }
+};
+
+namespace detail {
+
+inline std::vector<int> AllPresent(const std::string& op, int num_inputs) {
+  if (num_inputs < 0)
+    Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
+  return std::vector<int>(Index(num_inputs), 1);
+}
+OPKIT_INLINE std::vector<int> PresentInputs(std::span<const Tensor> inputs) {
+  std::vector<int> present;
+  for (const Tensor& input : inputs) present.push_back(input.dtype() != DType::kUndefined);
+  return present;
+}
+
+// The schema's name of value i, where the node has none of that name yet and it cannot be one of
+// those that the others get.
+inline std::string NameOfValue(const OperatorDef& def, const std::vector<ValueSchema>& declared,
+                               const char* kind, size_t i) {
+  if (i < declared.size()) {
+    const std::string& name = declared[i].name;
+    if (!name.empty() && name.find(' ') == std::string::npos && !Contains(def.inputs(), name) &&
+        !Contains(def.outputs(), name))
+      return name;
+  }
+  return StrCat(kind, i);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_inputs,
+                                                Arguments args, const InvokeOptions& options)
+    : ResolvedOperator(op, detail::AllPresent(op, num_inputs), std::move(args), options) {}
+OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
+                                                const std::vector<int>& present, Arguments args,
+                                                const InvokeOptions& options)
+    : schema_(nullptr) {
+  const detail::RegistryUse use;
+  schema_ = &OpRegistry::Global().GetSchema(op);
+  def_ = OperatorDef(op, {}, {}, std::move(args));
+  def_.Device(options.device.value_or(Device{})).Engine(options.engine);
+  for (size_t i = 0; i < present.size(); ++i)
+    def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
+                          : std::string());
+  int num_outputs = options.num_outputs;
+  if (num_outputs < 0)
+    num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
+  if (num_outputs < 0)
+    Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
+          " outputs; say how many with InvokeOptions::num_outputs",
+          schema_->has_arity_function()
+              ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
+              : "");
+  for (size_t i = 0; i < detail::Index(num_outputs); ++i)
+    def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
+  detail::CheckNode(*schema_, def_);
+  call_ = detail::MakeDirectCall(*schema_, def_);
+  if (!call_.run) call_ = detail::g_operator_call(*schema_, def_);
+}
+
+OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
+  std::vector<Tensor> results(def_.outputs().size());
+  Run(inputs, results);
+  return results;
+}
+OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                          bool issue) {
+  const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
+  if (inputs.size() != num_inputs || outputs.size() != num_outputs)
+    Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
+          " inputs and ", num_outputs, " outputs, but called with ", inputs.size(), " and ",
+          outputs.size());
+  if (!in_call_.Begin()) [[unlikely]]
+    Throw(ErrorCode::kFailedPrecondition, "the ResolvedOperator of ", def_.type(),
+          " is called while another call of it runs, and takes one thread at a time: make one for "
+          "each thread");
+  const Release release{*this};
+  call_.run(inputs, outputs, issue);
+}
+
+OPKIT_INLINE OperatorBase& ResolvedOperator::op() {
+  if (!call_.by_operator) {
+    const detail::RegistryUse use;
+    call_ = detail::MakeOperatorCall(*schema_, def_);
+  }
+  return call_.by_operator->op();
+}
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
+                                                  const std::vector<Tensor>& inputs, Arguments args,
+                                                  InvokeOptions options) {
+  const std::vector<int> present = PresentInputs(inputs);
+  for (size_t i = 0; i < inputs.size() && !options.device; ++i)
+    if (present[i]) options.device = inputs[i].device();
+  return ResolvedOperator(op, present, std::move(args), options);
+}
+}  // namespace detail
+
+OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
+                                        Arguments args, InvokeOptions options) {
+  return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
+}
+
+struct PendingOutputs::State : RefCounted {
+  State(ResolvedOperator resolved, std::vector<Tensor> tensors)
+      : op(std::move(resolved)), inputs(std::move(tensors)) {}
+
+  void Run() noexcept {
+    std::exception_ptr failure;
+    {  // nothing of the call outlives it on this thread but the outputs
+      ResolvedOperator called = std::move(op);
+      const std::vector<Tensor> read = std::move(inputs);
+      try {
+        outputs = called(std::span(read));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+    if (failure)
+      event.SetFinishedWithException(std::move(failure));
+    else
+      event.SetFinished();
+    done.CountDown();
+  }
+
+  ResolvedOperator op;
+  std::vector<Tensor> inputs, outputs;
+  Event event;
+  ThreadPool& pool = ThreadPool::Current();
+  Latch done{1};
+  bool taken = false;
+};
+
+OPKIT_INLINE PendingOutputs::PendingOutputs(IntrusivePtr<RefCounted> state)
+    : state_(std::move(state)) {}
+OPKIT_INLINE PendingOutputs::State& PendingOutputs::state() const {
+  return static_cast<State&>(*state_);
+}
+OPKIT_INLINE const Event& PendingOutputs::event() const { return state().event; }
+OPKIT_INLINE std::vector<Tensor> PendingOutputs::Get() {
+  if (std::exchange(state().taken, true))
+    Throw(ErrorCode::kFailedPrecondition, "PendingOutputs::Get: the outputs were taken already");
+  if (!state().done.done()) state().pool.Wait(state().done);
+  state().event.RethrowIfFailed();
+  return std::move(state().outputs);
+}
+
+OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
+                                        Arguments args, InvokeOptions options) {
+  ResolvedOperator resolved = detail::Resolve(op, inputs, std::move(args), std::move(options));
+  auto state = MakeIntrusive<PendingOutputs::State>(std::move(resolved), std::move(inputs));
+  state->event.SetScheduled();
+  if (state->pool.threads() > 1)
+    state->pool.Submit([state] { state->Run(); });
+  else
+    state->Run();
+  return PendingOutputs(state);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_INVOKE_IPP_
+
+// ---- opkit/device/native_stream.hpp
+// Work on a stream that another image, or the author, has made: each backend with native streams
+// says here how its contexts issue on one. Libraries run their operators on their host's streams by
+// it, and operators that others invoke run on the stream of their caller.
+#ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
+#define OPKIT_DEVICE_NATIVE_STREAM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
+// are switched to.
+using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
+
+// Registers a device with native streams, by one line in its header. Thread-safe.
+//   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
+//   &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+// Null where no header of the type's backend was included.
+OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
+
+// ---- opkit/op/call/bound_operator.hpp
+// BoundOperator: an operator in a workspace of its own, to whose inputs and outputs the caller
+// binds memory before each run. A library runs its class operators so for its host
+// (plugin/export/export_operators.hpp).
+#ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+#define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Functions and no virtual ones: g++ compiles every override that a program might reach by a
+// virtual call.
+struct BoundOperator {
+  IntrusivePtr<RefCounted>
+      bound;  // the workspace and the operator, first argument of the functions
+  // The place of an input's or output's tensor; null where the node leaves it out. An output that
+  // has an input's name shares that input's place.
+  Tensor* (*input)(RefCounted& bound, size_t i) = nullptr;
+  Tensor* (*output)(RefCounted& bound, size_t o) = nullptr;
+  // The output that the run has made; null where it is no tensor.
+  const Tensor* (*result)(RefCounted& bound, size_t o) = nullptr;
+  // `issue`: returns when the work is issued. Errors: as OperatorBase::Run and SetScratch.
+  void (*run)(RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) = nullptr;
+};
+
+// Makes the operator of a kernel, in a configuration that it proposed or none. Errors: as
+// CreateOperator. A library whose only operators are typed ones on the CPU does not need it:
+// whatever registers another kernel fills it (UseOperatorCalls).
+OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
+                                                      const KernelConfig* config)>
+    g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
+
+// ---- opkit/op/call/impl/bound_operator.ipp
+// The definitions of BoundOperator's functions.
+#ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
+#define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
+  OperatorPlace(const Kernel& kernel, const OperatorDef& def, const KernelConfig* config)
+      : here(def.device()) {
+    for (const std::string& name : def.inputs()) {
+      inputs.push_back(name.empty() ? nullptr : workspace.CreateBlob(name));
+      if (!name.empty()) workspace.CreateTensor(name);
+    }
+    const CPUStreamScope in_stream(here);
+    op = CreateOperator(def, &workspace, {.kernel = &kernel, .config = config});
+    // The caller's event tells when work on native streams has run.
+    if (FindNativeStreams(def.device().type)) op->DisableEvent();
+    for (const std::string& name : def.outputs())
+      outputs.push_back(name.empty() ? nullptr : workspace.FindBlob(name));
+  }
+  static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
+  static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
+
+  CPUStream here;  // the operator's turn in a stream of the caller's
+  Workspace workspace;
+  std::unique_ptr<OperatorBase> op;
+  std::vector<Blob*> inputs, outputs;  // null where the node leaves one out
+};
+
+OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const OperatorDef& def,
+                                                    const KernelConfig* config) {
+  return {MakeIntrusive<OperatorPlace>(kernel, def, config),
+          [](RefCounted& bound, size_t i) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).inputs[i]);
+          },
+          [](RefCounted& bound, size_t o) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).outputs[o]);
+          },
+          [](RefCounted& bound, size_t o) -> const Tensor* {
+            const Blob* const blob = OperatorPlace::Of(bound).outputs[o];
+            return blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr;
+          },
+          [](RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) {
+            OperatorPlace& place = OperatorPlace::Of(bound);
+            const CPUStreamScope in_stream(place.here);
+            place.op->SetScratch(scratch, scratch_bytes);
+            issue ? place.op->RunAsync() : place.op->Run();
+          }};
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
+
+// ---- opkit/op/call/impl/operator_call.ipp
+// The definitions of OperatorCall.
+#ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
+#define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Leaves the workspace's tensors without memory, and unspecified until the next call
+// sets them.
+struct OperatorCall::Release {
+  OperatorCall& self;
+  ~Release() {
+    for (Tensor* input : self.inputs_)
+      if (input) const Tensor dropped = std::move(*input);
+    for (Blob* output : self.outputs_)
+      if (output->IsType<Tensor>()) const Tensor dropped = std::move(*output->GetMutable<Tensor>());
+  }
+};
+
+OPKIT_INLINE OperatorCall::OperatorCall(const OpSchema& schema, const OperatorDef& def)
+    : schema_(schema), def_(def) {
+  Place place = MakePlace();
+  auto made = CreateOperator(def_, place.workspace.get(), {.converts = true});
+  SetOperator(std::move(made), std::move(place));
+  const OpRegistry& registry = OpRegistry::Global();
+  for (const Kernel* kernel : registry.FindKernels(def_.type(), def_.device().type))
+    selects_ |= kernel->proposes_layouts || registry.BackendRank(kernel->backend) > 0;
+  if (selects_) selected_for_.resize(inputs_.size());
+}
+
+OPKIT_INLINE void OperatorCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                    bool issue) {
+  const Release release{*this};
+  bool standard = true;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs_[i]) {
+      *inputs_[i] = inputs[i];
+      standard &= inputs[i].layout().is_standard();
+    }
+  if (selects_ && !InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
+    Select();
+  if (converts_ || !standard) [[unlikely]]
+    ConvertInputs();
+  if (checks_types_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
+    op_->inference().Infer(
+        def_, inputs_, [this](InferenceContext& context) { schema_.Infer(context); }, [] {});
+    op_->inference().Keep();
+  }
+  for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
+  if (issue) {
+    op_->DisableEvent();  // one run follows another unfinished
+    op_->RunAsync();
+  } else {
+    op_->Run();
+  }
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const Blob& output = *outputs_[o];
+    if (!output.IsType<Tensor>()) [[unlikely]]
+      Throw(ErrorCode::kTypeMismatch, "'", output.name(), "' of operator ", def_.type(),
+            " is not a tensor; run it in a workspace to get it");
+    const Tensor& made = output.Get<Tensor>();
+    if (!made.initialized()) [[unlikely]]
+      Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+            output.name(), "'; get it with Output(i, shape, dtype) and write to it");
+    if (checks_types_ && !op_->inference().outputs()[o].Allows(made)) [[unlikely]]
+      ThrowContradicts(def_, output.name(), made, op_->inference().outputs()[o].info());
+    if (converts_ || !made.layout().is_standard()) [[unlikely]]
+      if (const Layout promised = op_->OutputLayout(static_cast<int>(o));
+          made.layout().id != promised.id)
+        ThrowOtherLayout(def_, output.name(), made, promised);
+  }
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    Tensor& made = *outputs_[o]->GetMutable<Tensor>();
+    if (converts_ && !made.layout().is_standard()) [[unlikely]]
+      ConvertOutput(made, outputs[o]);
+    else
+      outputs[o] = std::move(made);
+  }
+}
+
+OPKIT_INLINE void OperatorCall::ConvertInputs() {
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i] && inputs_[i]->initialized())
+      *inputs_[i] = g_convert_layout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
+}
+OPKIT_INLINE void OperatorCall::ConvertOutput(const Tensor& made, Tensor& output) const {
+  const InvocationScope scope(InvocationKind::kConverter, [&] {
+    return SpanNames{InternName("ConvertLayout"), InternName(def_.type())};
+  });
+  Tensor target = output.layout().is_standard() ? output : Tensor(made.device());
+  target.Resize(made.shape(), made.dtype());
+  g_convert_layout_to(made, target);
+  output = std::move(target);
+}
+
+OPKIT_INLINE OperatorCall::Place OperatorCall::MakePlace() const {
+  Place place{std::make_unique<Workspace>(), {}};
+  for (const std::string& name : def_.inputs())
+    place.inputs.push_back(name.empty() ? nullptr : place.workspace->CreateTensor(name));
+  return place;
+}
+OPKIT_INLINE void OperatorCall::SetOperator(std::unique_ptr<OperatorBase> op, Place place) {
+  std::vector<Blob*> outputs;
+  for (const std::string& name : def_.outputs()) outputs.push_back(place.workspace->GetBlob(name));
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i]) *place.inputs[i] = std::move(*inputs_[i]);
+  op_ = std::move(op);
+  workspace_ = std::move(place.workspace);
+  inputs_ = std::move(place.inputs);
+  outputs_ = std::move(outputs);
+  checks_types_ = (schema_.has_inference() || schema_.limits_dtypes()) && !op_->InfersOutputs();
+}
+OPKIT_INLINE void OperatorCall::Select() {
+  const RegistryUse use;
+  std::vector<TensorInfo> infos;
+  for (const Tensor* input : inputs_)
+    infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
+  const std::vector<TensorInfo> outputs = schema_.InferOutputs(def_, infos);
+  Place place = MakePlace();
+  // Work that goes on in a stream has not made what would have to be converted.
+  const bool converts = def_.device().type == DeviceType::kCPU;
+  bool is_standard = true;
+  auto op = g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
+  SetOperator(std::move(op), std::move(place));
+  converts_ = !is_standard;
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
+}
+
+OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const OperatorDef& def) {
+  auto call = std::make_unique<OperatorCall>(schema, def);
+  OperatorCall* const made = call.get();
+  return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                   bool issue) { call->Run(inputs, outputs, issue); },
+          made};
+}
+OPKIT_INLINE void UseOperatorCalls() noexcept {
+  g_operator_call.Fill(&MakeOperatorCall);
+  g_bind_operator.Fill(&BindOperator);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
+
+// ---- opkit/op/kernel_candidates.hpp
+// KernelCandidates: the kernels of a node in the order of preference with the configurations that
+// they propose, and why others propose none. Selection picks one, memory is planned with it, and
+// CreateOperator makes it.
+#ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
+#define OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A configuration that a kernel proposes for a node, or why it has none.
+struct KernelCandidate {
+  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
+  KernelConfig config;
+  std::string dropped;  // why it cannot be chosen; empty: it can be
+  std::string backend;  // whose it is
+  int number = 0;       // of the configuration among those that the kernel proposes
+};
+
+// The candidates for a node, best first: the kernels of the backends that the node, the operator's
+// or the program's preference ask for, then the others by the rank of their backends, each with
+// every configuration that it proposes. A kernel without any is listed once, with the reason, and
+// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
+// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
+// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
+// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
+//
+//   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
+//     if (candidate.dropped.empty())
+//       return CreateOperator(def, &ws, {.kernel = candidate.kernel, .config = &candidate.config});
+OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
+    const OperatorDef& def, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs);
+
+namespace detail {
+// Lets CreateOperator, Invoke and ResolvedOperator select among kernels that propose configurations
+// or have a rank. What registers such a kernel, or a rank, calls it.
+OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
+// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
+// standard layout, and nothing converts. Empty: it can, or that is not known yet.
+OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
+                                             const OperatorDef& def, const Workspace& ws);
+// Why a layout of the configuration cannot be converted to; empty where all can.
+OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
+}  // namespace detail
+
+struct SelectOptions {
+  int net_position = -1;
+  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
+  // the configuration that it proposed for them.
+  bool any_shapes = false;
+  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
+  // other layouts than the standard one are passed over.
+  bool converts = false;
+};
+
+// The operator of the first candidate that takes the node, which is stored in `chosen` where that
+// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
+// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
+// none takes it.
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
+    const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs, const SelectOptions& options = {},
+    KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
+// ---- opkit/op/impl/registration.ipp
+// The definitions of the functions that registration macros call.
+#ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
+#define OPKIT_OP_IMPL_REGISTRATION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A kernel without what it proposes.
+inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
+                          RegistrationPriority priority, const char* file, int line,
+                          OperatorCreator create) {
+  Kernel kernel;
+  kernel.op = op;
+  kernel.device = device;
+  if (*backend && std::string_view(backend) != "DEFAULT") kernel.backend = backend;
+  kernel.priority = priority;
+  kernel.file = file;
+  kernel.line = line;
+  kernel.create = std::move(create);
+  return kernel;
+}
+OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
+                                 RegistrationPriority priority, const char* file, int line,
+                                 OperatorCreator create) noexcept {
+  return Registered([&] {
+    UseOperatorCalls();
+    OpRegistry::Global().AddKernel(
+        PlainKernel(op, device, backend, priority, file, line, std::move(create)));
+  });
+}
+OPKIT_INLINE bool RegisterProposingKernel(const char* op, DeviceType device, const char* backend,
+                                          RegistrationPriority priority, const char* file, int line,
+                                          OperatorCreator create, KernelProposer propose,
+                                          KernelFuser fuse) noexcept {
+  return Registered([&] {
+    UseOperatorCalls();
+    UseSelection();
+    Kernel kernel = PlainKernel(op, device, backend, priority, file, line, std::move(create));
+    kernel.proposes_layouts = true;
+    kernel.propose = std::move(propose);
+    kernel.fuse = std::move(fuse);
+    OpRegistry::Global().AddKernel(std::move(kernel));
+  });
+}
+OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
+                                   RegistrationPriority priority, const char* file, int line,
+                                   CreateFunction create) noexcept {
+  return RegisterKernel(op, device, backend, priority, file, line, create);
+}
+OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
+                                              std::string (*why_not)()) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendAvailability(backend, why_not); });
+}
+OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
+  return Registered([&] {
+    UseSelection();
+    OpRegistry::Global().SetBackendRank(backend, rank);
+  });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
+
+// ---- opkit/op/typed/impl/typed_kernel.ipp
+// The definitions of opkit/op/typed/typed_kernel.hpp.
+#ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
+#define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
+  Throw(ErrorCode::kOutOfRange, value, ", which is no value of the inputs' dtype ", dtype);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
+
+// ---- opkit/op/typed/impl/typed_call.ipp
+// The definitions of TypedCall.
+#ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
+#define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The node's attribute, or the default. Error: kNotFound.
+inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
+                                      const std::string& name) {
+  if (const Attribute* given = def.args().Find(name)) return *given;
+  const AttributeSchema* declared = schema.FindAttribute(name);
+  if (!declared || !declared->default_value)
+    Throw(ErrorCode::kNotFound, "operator ", def.type(), " needs the argument '", name, "'");
+  return *declared->default_value;
+}
+
+OPKIT_INLINE TypedCall::TypedCall(const TypedKernel& kernel, const OpSchema& schema,
+                                  const OperatorDef& def)
+    : kernel_(kernel), schema_(schema), states_(new State[kernel.versions.size()]) {
+  const auto leaves_out = [&](const std::vector<std::string>& names, int place) {
+    return Index(place) >= names.size() || names[Index(place)].empty();
+  };
+  for (const TypedParameter& row : kernel.rows) {
+    num_inputs_ += IsInput(row.kind);
+    if ((row.kind == ParameterKind::kIn && leaves_out(def.inputs(), row.place)) ||
+        (row.kind == ParameterKind::kOut && leaves_out(def.outputs(), row.place)))
+      Throw(ErrorCode::kInvalidArgument, def, " leaves out ",
+            IsInput(row.kind) ? "input " : "output ", row.place, " '", row.name.str(),
+            "', which is not optional",
+            IsInput(row.kind) ? "; an Invoke leaves out a tensor that has no dtype yet" : "");
+  }
+  for (size_t v = 0; v < kernel.versions.size(); ++v) {
+    State& state = states_[v];
+    state.slots.reset(new TypedSlot[kernel.rows.size()]);
+    for (size_t i = 0; i < kernel.rows.size(); ++i) {
+      const TypedParameter& row = kernel.rows[i];
+      if (!IsAttribute(row.kind)) continue;
+      const std::string name = row.name.str();
+      const Attribute& attribute = FindAttribute(schema, def, name);
+      try {
+        kernel.versions[v].readers[i](attribute, state.slots[i]);
+      } catch (const Error& error) {
+        if (!row.by_element || error.code() != ErrorCode::kOutOfRange)
+          Throw(error.code(), "argument '", name, "': ", error.message());
+        // It matters only to a run with this element type.
+        state.refused = StrCat("argument '", name, "' is ", error.message());
+      }
+    }
+  }
+}
+
+OPKIT_INLINE void TypedCall::Infer(const OperatorDef& def, InputPointers inputs,
+                                   InferenceCache& inference, FunctionRef<void()> wait) const {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i] && !inputs[i]->initialized())
+      throw Error(ErrorCode::kUninitialized,
+                  StrCat("input ", i, " of ", def, " is read before anything was written to it"),
+                  inputs[i]);
+  auto infer = [&](InferenceContext& context) {
+    schema_.Infer(context);
+    for (size_t o = 0; o < context.outputs().size(); ++o)
+      if (const SymbolicShape& shape = context.outputs()[o].shape; !shape.is_known())
+        Throw(ErrorCode::kInvalidArgument, "the shape of output ", o, " '",
+              schema_.outputs()[o].name, "' of ", def,
+              " does not follow from its inputs: its shape rule says ", shape);
+  };
+  inference.Infer(def, inputs, infer, wait);
+  inference.Keep();
+}
+
+OPKIT_INLINE bool TypedCall::Run(void* context, size_t version, InputPointers inputs,
+                                 const Tensor* const* outputs, uint64_t shapes) {
+  const TypedVersion& to_call = kernel_.versions[version];
+  State& state = states_[version];
+  const bool reshaped = state.shapes != shapes;
+  state.shapes = 0;
+  TypedSlot* slot = state.slots.get();
+  for (const TypedParameter& row : kernel_.rows) {
+    if (!IsAttribute(row.kind)) {
+      const bool is_input = IsInput(row.kind);
+      const Tensor* tensor = is_input ? inputs[Index(row.place)] : outputs[row.place];
+      if (tensor) {
+        if (reshaped) slot->extents.SetShape(tensor->shape());
+        slot->data =
+            is_input
+                ? const_cast<void*>(tensor->raw_data(row.by_element ? to_call.element : row.dtype))
+                : tensor->raw_mutable_data();
+      }
+      slot->present = tensor;
+    }
+    ++slot;
+  }
+  state.shapes = shapes;
+  return to_call.call(context, state.slots.get());
+}
+
+OPKIT_INLINE void TypedCall::ThrowNotStandard(const OperatorDef& def, size_t i,
+                                              const Tensor& input) const {
+  throw Error(ErrorCode::kUnsupported,
+              StrCat("input ", i, " '", schema_.inputs()[i].name, "' of ", def,
+                     " needs the standard layout; convert first"),
+              &input);
+}
+OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointers inputs) const {
+  const size_t i = Index(kernel_.element_input);
+  std::vector<DType> versions;
+  for (const TypedVersion& version : kernel_.versions) versions.push_back(version.element);
+  throw Error(ErrorCode::kTypeMismatch,
+              StrCat("input ", i, " '", schema_.inputs()[i].name, "' of ", def.type(), " is ",
+                     inputs[i]->dtype(), ", but its kernel for ", def.device(), " is compiled for ",
+                     versions, "; add it to .Kernel<>"),
+              inputs[i]);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
+
+// ---- opkit/op/typed/impl/typed_schema.ipp
+// TypedSchema's definitions: the schema of a table of parameters, and inference by shape rules.
+#ifndef OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
+#define OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// "x: float32, y?: T -> z: T, alpha: float": equal for functions that make equal schemas.
+OPKIT_COLD inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
+  std::string inputs, rest;
+  for (const TypedParameter& row : rows) {
+    std::string& out = IsInput(row.kind) ? inputs : rest;
+    out += StrCat(out.empty() ? "" : ", ", row.name.str(),
+                  row.kind == ParameterKind::kOptionalIn ? "?: " : ": ",
+                  row.by_element          ? "T"
+                  : IsAttribute(row.kind) ? ToString(row.attribute)
+                                          : ToString(row.dtype),
+                  IsOutput(row.kind) ? " out" : "");
+  }
+  return inputs + " -> " + rest;
+}
+
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
+    const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
+  OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
+  auto typed = MakeIntrusive<TypedSchema>(schema, rows);
+  schema
+      .AllowInplace(
+          [typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
+      .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
+  return typed;
+}
+OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
+                                                 std::span<const TypedParameter> rows)
+    : schema(filled), rows_(rows) {
+  int inputs = 0, required_inputs = 0, outputs = 0;
+  for (const TypedParameter& row : rows) {
+    if (IsAttribute(row.kind)) {
+      schema.Arg({row.name.str(), "", true, row.attribute, {}});
+      continue;
+    }
+    Describe(row, {}, row.by_element ? std::vector<DType>() : std::vector{row.dtype});
+    if (row.kind == ParameterKind::kIn) {
+      required_inputs = row.place + 1;
+      if (row.by_element && element_input_ < 0) element_input_ = row.place;
+    }
+    ++(IsInput(row.kind) ? inputs : outputs);
+  }
+  schema.NumInputs(required_inputs, inputs).NumOutputs(outputs);
+}
+
+// One shape for all of these inputs and outputs, from what is known of any of them.
+inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
+                           const std::vector<int>& inputs, const std::vector<int>& outputs) {
+  const auto name = [&](int i) {
+    return StrCat("input ", i, " '", schema.inputs()[Index(i)].name, "'");
+  };
+  SymbolicShape shape;
+  for (int o : outputs)
+    if (auto merged = SymbolicShape::Merge(shape, context.output(o).shape))
+      shape = *std::move(merged);
+  int first = -1;
+  for (int i : inputs) {
+    if (!context.HasInput(i)) continue;
+    auto merged = SymbolicShape::Merge(shape, context.input_shape(i));
+    if (!merged)
+      Throw(ErrorCode::kInvalidArgument, name(i), " of ", context.def(), " has shape ",
+            context.input_shape(i), ", but must have that of ",
+            first < 0 ? "the output" : name(first), ", ", shape);
+    shape = *std::move(merged);
+    if (first < 0) first = i;
+  }
+  for (int i : inputs)
+    if (context.HasInput(i)) context.SetInput(i, DType::kUndefined, shape);
+  for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
+}
+OPKIT_COLD OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
+                                                    std::initializer_list<int> outputs) {
+  std::vector<int> ins, outs;
+  for (const int place : inputs)
+    if (place >= 0) ins.push_back(place);
+  for (const int place : outputs)
+    if (place >= 0) outs.push_back(place);
+  AddRule([this, ins = std::move(ins), outs = std::move(outs)](InferenceContext& context) {
+    InferSameShape(schema, context, ins, outs);
+  });
+}
+OPKIT_COLD OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
+  rules_.push_back(std::move(rule));
+}
+OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
+  inplace_.emplace_back(input, output);
+}
+OPKIT_COLD OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
+                                                    MakeTyped make) noexcept {
+  try {
+    for (const TypedVersion& version : typed.versions)
+      if (version.element != DType::kUndefined && !Contains(element_types_, version.element))
+        element_types_.push_back(version.element);
+    for (const TypedParameter& row : rows_) {
+      if (!row.by_element || IsAttribute(row.kind)) continue;
+      const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
+      Describe(row, values[Index(row.place)].doc, element_types_);
+    }
+    Kernel kernel;
+    kernel.op = schema.name();
+    kernel.device = device;
+    kernel.file = schema.file();
+    kernel.line = schema.line();
+    kernel.typed = &typed;
+    kernel.make_typed = make;
+    OpRegistry::Global().AddKernel(std::move(kernel));
+  } catch (...) {  // no memory: a missing kernel is seen at the first lookup
+  }
+}
+OPKIT_INLINE void TypedSchema::AddProblem(std::string_view what) {
+  OpRegistry::Global().AddProblem(
+      schema.name(), StrCat("the schema of operator ", schema.name(), " at ", schema.file(), ":",
+                            schema.line(), " is not whole: ", what));
+}
+
+OPKIT_COLD OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string doc,
+                                                   std::vector<DType> dtypes) {
+  const auto describe = IsInput(row.kind) ? &OpSchema::Input : &OpSchema::Output;
+  (schema.*describe)(row.place, row.name.str(), std::move(doc), std::move(dtypes));
+}
+OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
+  for (const TypedParameter& row : rows_) {
+    if (IsAttribute(row.kind)) continue;
+    const DType dtype = row.by_element ? context.input_dtype(element_input_) : row.dtype;
+    if (IsOutput(row.kind))
+      context.SetOutput(row.place, dtype, {});
+    else if (context.HasInput(row.place))
+      context.SetInput(row.place, dtype, {});
+  }
+  for (auto& rule : rules_) rule(context);
+}
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
+
+// ---- opkit/profile/impl/profile.ipp
+// Names and domains of spans.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE std::string detail::UserCodeName(const ProfileSpan& span) {
+  return StrCat(InternedName(span.custom), "::user_code");
+}
+
+OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
+  const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
+  if (span.custom == 0 || span.kind == InvocationKind::kEngine) return name;
+  const std::string path = InternedName(span.custom);
+  if (span.kind == InvocationKind::kCustomOperator)
+    return span.adopted ? detail::UserCodeName(span) : path;
+  return StrCat(path, "::", name);
+}
+
+OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
+  if (span.kind == InvocationKind::kEngine) return "engine";
+  if (span.custom != 0) return "Custom Operators";
+  switch (span.kind) {
+    case InvocationKind::kUserCode:
+      return "user";
+    case InvocationKind::kConverter:
+      return "converter";
+    case InvocationKind::kCopy:
+      return "copy";
+    case InvocationKind::kRun:
+      return "run";
+    case InvocationKind::kTask:
+      return "task";
+    case InvocationKind::kPhase:
+      return "phase";
+    default:
+      return "operator";
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_IPP_
+
+// ---- opkit/profile/json_text.hpp
+// Pieces of JSON text, for what is written by the million lines.
+#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
+#define OPKIT_PROFILE_JSON_TEXT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The length of the UTF-8 sequence that `text` begins with (The Unicode Standard, table 3-7); 0
+// where it begins with none.
+inline size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    if (!continues(1) || !continues(2)) return 0;
+    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    if (!continues(1) || !continues(2) || !continues(3)) return 0;
+    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
+  }
+  return 0;
+}
+
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte that is none's.
+template <class F>
+void ForEachCharacter(std::string_view text, F f) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
+// In quotes, escaped as RFC 8259 asks; U+FFFD for each byte that is no UTF-8.
+inline void AppendJsonString(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  ForEachCharacter(text, [&](std::string_view character) {
+    const auto first = static_cast<unsigned char>(character[0]);
+    if (first == '"' || first == '\\') {
+      out += '\\';
+      out += character;
+    } else if (first < 0x20) {
+      out += "\\u00";
+      out += kHex[first >> 4];
+      out += kHex[first & 15];
+    } else {
+      out += character;
+    }
+  });
+  out += '"';
+}
+
+template <class Integer>
+void AppendInteger(std::string& out, Integer value) {
+  char digits[24];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+// ns as microseconds with three decimals.
+inline void AppendMicroseconds(std::string& out, int64_t ns) {
+  if (ns < 0) {
+    out += '-';
+    ns = -ns;
+  }
+  AppendInteger(out, ns / 1000);
+  const auto rest = static_cast<int>(ns % 1000);
+  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
+                           static_cast<char>('0' + rest / 10 % 10),
+                           static_cast<char>('0' + rest % 10)};
+  out.append(decimals, 4);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
+
+// ---- opkit/profile/mann_whitney.hpp
+// MannWhitneyTest: whether one sample tends to be larger than another, whatever their
+// distributions.
+#ifndef OPKIT_PROFILE_MANN_WHITNEY_HPP_
+#define OPKIT_PROFILE_MANN_WHITNEY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct MannWhitney {
+  // How many of the pairs have the larger number in `b`; a pair of equal ones counts a half.
+  double u = 0;
+  // The probability of a U at least as far from its middle, were both samples of one distribution:
+  // two-sided; 1 where a sample is empty or all numbers are equal.
+  double p = 1;
+};
+
+// Exact for up to 50 numbers without equal ones, else by the normal approximation with corrections
+// for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988, section 6.4).
+MannWhitney MannWhitneyTest(const std::vector<double>& a, const std::vector<double>& b);
+
+// The smallest p that samples of these sizes can have: 2 / C(a + b, a).
+double SmallestMannWhitneyP(int64_t a, int64_t b);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_MANN_WHITNEY_HPP_
+
+// ---- opkit/profile/nesting.hpp
+// The spans of a profile as they nest on their threads, and what spans of one name share.
+#ifndef OPKIT_PROFILE_NESTING_HPP_
+#define OPKIT_PROFILE_NESTING_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A value for each of the names that spans display: they are few, and composed of interned ones.
+template <class Value>
+class PerName {
+ public:
+  // The same for all nodes and shapes unless these are given.
+  Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0) {
+    return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes}];
+  }
+
+ private:
+  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t>, Value> values_;
+};
+
+// Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which
+// none of its children runs, and close(span, self) with the sum of these times.
+template <class Open, class Gap, class Close>
+void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
+  struct Level {
+    const ProfileSpan* span;
+    int64_t cursor;  // the end of its last child
+    int64_t self = 0;
+  };
+  std::vector<Level> levels;
+  const auto advance = [&](Level& level, int64_t to, int64_t next) {
+    if (to > level.cursor) {
+      level.self += to - level.cursor;
+      gap(*level.span, level.cursor, to);
+    }
+    level.cursor = next;
+  };
+  const auto pop = [&] {
+    Level& level = levels.back();
+    advance(level, level.span->end, level.span->end);
+    close(*level.span, level.self);
+    levels.pop_back();
+  };
+  for (const ProfileSpan& span : profile.spans) {
+    while (!levels.empty() &&
+           (levels.back().span->thread != span.thread || levels.back().span->end < span.end ||
+            levels.back().span->end <= span.begin))
+      pop();
+    if (!levels.empty()) advance(levels.back(), span.begin, span.end);
+    open(span);
+    levels.push_back({&span, span.begin});
+  }
+  while (!levels.empty()) pop();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_NESTING_HPP_
+
+// ---- opkit/profile/text_columns.hpp
+// Columns of text, for the tables of profiles.
+#ifndef OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+#define OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::string Microseconds(double ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", ns / 1000);
+  return text;
+}
+
+// Columns as wide as their widest entries; the first `texts` begin on the left.
+inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
+  std::vector<size_t> widths(lines[0].size());
+  for (const auto& line : lines)
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = (std::max)(widths[i], line[i].size());
+  std::string out;
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      const std::string pad(widths[i] - line[i].size(), ' ');
+      if (i > 0) out += "  ";
+      out += i < texts ? line[i] + pad : pad + line[i];
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+
+// ---- opkit/profile/impl/profile_diff.ipp
+// The comparison of two recordings.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node) {
+  std::map<std::string, std::vector<double>> times;
+  detail::PerName<std::vector<double>*> known;
+  for (const ProfileSpan& span : profile.spans) {
+    // A part of a task is its run; parts of other invocations are in their own span.
+    if (span.open || (span.adopted && span.kind != InvocationKind::kTask)) continue;
+    const uint32_t node = by_node ? span.node : 0;
+    std::vector<double>*& list = known.Of(span, node);
+    if (!list)
+      list = &times[DisplayName(span) + (node != 0 ? StrCat(" (", InternedName(node), ")") : "")];
+    list->push_back(static_cast<double>(RunTime(span)));
+  }
+  std::vector<NamedTimes> out;
+  for (auto& [name, list] : times) out.push_back({name, std::move(list)});
+  return out;
+}
+
+namespace detail {
+
+inline double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+inline const char* VerdictText(ProfileDiffRow::Verdict verdict) {
+  using Verdict = ProfileDiffRow::Verdict;
+  switch (verdict) {
+    case Verdict::kSlower:
+      return "slower";
+    case Verdict::kFaster:
+      return "faster";
+    case Verdict::kTooFew:
+      return "too few runs";
+    case Verdict::kNew:
+      return "new";
+    case Verdict::kGone:
+      return "gone";
+    default:
+      return "same";
+  }
+}
+
+// Each p times the number of those that are not smaller, and no smaller than the p before it.
+inline void CorrectForComparisons(std::vector<ProfileDiffRow*> rows) {
+  std::sort(rows.begin(), rows.end(),
+            [](const ProfileDiffRow* a, const ProfileDiffRow* b) { return a->p < b->p; });
+  double least = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    least = (std::max)(least, rows[i]->p * static_cast<double>(rows.size() - i));
+    rows[i]->p = (std::min)(least, 1.0);
+  }
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
+                                      const std::vector<NamedTimes>& after, double significance) {
+  using Verdict = ProfileDiffRow::Verdict;
+  if (!(significance > 0 && significance < 1))
+    Throw(ErrorCode::kInvalidArgument, "a significance lies between 0 and 1, and is not ",
+          significance);
+  struct Pair {
+    std::vector<double> before, after;
+  };
+  std::map<std::string, Pair> pairs;
+  const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (const NamedTimes& one : before) append(pairs[one.name].before, one.times);
+  for (const NamedTimes& one : after) append(pairs[one.name].after, one.times);
+
+  ProfileDiff diff;
+  diff.rows.reserve(pairs.size());
+  std::vector<ProfileDiffRow*> compared;
+  for (const auto& [name, pair] : pairs) {
+    if (pair.before.empty() && pair.after.empty()) continue;
+    ProfileDiffRow& row = diff.rows.emplace_back();
+    row.name = name;
+    row.runs_before = static_cast<int64_t>(pair.before.size());
+    row.runs_after = static_cast<int64_t>(pair.after.size());
+    row.median_before = detail::Median(pair.before);
+    row.median_after = detail::Median(pair.after);
+    if (row.runs_before == 0 || row.runs_after == 0) {
+      row.verdict = row.runs_before == 0 ? Verdict::kNew : Verdict::kGone;
+      continue;
+    }
+    if (row.median_before > 0) row.change = row.median_after / row.median_before - 1;
+    row.p = MannWhitneyTest(pair.before, pair.after).p;
+    compared.push_back(&row);
+  }
+  detail::CorrectForComparisons(compared);
+  for (ProfileDiffRow* row : compared) {
+    const double least = SmallestMannWhitneyP(row->runs_before, row->runs_after);
+    if (row->p <= significance && row->median_after != row->median_before)
+      row->verdict = row->median_after > row->median_before ? Verdict::kSlower : Verdict::kFaster;
+    else if (least * static_cast<double>(compared.size()) > significance)
+      row->verdict = Verdict::kTooFew;
+  }
+  const auto cost = [](const ProfileDiffRow& row) {
+    return static_cast<double>((std::max)(row.runs_after, row.runs_before)) *
+           (row.median_after - row.median_before);
+  };
+  std::stable_sort(
+      diff.rows.begin(), diff.rows.end(),
+      [&](const ProfileDiffRow& a, const ProfileDiffRow& b) { return cost(a) > cost(b); });
+  return diff;
+}
+
+OPKIT_INLINE std::string ToString(const ProfileDiff& diff) {
+  std::vector<std::vector<std::string>> lines = {
+      {"name", "verdict", "runs", "after", "median us", "after", "change", "p"}};
+  for (const ProfileDiffRow& row : diff.rows) {
+    const bool both = row.runs_before > 0 && row.runs_after > 0;
+    char change[32] = "", p[32] = "";
+    if (both) {
+      std::snprintf(change, sizeof change, "%+.1f %%", 100 * row.change);
+      std::snprintf(p, sizeof p, row.p < 0.001 ? "%.1e" : "%.3f", row.p);
+    }
+    lines.push_back({row.name, detail::VerdictText(row.verdict), StrCat(row.runs_before),
+                     StrCat(row.runs_after),
+                     row.runs_before > 0 ? detail::Microseconds(row.median_before) : "",
+                     row.runs_after > 0 ? detail::Microseconds(row.median_after) : "", change, p});
+  }
+  return detail::AlignColumns(lines, 2);
+}
+
+OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
+  std::string out = "{\"rows\": [";
+  for (const ProfileDiffRow& row : diff.rows) {
+    out += out.back() == '[' ? "{\"name\": " : ", {\"name\": ";
+    detail::AppendJsonString(out, row.name);
+    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after,
+                  ", \"median_before_ns\": ", row.median_before,
+                  ", \"median_after_ns\": ", row.median_after);
+    out += StrCat(", \"change\": ", row.change, ", \"p\": ", row.p, ", \"verdict\": \"",
+                  detail::VerdictText(row.verdict), "\"}");
+  }
+  return out + "]}";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
+
+// ---- opkit/profile/impl/counters.ipp
+// The counters of Linux.
+#ifndef OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+#define OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct PerfEvent {
+  const char* name;
+  uint32_t type;  // of perf_event_open(2), as config
+  uint64_t config;
+};
+inline constexpr uint32_t kPerfHardware = 0, kPerfSoftware = 1;
+inline constexpr PerfEvent kPerfEvents[] = {
+    {"cycles", kPerfHardware, 0},           {"instructions", kPerfHardware, 1},
+    {"cache_references", kPerfHardware, 2}, {"cache_misses", kPerfHardware, 3},
+    {"branches", kPerfHardware, 4},         {"branch_misses", kPerfHardware, 5},
+    {"task_clock", kPerfSoftware, 1},       {"page_faults", kPerfSoftware, 2},
+    {"context_switches", kPerfSoftware, 3}, {"cpu_migrations", kPerfSoftware, 4},
+};
+
+inline const PerfEvent& PerfEventNamed(const std::string& name) {
+  std::vector<std::string> known;
+  for (const PerfEvent& event : kPerfEvents) {
+    if (name == event.name) return event;
+    known.push_back(event.name);
+  }
+  Throw(ErrorCode::kInvalidArgument, "there is no counter '", name, "'", SuggestName(name, known));
+}
+
+// One descriptor for each counter that is there: a group, which one call could read, would count
+// nothing where the processor cannot count all of it at once.
+class PerfThreadCounters final : public ThreadCounters {
+ public:
+  PerfThreadCounters(const std::vector<std::string>& names, std::vector<std::string>* absent) {
+    for (const std::string& name : names) {
+      const PerfEvent& event = PerfEventNamed(name);
+      files_.push_back(OpenThreadCounter(event.type, event.config));
+      if (files_.back() < 0 && absent)
+        absent->push_back(StrCat(name, ": ", std::strerror(-files_.back())));
+    }
+  }
+  PerfThreadCounters(const PerfThreadCounters&) = delete;
+  ~PerfThreadCounters() override {
+    for (const int file : files_)
+      if (file >= 0) CloseThreadCounter(file);
+  }
+  void Read(uint64_t* values) noexcept override {
+    for (const int file : files_) *values++ = ReadThreadCounter(file);
+  }
+
+ private:
+  std::vector<int> files_;  // negative for one that is absent
+};
+
+}  // namespace detail
+
+OPKIT_INLINE CounterSource& PerfCounters() {
+  struct Perf final : CounterSource {
+    std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
+                                         std::vector<std::string>* absent) override {
+      return std::make_unique<detail::PerfThreadCounters>(names, absent);
+    }
+  };
+  static Perf perf;
+  return perf;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+
+// ---- opkit/profile/impl/profile_table.ipp
+// Sums, percentiles and text of a profile's table.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The nearest-rank percentile of times in ascending order.
+inline int64_t Percentile(const std::vector<int64_t>& times, int percent) {
+  const size_t rank = (times.size() * Index(percent) + 99) / 100;
+  return times[rank == 0 ? 0 : rank - 1];
+}
+}  // namespace detail
+
+OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
+                                           const ProfileTableOptions& options) {
+  struct Sums {
+    ProfileTableRow row;
+    std::vector<int64_t> times;
+  };
+  std::map<std::tuple<std::string, std::string, std::string>, Sums> sums;
+  detail::PerName<Sums*> known;
+  const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
+    const uint32_t node_name = options.by_node ? span.node : 0;
+    const uint32_t shapes_name = options.by_shape ? span.work.shapes : 0;
+    Sums*& found = known.Of(span, node_name, shapes_name);
+    if (found) return *found;
+    const std::string name = DisplayName(span), node = InternedName(node_name),
+                      shapes = InternedName(shapes_name);
+    found = &sums[{name, node, shapes}];
+    found->row.name = name;
+    found->row.node = node;
+    found->row.shapes = shapes;
+    found->row.domain = DomainOf(span);
+    return *found;
+  };
+  std::map<std::string_view, ProfileDomainRow> domains;
+  std::map<uint64_t, Sums*> of_invocation;  // where allocations are to be told of
+  detail::WalkSpans(
+      profile,
+      [&](const ProfileSpan& span) {
+        // A part of a task is its run; parts of other invocations are in their own span.
+        if (span.adopted && span.kind != InvocationKind::kTask) return;
+        Sums& sum = sums_of(span);
+        sum.times.push_back(RunTime(span));
+        sum.row.flops += span.work.flops;
+        sum.row.bytes += span.work.bytes;
+        ++domains[DomainOf(span)].count;
+        if (!profile.allocations.empty() || !profile.counts.empty()) of_invocation[span.id] = &sum;
+      },
+      [](const ProfileSpan&, int64_t, int64_t) {},
+      [&](const ProfileSpan& span, int64_t self) {
+        domains[DomainOf(span)].self += self;
+        // Other threads' parts of a run are in its total. Those of a custom operator are its user
+        // code, which has a row.
+        if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
+            span.kind == InvocationKind::kTask)
+          sums_of(span).row.self += self;
+      });
+
+  ProfileTable table;
+  std::map<uint32_t, ProfileMemoryRow> memory;
+  for (const ProfileAllocation& one : profile.allocations) {
+    ProfileMemoryRow& row = memory[one.allocator];
+    row.peak = (std::max)(row.peak, one.live);
+    row.live = one.live;
+    if (one.bytes <= 0) continue;
+    ++row.allocations;
+    row.allocated += one.bytes;
+    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
+      found->second->row.allocated += one.bytes;
+  }
+  table.counted = profile.counted;
+  table.absent_counters = profile.absent_counters;
+  for (auto& [key, sum] : sums) sum.row.counts.resize(table.counted.size());
+  for (const ProfileCounts& one : profile.counts)
+    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
+      for (size_t i = 0; i < table.counted.size(); ++i)
+        found->second->row.counts[i] += one.values[i];
+  for (auto& [name, row] : memory) {
+    row.allocator = InternedName(name);
+    table.memory.push_back(std::move(row));
+  }
+  for (auto& [name, row] : domains) {
+    row.domain = name;
+    table.domains.push_back(std::move(row));
+  }
+  table.duration = profile.duration;
+  table.dropped = profile.dropped;
+  table.cost = profile.cost;
+  for (auto& [key, sum] : sums) {
+    ProfileTableRow& row = sum.row;
+    std::sort(sum.times.begin(), sum.times.end());
+    row.count = static_cast<int64_t>(sum.times.size());
+    for (int64_t time : sum.times) row.total += time;
+    row.of_peak = options.peak.ShareOf(static_cast<double>(row.flops),
+                                       static_cast<double>(row.bytes), row.total);
+    if (row.count > 0) {
+      row.min = sum.times.front();
+      row.max = sum.times.back();
+      row.mean = static_cast<double>(row.total) / static_cast<double>(row.count);
+      row.p50 = detail::Percentile(sum.times, 50);
+      row.p90 = detail::Percentile(sum.times, 90);
+      row.p99 = detail::Percentile(sum.times, 99);
+    }
+    table.rows.push_back(std::move(row));
+  }
+  using Sort = ProfileTableOptions::Sort;
+  if (options.sort == Sort::kName) return table;
+  const auto key = [&](const ProfileTableRow& row) {
+    switch (options.sort) {
+      case Sort::kSelf:
+        return static_cast<double>(row.self);
+      case Sort::kCount:
+        return static_cast<double>(row.count);
+      case Sort::kMean:
+        return row.mean;
+      case Sort::kMax:
+        return static_cast<double>(row.max);
+      default:
+        return static_cast<double>(row.total);
+    }
+  };
+  std::stable_sort(
+      table.rows.begin(), table.rows.end(),
+      [&](const ProfileTableRow& a, const ProfileTableRow& b) { return key(a) > key(b); });
+  return table;
+}
+
+namespace detail {
+// A number of so many per second from one per ns: "12.3"; "" for 0.
+inline std::string Rate(uint64_t amount, int64_t ns) {
+  if (amount == 0 || ns <= 0) return {};
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", static_cast<double>(amount) / static_cast<double>(ns));
+  return text;
+}
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const ProfileTable& table) {
+  const auto any = [&](auto member) {
+    return std::any_of(table.rows.begin(), table.rows.end(),
+                       [&](const ProfileTableRow& row) { return row.*member != 0; });
+  };
+  const bool work = any(&ProfileTableRow::bytes), peak = any(&ProfileTableRow::of_peak),
+             memory = any(&ProfileTableRow::allocated);
+  std::vector<std::vector<std::string>> lines{{"name", "domain", "count", "total us", "self us",
+                                               "mean us", "min us", "p50 us", "p90 us", "p99 us",
+                                               "max us"}};
+  if (work) lines[0].insert(lines[0].end(), {"GFLOP/s", "GB/s"});
+  if (peak) lines[0].push_back("of peak");
+  if (memory) lines[0].push_back("allocated");
+  lines[0].insert(lines[0].end(), table.counted.begin(), table.counted.end());
+  const auto us = [](int64_t ns) { return detail::Microseconds(static_cast<double>(ns)); };
+  for (const ProfileTableRow& row : table.rows) {
+    auto& line = lines.emplace_back(std::vector<std::string>{
+        StrCat(row.name, row.node.empty() ? "" : StrCat(" (", row.node, ")"),
+               row.shapes.empty() ? "" : " " + row.shapes),
+        row.domain, StrCat(row.count), us(row.total), us(row.self), detail::Microseconds(row.mean),
+        us(row.min), us(row.p50), us(row.p90), us(row.p99), us(row.max)});
+    if (work)
+      line.insert(line.end(),
+                  {detail::Rate(row.flops, row.total), detail::Rate(row.bytes, row.total)});
+    if (peak)
+      line.push_back(row.of_peak == 0 ? std::string()
+                                      : StrCat(static_cast<int64_t>(row.of_peak * 100 + 0.5), "%"));
+    if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
+    for (const uint64_t count : row.counts) line.push_back(StrCat(count));
+  }
+  std::string text = detail::AlignColumns(lines, 2);
+  if (table.domains.size() > 1) {
+    lines = {{"domain", "count", "self us"}};
+    for (const ProfileDomainRow& row : table.domains)
+      lines.push_back({row.domain, StrCat(row.count), us(row.self)});
+    text += '\n' + detail::AlignColumns(lines, 1);
+  }
+  if (!table.memory.empty()) {
+    lines = {{"memory", "allocations", "allocated", "peak", "live"}};
+    for (const ProfileMemoryRow& row : table.memory)
+      lines.push_back({row.allocator, StrCat(row.allocations), StrCat(row.allocated),
+                       StrCat(row.peak), StrCat(row.live)});
+    text += '\n' + detail::AlignColumns(lines, 1);
+  }
+  for (const std::string& absent : table.absent_counters)
+    text += StrCat("not counted: ", absent, "\n");
+  if (table.cost > 0)
+    text += StrCat("\n", us(table.duration), " us; of which recording took about ", us(table.cost),
+                   " us\n");
+  if (table.dropped > 0) text += StrCat(table.dropped, " records found no room\n");
+  return text;
+}
+
+OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
+  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped,
+                           ", \"cost_ns\": ", table.cost);
+  const auto begin_list = [&](const char* name) { out += StrCat(", \"", name, "\": ["); };
+  const auto begin_row = [&](bool first, const char* key, const std::string& value) {
+    out += first ? "\n{\"" : ",\n{\"";
+    out += StrCat(key, "\": ");
+    detail::AppendJsonString(out, value);
+  };
+  const auto text = [&](const char* key, const std::string& value) {
+    out += StrCat(", \"", key, "\": ");
+    detail::AppendJsonString(out, value);
+  };
+  const auto number = [&](const char* key, auto value) {
+    out += StrCat(", \"", key, "\": ", value);
+  };
+  begin_list("rows");
+  for (const ProfileTableRow& row : table.rows) {
+    begin_row(&row == table.rows.data(), "name", row.name);
+    text("node", row.node);
+    text("shapes", row.shapes);
+    text("domain", row.domain);
+    number("count", row.count);
+    number("total_ns", row.total);
+    number("self_ns", row.self);
+    number("mean_ns", row.mean);
+    number("min_ns", row.min);
+    number("p50_ns", row.p50);
+    number("p90_ns", row.p90);
+    number("p99_ns", row.p99);
+    number("max_ns", row.max);
+    number("flops", row.flops);
+    number("bytes", row.bytes);
+    number("of_peak", row.of_peak);
+    number("allocated", row.allocated);
+    for (size_t i = 0; i < row.counts.size(); ++i) number(table.counted[i].c_str(), row.counts[i]);
+    out += '}';
+  }
+  out += "\n]";
+  begin_list("domains");
+  for (const ProfileDomainRow& row : table.domains) {
+    begin_row(&row == table.domains.data(), "domain", row.domain);
+    number("count", row.count);
+    number("self_ns", row.self);
+    out += '}';
+  }
+  out += "\n]";
+  begin_list("memory");
+  for (const ProfileMemoryRow& row : table.memory) {
+    begin_row(&row == table.memory.data(), "allocator", row.allocator);
+    number("allocations", row.allocations);
+    number("allocated", row.allocated);
+    number("peak", row.peak);
+    number("live", row.live);
+    out += '}';
+  }
+  return out + "\n]}\n";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
+
+// ---- opkit/profile/impl/report.ipp
+// The writer of reports, if there is one.
+#ifndef OPKIT_PROFILE_IMPL_REPORT_IPP_
+#define OPKIT_PROFILE_IMPL_REPORT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
+                              const ProfileTableOptions& table, const RunReport& run) {
+  if (!detail::g_report_writer)
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("cannot write the report '", path,
+                       "': no file of the program includes opkit/report/report.hpp, which is not a "
+                       "part of opkit/all.hpp"));
+  detail::g_report_writer(profile, path, table, run);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_
+
+// ---- opkit/profile/chrome_trace.hpp
+// A profile as a Chrome trace: JSON that Perfetto (https://ui.perfetto.dev) and chrome://tracing
+// show.
+#ifndef OPKIT_PROFILE_CHROME_TRACE_HPP_
+#define OPKIT_PROFILE_CHROME_TRACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The trace event format's JSON object form. Spans are complete events (X) on the track of their
+// thread; the time in which a custom operator's own code runs is a slice "MyOp::user_code" inside
+// it. What goes on after its span is an async pair (b, e) that ends with the operator's event;
+// arrows (bind_id) lead from the push of a task, a complete event without duration, to its run.
+// Times are microseconds with three decimals. Bytes of a name that are no UTF-8 become U+FFFD.
+// Error: kFailedPrecondition where the file cannot be written.
+void WriteChromeTrace(const Profile& profile, const std::string& path);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
+
+// ---- opkit/profile/crash_trace.hpp
+// CrashTrace: the trace of a process that a fatal signal ends.
+#ifndef OPKIT_PROFILE_CRASH_TRACE_HPP_
+#define OPKIT_PROFILE_CRASH_TRACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// From Arm to Disarm, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT write what the profiler has
+// recorded to `path`, and then do what they did before. A signal handler must not allocate memory:
+// a thread that waits from the first Arm on writes, and the handler waits for it, at most ten
+// seconds, should the thread that has crashed hold a lock which writing needs. For one caller at a
+// time. Error (kUnsupported) where the thread cannot be started.
+class CrashTrace {
+ public:
+  static void Arm(const std::string& path);
+  static void Disarm();
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
+
+// ---- opkit/profile/perfetto_trace.hpp
+// A profile as a native Perfetto trace: a quarter of the JSON's size, for https://ui.perfetto.dev.
+#ifndef OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+#define OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The protocol buffers of perfetto.protos.Trace, with interned names and times as differences on
+// each thread. Slices, counters, markers and arrows are those of WriteChromeTrace; what goes on
+// after its span is a slice on a track "asynchronous", as many as run at once. A slice has its
+// invocation's id where another track refers to it.
+// Error: kFailedPrecondition where the file cannot be written.
+void WritePerfettoTrace(const Profile& profile, const std::string& path);
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+
+// ---- opkit/profile/tool_ranges.hpp
+// ToolRanges: spans told, as they begin and end, to a tool that watches the process from outside:
+// NVIDIA's by NVTX, Intel's by ITT. Neither library is linked: the tool names its own in the
+// environment of what it starts.
+#ifndef OPKIT_PROFILE_TOOL_RANGES_HPP_
+#define OPKIT_PROFILE_TOOL_RANGES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Ranges nest on each thread. A tool's object lives as long as the process. Thread-safe.
+class ToolRanges {
+ public:
+  // The tools that watch this process, loaded at the first call, each once; null where none does.
+  // A library that cannot be loaded is reported to stderr.
+  static const ToolRanges* OfProcess();
+  // The tool whose library this is. NVTX: what NVTX_INJECTION64_PATH names, with the symbol
+  // InitializeInjectionNvtx2; ITT: what INTEL_LIBITTNOTIFY64 names, with __itt_api_init or the
+  // functions themselves. Error (kNotFound) that says what is missing.
+  static const ToolRanges* LoadNvtx(const std::string& library);
+  static const ToolRanges* LoadItt(const std::string& library);
+
+  virtual void Push(const std::string& name) const = 0;
+  virtual void Pop() const = 0;
+
+ protected:
+  ~ToolRanges() = default;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_TOOL_RANGES_HPP_
+
+// ---- opkit/profile/recorder.hpp
+// Recorder: the sink that keeps what threads do while a profile is recorded. Every thread writes
+// fixed-size records with raw clock ticks to chunks of its own; Read decodes them.
+#ifndef OPKIT_PROFILE_RECORDER_HPP_
+#define OPKIT_PROFILE_RECORDER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A record for each span, each completion, push, counter and marker. The work of a span has its
+// flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in `node`; a change of
+// an allocator's memory its bytes in `parent` and what lives after it in `end`; a run on a device
+// its times in ns, not in ticks, in `begin` and `end`; what was counted
+// during a span three numbers in `begin`, `end` and `parent`, and in `node` which of them is the
+// first.
+struct ProfileRecord {
+  enum class Type : uint8_t {
+    kSpan,
+    kAdopted,
+    kCompleted,
+    kOnDevice,
+    kPushed,
+    kCounter,
+    kMarker,
+    kFrame,
+    kWork,
+    kMemory,
+    kCounts
+  };
+
+  uint64_t begin = 0;  // ticks; the only time of what is no span
+  uint64_t end = 0;    // ticks; 0 while a span is open; of a counter the bits of its value
+  uint64_t id = 0;
+  uint64_t parent = 0;
+  uint32_t name = 0, node = 0, custom = 0;
+  Type type = Type::kSpan;
+  InvocationKind kind = InvocationKind::kNone;
+  int8_t device_type = 0;
+  int8_t device_index = 0;
+
+  // Relaxed, both: a reader finds the span open or ended, and either was true a moment ago.
+  void EndSpan(uint64_t now) { std::atomic_ref(end).store(now, std::memory_order_relaxed); }
+  uint64_t EndOfSpan() const {
+    return std::atomic_ref(const_cast<uint64_t&>(end)).load(std::memory_order_relaxed);
+  }
+};
+static_assert(sizeof(ProfileRecord) == 48);
+
+struct ProfileChunk {
+  static constexpr uint32_t kRecords = 2048;
+  // Release by the owning thread, with the reader's acquire: the records before it are written.
+  std::atomic<uint32_t> count{0};
+  // Written once as they are made: pages of memory that is new come here, between spans, and not
+  // one by one inside of them.
+  ProfileRecord records[kRecords];
+};
+
+// The records of one thread. Only it writes; the mutex guards the list of chunks.
+class ThreadProfile {
+ public:
+  static constexpr int kMaxDepth = 256;
+
+  ThreadProfile();
+
+  // Room for the record of a span that begins, which the caller fills and publishes; null where it
+  // is dropped.
+  ProfileRecord* Open(uint32_t session) {
+    if (session_ != session) [[unlikely]]
+      BeginSession(session);
+    const int depth = this->depth_;
+    ProfileRecord* record = nullptr;
+    if (depth < kMaxDepth) [[likely]] {
+      if (counters_) [[unlikely]]
+        StartCounts(depth);
+      open_[depth] = record = NewRecord();
+    } else {
+      CountDropped();
+    }
+    depth_ = depth + 1;
+    return record;
+  }
+  void Close(uint32_t session, uint64_t now) {
+    const int depth = --depth_;
+    if (depth < earlier_) [[unlikely]] {
+      earlier_ = depth;  // it began in an earlier session
+      return;
+    }
+    if (session_ != session || depth >= kMaxDepth || !open_[depth]) [[unlikely]]
+      return;
+    ProfileRecord& record = *open_[depth];
+    if (record.end == 0) record.EndSpan(now);
+    if (counters_) [[unlikely]]
+      AddCounts(depth, record.id);
+  }
+  // The span that began last has ended, though it closes later.
+  void End(uint32_t session, uint64_t now) {
+    if (ProfileRecord* record = innermost(session)) record->EndSpan(now);
+  }
+  // The record of the span that began last; null where none of this session is open.
+  ProfileRecord* innermost(uint32_t session) const {
+    return session_ == session && depth_ > earlier_ && depth_ <= kMaxDepth ? open_[depth_ - 1]
+                                                                           : nullptr;
+  }
+  // The records until now may be read.
+  void Publish() { chunk_->count.store(count_, std::memory_order_release); }
+  void Add(uint32_t session, const ProfileRecord& record) {
+    if (session_ != session) [[unlikely]]
+      BeginSession(session);
+    ProfileRecord* const room = NewRecord();
+    if (!room) return;
+    *room = record;
+    Publish();
+  }
+  // The recorder deletes it at the next Start.
+  void SetExited() {
+    MutexLock lock(mutex_);
+    exited_ = true;
+  }
+  bool exited() {
+    MutexLock lock(mutex_);
+    return exited_;
+  }
+  void ResetAfterFork() {
+    mutex_.ResetAfterFork();
+    BeginSession(0);
+    thread_.id = CurrentThreadId();
+  }
+
+ private:
+  friend class Recorder;
+
+  // Room for one record, or null, which is counted.
+  ProfileRecord* NewRecord() {
+    if (count_ == ProfileChunk::kRecords) [[unlikely]]
+      if (!NextChunk()) return CountDropped(), nullptr;
+    return &chunk_->records[count_++];
+  }
+  // Relaxed: a statistic that one thread writes.
+  void CountDropped(int64_t records = 1) {
+    dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
+  }
+  OPKIT_COLD void BeginSession(uint32_t session);
+  OPKIT_COLD bool NextChunk();
+  OPKIT_COLD void StartCounts(int depth);
+  OPKIT_COLD void AddCounts(int depth, uint64_t id);
+
+  ProfileChunk* chunk_ = nullptr;
+  uint32_t count_ = ProfileChunk::kRecords;
+  uint32_t session_ = 0;
+  int depth_ = 0;    // of the spans that are open on the thread
+  int earlier_ = 0;  // how many of them began in earlier sessions
+  std::atomic<int64_t> dropped_{0};
+  ProfileRecord* open_[kMaxDepth] = {};       // the open spans, the outermost first
+  std::unique_ptr<ThreadCounters> counters_;  // of the session
+  int num_counters_ = 0;
+  std::vector<ProfileCounts> counts_;  // at the begin of each open span
+
+  Mutex mutex_;
+  std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
+  ProfileThread thread_;
+  bool exited_ = false;
+};
+
+// The process has one, which is never destroyed: scopes that are open while it ends still use it.
+class Recorder final : public SpanSink, public MemorySink {
+ public:
+  static Recorder& Get();
+
+  // Begins an empty session. Error (kFailedPrecondition) while one runs.
+  void Start(const ProfileOptions& options);
+  // Ends or interrupts the recording; what was recorded stays until the next Start.
+  void Stop();
+  void Pause();
+  void Resume();
+  bool is_running() const { return CurrentSpanSink() == this; }
+  // What this session has recorded until now. Threads go on recording meanwhile.
+  Profile Read();
+
+  void Open(Invocation& now, SpanNames names, const Device* device, bool adopted) noexcept override;
+  void Close() noexcept override;
+  bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
+  bool WantsEngine() const noexcept override { return engine_.load(std::memory_order_relaxed); }
+  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, name, 0); }
+  void EndSpan() noexcept override;
+  void Describe(const SpanWork& work) noexcept override;
+  void Completed(uint64_t id) noexcept override;
+  void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept override;
+  void Pushed(const Invocation& task, SpanNames names) noexcept override;
+  void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
+  void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
+
+  // A chunk's place in the bound on memory. False where there is none.
+  bool TakeChunk();
+  bool is_ring() const { return ring_; }
+  // The session's counters on the calling thread, and how many; null where it counts nothing.
+  std::unique_ptr<ThreadCounters> OpenCounters(int& count);
+
+ private:
+  struct Instant {
+    uint64_t ticks;
+    int64_t ns;
+    static Instant Now();
+  };
+  ThreadProfile* OfThread();
+  OPKIT_COLD ThreadProfile* MakeOfThread();
+  void Add(const ProfileRecord& record) noexcept;
+  static uint32_t CustomPath(uint32_t outer, uint32_t name);
+  static void Sort(Profile& profile);
+  // What a span costs its thread, measured now.
+  double TicksOfSpan();
+  void ResetAfterFork();
+  OPKIT_COLD static void PushRange(const ToolRanges& tools, const Invocation& now, SpanNames names,
+                                   bool adopted) noexcept;
+  // Lets the threads record, or not.
+  void Install(bool on);
+
+  // Relaxed: it never changes once it is there, and that is before the first span.
+  std::atomic<const ToolRanges*> tools_{nullptr};
+  Mutex mutex_;  // guards what follows, but for the atomics
+  std::vector<ThreadProfile*> threads_;
+  const Instant origin_ = Instant::Now();
+  Instant start_ = origin_;
+  uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
+  bool ring_ = false;
+  bool memory_ = false;
+  Mutex counters_mutex_;  // guards the next three; a thread may see a session before it has begun
+  std::vector<std::string> counted_, absent_;
+  CounterSource* counter_source_ = nullptr;
+  std::atomic<bool> shapes_{false}, engine_{false};  // relaxed, as the two below
+  // Relaxed, both: a thread that sees a new session late still writes to the one before.
+  std::atomic<uint32_t> session_{0};
+  std::atomic<int64_t> chunks_left_{0};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_RECORDER_HPP_
+
+// ---- opkit/profile/impl/profiler.ipp
+// The profiler's functions, which the recorder and the writers do.
+#ifndef OPKIT_PROFILE_IMPL_PROFILER_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
+  detail::Recorder::Get().Start(options);
+  if (options.crash_trace.empty()) return;
+  try {
+    detail::CrashTrace::Arm(options.crash_trace);
+  } catch (...) {
+    Stop();
+    throw;
+  }
+}
+OPKIT_INLINE void Profiler::Stop() {
+  detail::CrashTrace::Disarm();
+  detail::Recorder::Get().Stop();
+}
+OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Get().Pause(); }
+OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Get().Resume(); }
+OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Get().is_running(); }
+OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Get().Read(); }
+OPKIT_INLINE ProfileTable Profiler::Table(const ProfileTableOptions& options) {
+  return MakeProfileTable(Read(), options);
+}
+OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
+  ::opkit::WriteChromeTrace(Read(), path);
+}
+OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
+  ::opkit::WritePerfettoTrace(Read(), path);
+}
+OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table,
+                                        const RunReport& run) {
+  ::opkit::WriteReport(Read(), path, table, run);
+}
+
+namespace detail {
+inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
+  if (CurrentSpanSink()) Recorder::Get().Note(type, InternName(name), value);
+}
+}  // namespace detail
+OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
+  detail::Note(detail::ProfileRecord::Type::kCounter, counter, value);
+}
+OPKIT_INLINE void ProfileMark(std::string_view name) {
+  detail::Note(detail::ProfileRecord::Type::kMarker, name);
+}
+OPKIT_INLINE void ProfileFrame(std::string_view name) {
+  detail::Note(detail::ProfileRecord::Type::kFrame, name);
+}
+
+OPKIT_INLINE bool detail::ProfileByEnvironment() {
+  static const char* const path = std::getenv("OPKIT_PROFILE");
+  if (!path || !*path) return false;
+  if (static bool begun = false; std::exchange(begun, true)) return true;
+  Profiler::Start({.crash_trace = path});
+  std::atexit([] {
+    Profiler::Stop();
+    try {
+      Profiler::WriteChromeTrace(path);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
+    }
+  });
+  return true;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILER_IPP_
+
+// ---- opkit/base/impl/algorithm.ipp
+// The definitions of opkit/base/algorithm.hpp.
+#ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
+#define OPKIT_BASE_IMPL_ALGORITHM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
+  std::vector<int> order(count), merged(count);
+  for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
+  // Runs of `width` numbers are sorted.
+  for (size_t width = 1; width < count; width *= 2) {
+    for (size_t begin = 0; begin < count; begin += 2 * width) {
+      const size_t middle = begin + width < count ? begin + width : count;
+      const size_t end = middle + width < count ? middle + width : count;
+      size_t a = begin, b = middle, to = begin;
+      while (a < middle && b < end)
+        merged[to++] = before(order[b], order[a]) ? order[b++] : order[a++];
+      while (a < middle) merged[to++] = order[a++];
+      while (b < end) merged[to++] = order[b++];
+    }
+    order.swap(merged);
+  }
+  return order;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
+
+// ---- opkit/base/impl/name_map.ipp
+// The definitions of opkit/base/name_map.hpp.
+#ifndef OPKIT_BASE_IMPL_NAME_MAP_IPP_
+#define OPKIT_BASE_IMPL_NAME_MAP_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE size_t LowerRow(const NamedRows& rows, std::string_view name) {
+  size_t low = 0, high = rows.size();
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (std::string_view(rows[middle]->name).compare(name) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+OPKIT_INLINE NamedRow* FindRow(const NamedRows& rows, std::string_view name) {
+  const size_t at = LowerRow(rows, name);
+  return IsRow(rows, at, name) ? rows[at] : nullptr;
+}
+OPKIT_INLINE void GrowRows(NamedRows& rows) {
+  if (rows.size() == rows.capacity()) rows.reserve(rows.empty() ? 8 : 2 * rows.size());
+}
+OPKIT_INLINE void InsertRow(NamedRows& rows, size_t at, NamedRow* row) {
+  rows.insert(rows.begin() + static_cast<std::ptrdiff_t>(at), row);
+}
+OPKIT_INLINE void EraseRow(NamedRows& rows, size_t at) {
+  rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(at));
+}
+OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
+  std::vector<std::string> names;
+  for (const NamedRow* row : rows) names.push_back(row->name);
+  return names;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
+
+// ---- opkit/op/call/impl/direct_call.ipp
+// The definitions of DirectCall.
+#ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
+#define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
+                                    const OperatorDef& def) try
+    : identity_(def),
+      call_(*kernel.typed, schema, def),
+      device_(MemoryDevice(def.device())),
+      inplace_masks_(InplaceMasks(schema, def, nullptr)),
+      mutated_inputs_(MutatedInputs(schema, def)),
+      inputs_(call_.num_inputs()),
+      copies_(def.inputs().size()),
+      made_(def.outputs().size()) {
+  identity_.file = kernel.file;
+  identity_.line = kernel.line;
+  identity_.work = {&schema, &kernel.backend, &TellWork};
+  outputs_.resize(made_.size());
+} catch (...) {
+  RethrowFromConstructor(kernel, def);
+}
+
+// Lets go of the tensors of a call.
+struct DirectCall::Finish {
+  DirectCall& self;
+  ~Finish() {
+    for (std::vector<Tensor>* tensors : {&self.made_, &self.copies_})
+      for (Tensor& tensor : *tensors)
+        if (tensor.storage()) const Tensor dropped = std::move(tensor);
+    for (const Tensor*& output : self.outputs_) output = nullptr;  // the caller's
+  }
+};
+
+OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  const Finish finish{*this};
+  const InvocationScope invocation(InvocationKind::kOperator, device_, [this] {
+    if (span_names_.name == 0)
+      span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
+    return span_names_;
+  });
+  try {
+    Call(inputs, outputs);
+  } catch (...) {
+    Fail(inputs);
+  }
+  if (invocation.is_recorded()) [[unlikely]]
+    DescribeSpan();
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (outputs_[o] == &made_[o]) outputs[o] = std::move(made_[o]);
+}
+
+OPKIT_INLINE void DirectCall::Call(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  const OperatorDef& def = identity_.def;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    inputs_[i] = def.inputs()[i].empty() ? nullptr : &input;
+    if (inputs_[i] && (input.device() != device_ || input.has_strides() ||
+                       !input.layout().is_standard())) [[unlikely]]
+      inputs_[i] = Unusual(i, input);
+  }
+  if (!inference_.IsFresh(inputs_)) [[unlikely]]
+    call_.Infer(def, inputs_, inference_, [] {});
+  const size_t version = call_.VersionFor(def, inputs_);
+  for (size_t o = 0; o < outputs.size(); ++o)
+    outputs_[o] =
+        Output(o, inputs, outputs[o], inference_.outputs()[o].shape, call_.OutputDType(version, o));
+  CPUContext context(def.device());
+  if (!call_.Run(&context, version, inputs_, outputs_.data(), inference_.version())) [[unlikely]]
+    ThrowReturnedFalse();
+}
+
+OPKIT_INLINE const Tensor* DirectCall::Unusual(size_t i, const Tensor& input) {
+  const OperatorDef& def = identity_.def;
+  CheckInputDevice(def, i, input, device_);
+  if (!input.layout().is_standard() && input.dtype() != DType::kUndefined)
+    return &(copies_[i] = g_convert_layout(input, Layout()));
+  if (input.is_dense()) return &input;
+  if (i < 64 && (mutated_inputs_ >> i & 1)) ThrowMutatedStrides(def, i, input);
+  Tensor dense(input.device());
+  dense.CopyFrom(input);
+  return &(copies_[i] = std::move(dense));
+}
+OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
+                                       const Tensor& output) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs_[i] || !inputs[i].SharesMemoryWith(output)) continue;
+    const bool may_share = i < 64 && (inplace_masks_[o] >> i & 1);
+    if (!may_share || inputs_[i]->raw_data() != output.raw_data()) return true;
+  }
+  return false;
+}
+OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> inputs,
+                                              const Tensor& callers, const Shape& shape,
+                                              DType dtype) {
+  if (callers.dtype() == dtype && callers.shape() == shape && callers.initialized() &&
+      callers.device() == device_ && callers.is_dense() && callers.layout().is_standard() &&
+      !Clobbers(o, inputs, callers)) [[likely]]
+    return &callers;
+  return &(made_[o] = OutputTensor(callers, shape, dtype, device_, [&](const Tensor& output) {
+             return Clobbers(o, inputs, output);
+           }));
+}
+
+OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
+  RethrowDescribed([&](Error& error) {
+    std::vector<const Tensor*> given;  // not their dense copies
+    for (size_t i = 0; i < inputs.size(); ++i)
+      given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
+    AddOperatorContext(error, identity_, given, outputs_);
+  });
+}
+OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
+  SpanSink* const sink = EndSpanForWork();
+  if (!sink) return;
+  const auto types = [](const auto& tensors) {
+    std::vector<TensorInfo> infos;
+    for (const Tensor* tensor : tensors)
+      infos.push_back(tensor ? TensorInfo::Of(*tensor) : TensorInfo());
+    return infos;
+  };
+  try {
+    sink->Describe(
+        identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
+  } catch (...) {  // of the schema's cost; the run itself was right
+  }
+}
+
+OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def) {
+  const OpRegistry& registry = OpRegistry::Global();
+  const std::vector<const Kernel*> kernels = registry.FindKernels(def.type(), def.device().type);
+  if (kernels.empty()) ThrowNoKernel(def, {});
+  const Kernel& kernel = *kernels.front();
+  if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return {};
+  // The order of backends does not matter to an operator that has one, but OPKIT_BACKENDS may leave
+  // that out.
+  if (const BackendPreference& allowed = AllowedBackends();
+      !allowed.empty() && !Contains(allowed, kernel.backend))
+    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend,
+                              ": the environment's OPKIT_BACKENDS leaves it out"));
+  if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
+    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
+  auto call = std::make_unique<DirectCall>(kernel, schema, def);
+  return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                   bool) { call->Run(inputs, outputs); }};
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
+
+// ---- opkit/device/impl/native_stream.ipp
+// The table of opkit/device/native_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
+    g_native_streams[AllocatorTable::kSlots] = {};
+
+}  // namespace detail
+
+OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
+  return true;
+}
+OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
+  const auto slot = static_cast<uint64_t>(type);
+  return slot < detail::AllocatorTable::kSlots
+             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
+             : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+
+// ---- opkit/op/impl/kernel_candidates.ipp
+// The definitions of opkit/op/kernel_candidates.hpp.
+#ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
+#define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Why a kernel that takes and gives other layouts than the standard one is passed over.
+inline constexpr const char* kNothingConverts =
+    "it takes another layout than the standard one, and nothing converts here";
+
+OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
+                                        const OperatorDef& def, const Workspace& ws) {
+  const std::vector<TensorInfo> infos = TypesIn(ws, def.inputs());
+  std::vector<KernelConfig> proposed;
+  try {
+    proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
+  } catch (const Error&) {  // too little is known, or the run says what is wrong
+    return {};
+  }
+  for (const KernelConfig& config : proposed)
+    if (config.is_standard()) return {};
+  return proposed.empty() ? "" : kNothingConverts;
+}
+
+OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
+    for (size_t i = 0; i < layouts->size(); ++i) {
+      const Layout& layout = (*layouts)[i];
+      if (layout.is_standard()) continue;
+      const char* why = nullptr;
+      if (!g_layout_name || g_layout_name(layout.id).empty())
+        why = "and nothing converts between it and the standard layout";
+      if (!IsHostAccessible(def.device().type)) why = "and layouts are converted on the host alone";
+      if (why)
+        return StrCat("it proposes ", ToString(layout), " for ",
+                      layouts == &config.input_layouts ? "input " : "output ", i, ", ", why);
+    }
+  return {};
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
+                                                           std::span<const TensorInfo> inputs,
+                                                           std::span<const TensorInfo> outputs) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  std::vector<KernelCandidate> out;
+  const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
+  for (auto& [backend, why] : detail::MissingBackends(def))
+    out.push_back({nullptr, {}, std::move(why), std::move(backend)});
+  for (const Kernel* kernel : kernels) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+      out.push_back({kernel, {}, std::move(why), kernel->backend});
+      continue;
+    }
+    if (!kernel->propose) {
+      KernelCandidate& plain = out.emplace_back();
+      plain.kernel = kernel;
+      plain.backend = kernel->backend;
+      for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
+        for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
+          if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
+      continue;
+    }
+    std::string dropped = "it proposes no configuration for this node";
+    int number = 0;
+    try {
+      for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
+        detail::CheckConfig(*kernel, def, config);
+        out.push_back({kernel, std::move(config), {}, kernel->backend, number++});
+        out.back().dropped = detail::UnmetLayout(def, out.back().config);
+        dropped.clear();
+      }
+    } catch (const UnsupportedOperatorFeature& error) {
+      dropped = error.message();
+    } catch (...) {
+      detail::RethrowInContext(StrCat("in the proposal for operator ", def,
+                                      " of the kernel registered at ", kernel->Place()));
+    }
+    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped), kernel->backend});
+  }
+  if (kernels.empty()) detail::ThrowNoKernel(def, {});
+  return out;
+}
+
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
+                                                          std::span<const TensorInfo> inputs,
+                                                          std::span<const TensorInfo> outputs,
+                                                          const SelectOptions& options,
+                                                          KernelCandidate* chosen,
+                                                          std::string* passed_over) try {
+  const detail::RegistryUse use;
+  std::string refused;
+  for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
+    if (!options.converts && !candidate.config.is_standard() && candidate.dropped.empty())
+      candidate.dropped = detail::kNothingConverts;
+    if (candidate.dropped.empty()) {
+      try {
+        auto op = CreateOperator(def, ws,
+                                 {.kernel = candidate.kernel,
+                                  .config = options.any_shapes ? nullptr : &candidate.config,
+                                  .net_position = options.net_position});
+        if (chosen) *chosen = std::move(candidate);
+        if (passed_over) *passed_over = std::move(refused);
+        return op;
+      } catch (const UnsupportedOperatorFeature& error) {
+        candidate.dropped = error.message();
+      }
+    }
+    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
+  }
+  detail::ThrowNoKernel(def, refused);
+} catch (...) {
+  if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
+  throw;
+}
+
+namespace detail {
+
+inline std::unique_ptr<OperatorBase> CreateSelectedFor(const OperatorDef& def, Workspace* ws,
+                                                       std::span<const TensorInfo> inputs,
+                                                       std::span<const TensorInfo> outputs,
+                                                       bool converts, bool* is_standard) {
+  KernelCandidate chosen;
+  auto op = CreateSelected(def, ws, inputs, outputs, {.converts = converts}, &chosen);
+  *is_standard = chosen.config.is_standard();
+  return op;
+}
+OPKIT_INLINE void UseSelection() noexcept {
+  g_why_not_standard.Fill(&WhyNotStandard);
+  g_create_selected.Fill(&CreateSelectedFor);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
+
+// ---- opkit/profile/impl/mann_whitney.ipp
+// Ranks, and the distribution of U.
+#ifndef OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
+#define OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The probability of a U of at most `limit` where all orders of a + b numbers are equally likely.
+// Their counts are the coefficients of the Gaussian binomial, the product over i from 1 to a of
+// (1 - x^(b + i)) / (1 - x^i); for a + b <= 50 they and their sum are exact in a double.
+inline double ProbabilityOfU(size_t a, size_t b, double limit) {
+  std::vector<double> counts(a * b + 1);
+  counts[0] = 1;
+  double all = 1;
+  for (size_t i = 1; i <= a; ++i) {
+    for (size_t u = counts.size(); u-- > b + i;) counts[u] -= counts[u - b - i];
+    for (size_t u = i; u < counts.size(); ++u) counts[u] += counts[u - i];
+    all = all * static_cast<double>(b + i) / static_cast<double>(i);
+  }
+  double sum = 0;
+  for (size_t u = 0; u < counts.size() && static_cast<double>(u) <= limit; ++u) sum += counts[u];
+  return sum / all;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE MannWhitney MannWhitneyTest(const std::vector<double>& a,
+                                         const std::vector<double>& b) {
+  MannWhitney out;
+  if (a.empty() || b.empty()) return out;
+  struct Item {
+    double value;
+    bool of_b;
+  };
+  std::vector<Item> items;
+  items.reserve(a.size() + b.size());
+  for (double value : a) items.push_back({value, false});
+  for (double value : b) items.push_back({value, true});
+  std::sort(items.begin(), items.end(),
+            [](const Item& x, const Item& y) { return x.value < y.value; });
+  double ties = 0, a_before = 0;
+  for (size_t first = 0, end = 0; first < items.size(); first = end) {
+    double of_a = 0, of_b = 0;
+    for (end = first; end < items.size() && items[end].value == items[first].value; ++end)
+      ++(items[end].of_b ? of_b : of_a);
+    out.u += of_b * (a_before + of_a / 2);
+    a_before += of_a;
+    const double equal = of_a + of_b;
+    ties += equal * equal * equal - equal;
+  }
+  const auto m = static_cast<double>(a.size()), n = static_cast<double>(b.size()), all = m + n;
+  const double distance = std::abs(out.u - m * n / 2);
+  if (ties == 0 && all <= 50) {
+    out.p = 2 * detail::ProbabilityOfU(a.size(), b.size(), m * n / 2 - distance);
+  } else {
+    const double variance = m * n / 12 * (all + 1 - ties / (all * (all - 1)));
+    if (variance > 0) out.p = std::erfc((std::max)(distance - 0.5, 0.0) / std::sqrt(2 * variance));
+  }
+  out.p = (std::min)(out.p, 1.0);
+  return out;
+}
+
+OPKIT_INLINE double SmallestMannWhitneyP(int64_t a, int64_t b) {
+  double p = 2;
+  for (int64_t i = 1; i <= (std::min)(a, b); ++i)
+    p *= static_cast<double>(i) / static_cast<double>((std::max)(a, b) + i);
+  return (std::min)(p, 1.0);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
+
+// ---- opkit/base/output_file.hpp
+// OutputFile, WriteFile: a file is written whole, or stays what it was.
+#ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
+#define OPKIT_BASE_OUTPUT_FILE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A new file beside the old one, whose place it takes when all is written: what goes wrong until
+// then leaves the old one as it was. Links are followed, permissions kept. A pipe, a device, and a
+// file in a folder where none may be made are written where they are.
+class OutputFile {
+ public:
+  // Errors here and below: kFailedPrecondition with the path and what the system says.
+  explicit OutputFile(const std::string& path);
+  OutputFile(OutputFile&&) = delete;
+  ~OutputFile();
+
+  void Write(std::string_view bytes);
+  // Puts what was written in the place of `path`. To be called last.
+  void Commit();
+
+ private:
+  [[noreturn]] void Fail() const;
+
+  std::string path_, target_, temporary_;  // `target_` is behind links; no temporary: in place
+  std::FILE* file_ = nullptr;
+  bool truncated_ = false;
+};
+
+}  // namespace detail
+
+void WriteFile(const std::string& path, std::string_view bytes);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
+
+// ---- opkit/profile/impl/chrome_trace.ipp
+// The writer of Chrome traces.
+#ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ChromeTrace {
+ public:
+  ChromeTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(getpid()) {}
+
+  void Write() {
+    out_ += R"({"displayTimeUnit":"ns","distributedInfo":{"rank":0},"otherData":{"dropped":)";
+    AppendInteger(out_, profile_.dropped);
+    out_ += "},\"traceEvents\":[";
+    WriteNames();
+    WalkSpans(
+        profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
+        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+          if (HasUserCode(span)) WriteUserCode(span, begin, end);
+        },
+        [](const ProfileSpan&, int64_t) {});
+    for (const ProfileCounter& counter : profile_.counters) {
+      Begin("C", InternedName(counter.name), counter.time);
+      out_ += R"(,"args":{"value":)";
+      Text(counter.value).AppendTo(out_);
+      out_ += "}}";
+    }
+    for (const ProfileMarker& marker : profile_.markers) {
+      Begin("i", InternedName(marker.name), marker.time);
+      Thread(marker.thread);
+      out_ += marker.frame ? R"(,"cat":"frame","s":"p"})" : R"(,"cat":"marker","s":"t"})";
+    }
+    out_ += "\n]}\n";
+    file_.Write(out_);
+  }
+
+ private:
+  void WriteNames() {
+    Metadata("process_name", -1, program_invocation_short_name);
+    for (size_t i = 0; i < profile_.threads.size(); ++i)
+      Metadata("thread_name", static_cast<int>(i), profile_.threads[i].name);
+  }
+  void Metadata(const char* what, int thread, std::string_view name) {
+    Begin("M", what, 0);
+    if (thread >= 0) Thread(thread);
+    out_ += R"(,"args":{"name":)";
+    AppendJsonString(out_, name);
+    out_ += "}}";
+  }
+  void WriteSpan(const ProfileSpan& span) {
+    const std::string& name = NameOf(span);
+    BeginEscaped("X", name, span.begin);
+    Duration(span.end - span.begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"id":)";
+    AppendInteger(out_, span.id);
+    out_ += R"(,"parent":)";
+    AppendInteger(out_, span.parent);
+    if (span.node != 0) {
+      out_ += R"(,"node":)";
+      AppendJsonString(out_, InternedName(span.node));
+    }
+    if (span.device != Device{}) {
+      out_ += R"(,"device":)";
+      AppendJsonString(out_, ToString(span.device));
+    }
+    if (span.work.shapes != 0) {
+      out_ += R"(,"shapes":)";
+      AppendJsonString(out_, InternedName(span.work.shapes));
+      out_ += R"(,"backend":)";
+      AppendJsonString(out_, InternedName(span.work.backend));
+      out_ += R"(,"flops":)";
+      AppendInteger(out_, span.work.flops);
+      out_ += R"(,"bytes":)";
+      AppendInteger(out_, span.work.bytes);
+    }
+    if (span.pushed >= 0) {
+      out_ += R"(,"wait_us":)";
+      AppendMicroseconds(out_, span.begin - span.pushed);
+    }
+    const auto counts =
+        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
+                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
+    if (counts != profile_.counts.end() && counts->invocation == span.id)
+      for (size_t i = 0; i < profile_.counted.size(); ++i) {
+        out_ += StrCat(",\"", profile_.counted[i], "\":");
+        AppendInteger(out_, counts->values[i]);
+      }
+    if (span.open) out_ += R"(,"open":true)";
+    out_ += '}';
+    const bool is_task = span.pushed >= 0 && span.pusher >= 0;
+    if (is_task) Flow(span, "flow_in");
+    out_ += '}';
+    if (is_task) {  // an arrow needs a slice to begin at, and a push may have none around it
+      BeginEscaped("X", name, span.pushed);
+      Duration(0);
+      Thread(span.pusher);
+      out_ += R"(,"cat":"push")";
+      Flow(span, "flow_out");
+      out_ += '}';
+    }
+    if (const auto [from, to] = AsynchronousTime(span); to >= 0) {
+      Asynchronous("b", name, span, from);
+      Asynchronous("e", name, span, to);
+    }
+  }
+  void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
+    Begin("X", UserCodeName(span), begin);
+    Duration(end - begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"parent":)";
+    AppendInteger(out_, span.id);
+    out_ += "}}";
+  }
+  // One end of the arrow that has the invocation's id.
+  void Flow(const ProfileSpan& span, const char* end) {
+    out_ += R"(,"bind_id":)";
+    AppendInteger(out_, span.id);
+    out_ += R"(,")";
+    out_ += end;
+    out_ += R"(":true)";
+  }
+  // One of two events that belong together by the invocation's id.
+  void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
+                    int64_t time) {
+    BeginEscaped(phase, name, time);
+    Thread(span.thread);
+    out_ += R"(,"cat":"asynchronous","id":)";
+    AppendInteger(out_, span.id);
+    out_ += '}';
+  }
+
+  void Begin(const char* phase, std::string_view name, int64_t time) {
+    std::string escaped;
+    AppendJsonString(escaped, name);
+    BeginEscaped(phase, escaped, time);
+  }
+  void BeginEscaped(const char* phase, const std::string& name, int64_t time) {
+    if (out_.size() > kBlock) {
+      file_.Write(out_);
+      out_.clear();
+    }
+    out_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
+    first_ = false;
+    out_ += phase;
+    out_ += R"(","name":)";
+    out_ += name;
+    out_ += R"(,"ts":)";
+    AppendMicroseconds(out_, time);
+    out_ += R"(,"pid":)";
+    AppendInteger(out_, pid_);
+  }
+  void Duration(int64_t ns) {
+    out_ += R"(,"dur":)";
+    AppendMicroseconds(out_, ns);
+  }
+  void Thread(int thread) {
+    out_ += R"(,"tid":)";
+    AppendInteger(out_, profile_.threads[Index(thread)].id);
+  }
+  void Category(const ProfileSpan& span) {
+    out_ += R"(,"cat":")";
+    out_ += DomainOf(span);
+    out_ += '"';
+  }
+  // Escaped and in quotes; spans share few names.
+  const std::string& NameOf(const ProfileSpan& span) {
+    std::string& name = names_.Of(span);
+    if (name.empty()) AppendJsonString(name, DisplayName(span));
+    return name;
+  }
+
+  static constexpr size_t kBlock = 1 << 20;
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const int64_t pid_;
+  std::string out_;
+  bool first_ = true;
+  PerName<std::string> names_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& path) {
+  detail::OutputFile file(path);
+  detail::ChromeTrace(profile, file).Write();
+  file.Commit();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
+// ---- opkit/profile/impl/crash_trace.ipp
+// The handler of fatal signals and the thread that writes for it.
+#ifndef OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+struct CrashState {
+  std::string path;
+  Parker crashed, written;
+  struct sigaction before[std::size(kFatalSignals)] = {};
+  pid_t process = 0;                 // that has the writing thread
+  std::atomic<bool> armed{false};    // relaxed: signal handlers read none of it
+  std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
+};
+inline CrashState& Crash() {
+  static auto* state = new CrashState;
+  return *state;
+}
+
+inline void* WriteCrashTrace(void*) {
+  SetCurrentThreadName("opkit-crash");
+  CrashState& state = Crash();
+  state.crashed.Wait();
+  try {
+    Recorder::Get().Stop();
+    WriteChromeTrace(Recorder::Get().Read(), state.path);
+    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", state.path.c_str());
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
+  }
+  Parker::Wake(state.written.Set());
+  return nullptr;
+}
+
+// Calls nothing but what a signal handler may.
+inline void HandleCrash(int signal) {
+  constexpr int64_t kLongestNs = 10'000'000'000;
+  CrashState& state = Crash();
+  if (state.process == getpid() && !state.crashes.exchange(true, std::memory_order_relaxed)) {
+    Parker::Wake(state.crashed.Set());
+    state.written.Wait(MonotonicNs() + kLongestNs);
+  }
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
+    if (kFatalSignals[i] == signal) sigaction(signal, &state.before[i], nullptr);
+  raise(signal);  // comes when the handler has returned
+}
+
+OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
+  CrashState& state = Crash();
+  if (state.process != getpid()) {
+    pthread_t thread;
+    if (const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, nullptr))
+      Throw(ErrorCode::kUnsupported,
+            "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
+    pthread_detach(thread);
+    state.process = getpid();
+  }
+  state.path = path;
+  struct sigaction action = {};
+  action.sa_handler = &HandleCrash;
+  action.sa_flags = SA_ONSTACK;
+  sigfillset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
+    sigaction(kFatalSignals[i], &action, &state.before[i]);
+  state.armed.store(true, std::memory_order_relaxed);
+}
+
+OPKIT_INLINE void CrashTrace::Disarm() {
+  CrashState& state = Crash();
+  if (!state.armed.exchange(false, std::memory_order_relaxed)) return;
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+    struct sigaction now = {};
+    sigaction(kFatalSignals[i], nullptr, &now);
+    if (now.sa_handler == &HandleCrash) sigaction(kFatalSignals[i], &state.before[i], nullptr);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
+
+// ---- opkit/profile/impl/perfetto_trace.ipp
+// The writer of Perfetto traces. Field numbers are those of perfetto's protos/perfetto/trace.
+#ifndef OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One message of a protocol buffer: the wire types varint, fixed64 and length-delimited.
+class ProtoMessage {
+ public:
+  ProtoMessage& Number(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3);
+    Varint(value);
+    return *this;
+  }
+  ProtoMessage& Fixed(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3 | 1);
+    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(value >> (8 * i));
+    return *this;
+  }
+  ProtoMessage& Text(int field, std::string_view text) {
+    Varint(static_cast<uint64_t>(field) << 3 | 2);
+    Varint(text.size());
+    bytes_ += text;
+    return *this;
+  }
+  ProtoMessage& Message(int field, const ProtoMessage& message) {
+    return Text(field, message.bytes_);
+  }
+  const std::string& bytes() const { return bytes_; }
+  void Clear() { bytes_.clear(); }
+
+ private:
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+  std::string bytes_;
+};
+
+class PerfettoTrace {
+ public:
+  PerfettoTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
+
+  void Write() {
+    ProtoMessage process;
+    process.Number(1, pid_).Text(6, Utf8(program_invocation_short_name));
+    Describe(ProtoMessage().Number(1, kProcess).Message(3, process));
+    for (size_t i = 0; i < profile_.threads.size(); ++i) {
+      const ProfileThread& thread = profile_.threads[i];
+      ProtoMessage described;
+      described.Number(1, pid_).Number(2, static_cast<uint64_t>(thread.id));
+      described.Text(5, Utf8(thread.name));
+      Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
+    }
+    WriteSlices();
+    WriteAsynchronous();
+    WriteCounters();
+    WriteInstants();
+    Flush();
+  }
+
+ private:
+  enum Type : uint64_t { kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4 };
+  // Packets of one writer, in order of their times: names and the last time are its own.
+  struct Sequence {
+    uint64_t id;
+    int64_t time = 0;
+    std::map<std::string, uint64_t> names = {}, categories = {};
+  };
+  static constexpr uint64_t kProcess = 1;
+  static constexpr uint64_t kClock = 64;  // the first of those that a sequence may define
+  static constexpr size_t kBlock = 1 << 20;
+
+  static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
+  static std::string Utf8(std::string_view text) {
+    std::string out;
+    ForEachCharacter(text, [&](std::string_view character) { out += character; });
+    return out;
+  }
+
+  void Flush() {
+    file_.Write(out_.bytes());
+    out_.Clear();
+  }
+  void Packet(const ProtoMessage& packet) {
+    out_.Message(1, packet);
+    if (out_.bytes().size() > kBlock) Flush();
+  }
+  void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
+  // What a reader must know before the sequence's first event: its clock counts ns from the event
+  // before, and its events are on `track` unless they say otherwise.
+  Sequence BeginSequence(uint64_t track) {
+    Sequence sequence{++sequences_};
+    ProtoMessage clock, boot, snapshot, defaults;
+    boot.Number(1, 6).Number(2, 0);
+    clock.Number(1, kClock).Number(2, 0).Number(3, 1);
+    snapshot.Message(1, boot).Message(1, clock);
+    defaults.Number(58, kClock).Message(11, ProtoMessage().Number(11, track));
+    ProtoMessage packet;
+    packet.Number(10, sequence.id).Number(13, 1).Message(59, defaults);
+    Packet(packet.Message(6, snapshot));
+    return sequence;
+  }
+  static uint64_t Intern(std::map<std::string, uint64_t>& known, const std::string& text, int field,
+                         ProtoMessage& interned) {
+    const auto [found, is_new] = known.try_emplace(text, known.size() + 1);
+    if (is_new)
+      interned.Message(field, ProtoMessage().Number(1, found->second).Text(2, Utf8(text)));
+    return found->second;
+  }
+  // `event` has all but its type, name and category; those of an end are those of its begin.
+  void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
+             const char* category, ProtoMessage event = {}) {
+    ProtoMessage interned;
+    if (*category) event.Number(3, Intern(sequence.categories, category, 1, interned));
+    event.Number(9, type);
+    if (!name.empty()) event.Number(10, Intern(sequence.names, name, 2, interned));
+    ProtoMessage packet;
+    packet.Number(8, static_cast<uint64_t>(time - sequence.time)).Number(10, sequence.id);
+    packet.Message(11, event);
+    if (!interned.bytes().empty()) packet.Message(12, interned);
+    packet.Number(13, 2);
+    sequence.time = time;
+    Packet(packet);
+  }
+  static void Annotate(ProtoMessage& event, std::string_view name, uint64_t value) {
+    event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
+  }
+
+  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
+    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
+  }
+
+  void WriteSlices() {
+    int thread = -1;
+    Sequence sequence{0};
+    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          if (span.thread != thread) {
+            thread = span.thread;
+            sequence = BeginSequence(TrackOf(thread));
+          }
+          ProtoMessage event;
+          const bool is_task = span.pushed >= 0;
+          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
+              span.kind == InvocationKind::kCustomOperator)
+            Annotate(event, "id", span.id);
+          if (span.node != 0) AnnotateName(event, "node", span.node);
+          if (span.work.shapes != 0) {
+            AnnotateName(event, "shapes", span.work.shapes);
+            AnnotateName(event, "backend", span.work.backend);
+            Annotate(event, "flops", span.work.flops);
+            Annotate(event, "bytes", span.work.bytes);
+          }
+          if (is_task) event.Fixed(48, span.id);
+          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
+        },
+        [&](const ProfileSpan& span, int64_t from, int64_t to) {
+          if (!HasUserCode(span)) return;
+          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
+          end(to);
+        },
+        [&](const ProfileSpan& span, int64_t) { end(span.end); });
+  }
+  void WriteAsynchronous() {
+    struct Run {
+      int64_t begin, end;
+      const ProfileSpan* span;
+    };
+    std::vector<Run> runs;
+    for (const ProfileSpan& span : profile_.spans)
+      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
+        runs.push_back({from, to, &span});
+    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
+    });
+    struct Lane {
+      uint64_t track;
+      Sequence sequence;
+      int64_t end;
+    };
+    std::vector<Lane> lanes;
+    for (const auto& [begin, end, span] : runs) {
+      auto lane = std::find_if(lanes.begin(), lanes.end(),
+                               [from = begin](const Lane& other) { return other.end <= from; });
+      if (lane == lanes.end()) {
+        const uint64_t track = NewTrack("asynchronous");
+        lane = lanes.insert(lane, {track, BeginSequence(track), 0});
+      }
+      ProtoMessage event;
+      Annotate(event, "id", span->id);
+      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, end, "", "");
+      lane->end = end;
+    }
+  }
+  void WriteCounters() {
+    std::map<uint32_t, uint64_t> tracks;
+    if (profile_.counters.empty()) return;
+    Sequence sequence = BeginSequence(kProcess);
+    for (const ProfileCounter& counter : profile_.counters) {
+      uint64_t& track = tracks[counter.name];
+      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
+      Event(sequence, kCounter, counter.time, "", "",
+            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
+    }
+  }
+  // Markers, and the pushes that arrows begin at.
+  void WriteInstants() {
+    struct Instant {
+      int64_t time;
+      std::string name;
+      const char* category;
+      uint64_t track, flow;
+    };
+    std::vector<Instant> instants;
+    for (const ProfileMarker& marker : profile_.markers)
+      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
+                          TrackOf(marker.thread), 0});
+    for (const ProfileSpan& span : profile_.spans)
+      if (span.pushed >= 0 && span.pusher >= 0)
+        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
+    if (instants.empty()) return;
+    std::stable_sort(instants.begin(), instants.end(),
+                     [](const Instant& a, const Instant& b) { return a.time < b.time; });
+    Sequence sequence = BeginSequence(kProcess);
+    for (const Instant& instant : instants) {
+      ProtoMessage event;
+      event.Number(11, instant.track);
+      if (instant.flow != 0) event.Fixed(47, instant.flow);
+      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
+    }
+  }
+
+  uint64_t NewTrack(const std::string& name, bool is_counter = false) {
+    const uint64_t track = TrackOf(static_cast<int>(profile_.threads.size())) + tracks_++;
+    ProtoMessage described;
+    described.Number(1, track).Text(2, Utf8(name)).Number(5, kProcess);
+    if (is_counter) described.Message(8, {});
+    Describe(described);
+    return track;
+  }
+  const std::string& NameOf(const ProfileSpan& span) {
+    std::string& name = names_.Of(span);
+    if (name.empty()) name = DisplayName(span);
+    return name;
+  }
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const uint64_t pid_;
+  uint64_t sequences_ = 0, tracks_ = 0;
+  ProtoMessage out_;
+  PerName<std::string> names_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& path) {
+  detail::OutputFile file(path);
+  detail::PerfettoTrace(profile, file).Write();
+  file.Commit();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+
+// ---- opkit/profile/impl/tool_ranges.ipp
+// The two protocols by which tools offer their functions to a process.
+#ifndef OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
+#define OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void* OpenTool(const std::string& library) {
+  if (void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+  Throw(ErrorCode::kNotFound, "cannot load the tool's library: ", dlerror());
+}
+template <class Function>
+Function ToolSymbol(void* handle, const char* name) {
+  return reinterpret_cast<Function>(dlsym(handle, name));
+}
+
+// NVTX 3: the library's initialiser asks for tables of pointers by number and fills in its own
+// functions (nvtxTypes.h of the CUDA toolkit has the numbers).
+class NvtxRanges final : public ToolRanges {
+ public:
+  explicit NvtxRanges(const std::string& library) {
+    void* const handle = OpenTool(library);
+    const auto start =
+        ToolSymbol<int (*)(const void* (*)(uint32_t))>(handle, "InitializeInjectionNvtx2");
+    if (!start)
+      Throw(ErrorCode::kNotFound, "'", library, "' has no InitializeInjectionNvtx2: it is no tool ",
+            "for NVTX");
+    for (int i = 0; i < kFunctions; ++i) slots_[i] = &functions_[i];
+    Loading() = this;
+    const int started = start(&ExportTable);
+    Loading() = nullptr;
+    push_ = reinterpret_cast<Push_*>(functions_[kRangePushA]);
+    pop_ = reinterpret_cast<Pop_*>(functions_[kRangePop]);
+    if (!started || !push_ || !pop_)
+      Throw(ErrorCode::kNotFound, "the tool in '", library, "' takes no ranges by NVTX");
+  }
+  void Push(const std::string& name) const override { push_(name.c_str()); }
+  void Pop() const override { pop_(); }
+
+ private:
+  using Function = void (*)();
+  using Push_ = int(const char*);
+  using Pop_ = int();
+  // Of the core module, whose table ends with a null.
+  static constexpr int kCore = 1, kRangePushA = 9, kRangePop = 11, kFunctions = 16;
+  static constexpr uint32_t kCallbacks = 1;
+  struct Callbacks {
+    size_t struct_size;
+    int (*get_module_table)(int module, Function*** table, unsigned* size);
+  };
+
+  // The protocol's functions have no place for an object.
+  static NvtxRanges*& Loading() {
+    static NvtxRanges* loading = nullptr;
+    return loading;
+  }
+  static const void* ExportTable(uint32_t table) {
+    static const Callbacks callbacks{sizeof(Callbacks), &ModuleTable};
+    return table == kCallbacks ? &callbacks : nullptr;
+  }
+  static int ModuleTable(int module, Function*** table, unsigned* size) {
+    if (module != kCore || !Loading()) return 0;
+    if (table) *table = Loading()->slots_;
+    if (size) *size = kFunctions;
+    return 1;
+  }
+
+  Function functions_[kFunctions] = {};
+  Function* slots_[kFunctions + 1] = {};
+  Push_* push_ = nullptr;
+  Pop_* pop_ = nullptr;
+};
+
+// ITT API 3: a collector is given a description of the process's functions, whose pointers it fills
+// in, or (older ones) has them under their names (ittnotify_config.h of Intel's ittapi).
+class IttRanges final : public ToolRanges {
+ public:
+  explicit IttRanges(const std::string& library) {
+    void* const handle = OpenTool(library);
+    if (const auto start = ToolSymbol<void (*)(Process*, int)>(handle, "__itt_api_init"))
+      start(&process_, kAllGroups);
+    else
+      for (Entry* entry = entries_; entry->name; ++entry)
+        *entry->function = dlsym(handle, entry->name);
+    if (!task_begin_ || !task_end_)
+      Throw(ErrorCode::kNotFound, "the tool in '", library,
+            "' has neither __itt_api_init nor __itt_task_begin: it takes no tasks by ITT");
+    domain_ = domain_create_ ? reinterpret_cast<Domain* (*)(const char*)>(domain_create_)("opkit")
+                             : nullptr;
+    if (!domain_) domain_ = process_.domains = &own_domain_;
+  }
+  void Push(const std::string& name) const override {
+    reinterpret_cast<void (*)(const Domain*, Id, Id, Handle*)>(task_begin_)(domain_, {}, {},
+                                                                            HandleOf(name));
+  }
+  void Pop() const override { reinterpret_cast<void (*)(const Domain*)>(task_end_)(domain_); }
+
+ private:
+  struct Id {
+    unsigned long long words[3] = {};
+  };
+  struct Domain {
+    volatile int flags = 1;  // enabled
+    const char* name = nullptr;
+    void* wide_name = nullptr;
+    int extra1 = 0;
+    void* extra2 = nullptr;
+    Domain* next = nullptr;
+  };
+  struct Handle {
+    const char* text = nullptr;
+    void* wide_text = nullptr;
+    int extra1 = 0;
+    void* extra2 = nullptr;
+    Handle* next = nullptr;
+  };
+  struct Entry {
+    const char* name;
+    void** function;
+    void* initial;
+    void* none;
+    int group;
+  };
+  struct Process {
+    unsigned char magic[8] = {0xED, 0xAB, 0xAB, 0xEC, 0x0D, 0xEE, 0xDA, 0x30};
+    unsigned long version[3] = {3, 25, 0};
+    volatile long is_initialized = 0, has_mutex = 0, counter = 0;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    void* library = nullptr;
+    void* error_handler = nullptr;
+    const char** path = nullptr;
+    Entry* entries = nullptr;
+    Process* next = nullptr;
+    void* threads = nullptr;
+    Domain* domains = nullptr;
+    Handle* strings = nullptr;
+    int state = 0;
+    void* counters = nullptr;
+    unsigned collect_events = 0;
+    void* histograms = nullptr;
+    void* counter_metadata = nullptr;
+  };
+  static constexpr int kAllGroups = -1, kStructure = 1 << 12;
+
+  // A tool keeps the handles that it is given.
+  Handle* HandleOf(const std::string& name) const {
+    MutexLock lock(mutex_);
+    const auto [place, is_new] = handles_.try_emplace(name);
+    if (is_new) {
+      if (string_handle_create_)
+        place->second.made =
+            reinterpret_cast<Handle* (*)(const char*)>(string_handle_create_)(place->first.c_str());
+      place->second.own.text = place->first.c_str();
+    }
+    return place->second.made ? place->second.made : &place->second.own;
+  }
+
+  struct Known {
+    Handle own;
+    Handle* made = nullptr;
+  };
+  void *domain_create_ = nullptr, *string_handle_create_ = nullptr, *task_begin_ = nullptr,
+       *task_end_ = nullptr;
+  Entry entries_[5] = {
+      {"__itt_domain_create", &domain_create_, nullptr, nullptr, kStructure},
+      {"__itt_string_handle_create", &string_handle_create_, nullptr, nullptr, kStructure},
+      {"__itt_task_begin", &task_begin_, nullptr, nullptr, kStructure},
+      {"__itt_task_end", &task_end_, nullptr, nullptr, kStructure},
+      {nullptr, nullptr, nullptr, nullptr, 0}};
+  Process process_ = {.entries = entries_};
+  Domain own_domain_ = {.name = "opkit"};
+  const Domain* domain_ = nullptr;
+  mutable Mutex mutex_;
+  mutable std::map<std::string, Known> handles_;  // guarded by mutex_
+};
+
+class BothRanges final : public ToolRanges {
+ public:
+  BothRanges(const ToolRanges* first, const ToolRanges* second) : first_(first), second_(second) {}
+  void Push(const std::string& name) const override {
+    first_->Push(name);
+    second_->Push(name);
+  }
+  void Pop() const override {
+    second_->Pop();
+    first_->Pop();
+  }
+
+ private:
+  const ToolRanges* const first_;
+  const ToolRanges* const second_;
+};
+
+OPKIT_INLINE const ToolRanges* ToolRanges::LoadNvtx(const std::string& library) {
+  return new NvtxRanges(library);
+}
+OPKIT_INLINE const ToolRanges* ToolRanges::LoadItt(const std::string& library) {
+  return new IttRanges(library);
+}
+OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
+  const auto of_variable = [](const char* variable,
+                              const ToolRanges* (*load)(const std::string&)) -> const ToolRanges* {
+    const char* const library = std::getenv(variable);
+    if (!library || !*library) return nullptr;
+    try {
+      return load(library);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "opkit: %s: %s\n", variable, error.what());
+      return nullptr;
+    }
+  };
+  static const ToolRanges* const tools = [&]() -> const ToolRanges* {
+    const ToolRanges* const nvtx = of_variable("NVTX_INJECTION64_PATH", &LoadNvtx);
+    const ToolRanges* const itt = of_variable("INTEL_LIBITTNOTIFY64", &LoadItt);
+    if (nvtx && itt) return new BothRanges(nvtx, itt);
+    return nvtx ? nvtx : itt;
+  }();
+  return tools;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
+
+// ---- opkit/profile/impl/recorder.ipp
+// The recorder's threads, chunks and sessions.
+#ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
+#define OPKIT_PROFILE_IMPL_RECORDER_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// --- one thread
+
+OPKIT_INLINE ThreadProfile::ThreadProfile() {
+  char name[16];
+  GetCurrentThreadName(name);
+  thread_ = {CurrentThreadId(), name};
+}
+
+OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
+  MutexLock lock(mutex_);
+  chunks_.clear();
+  chunk_ = nullptr;
+  count_ = ProfileChunk::kRecords;
+  session_ = session;
+  earlier_ = depth_;
+  dropped_.store(0, std::memory_order_relaxed);
+  counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
+}
+
+OPKIT_INLINE void ThreadProfile::StartCounts(int depth) {
+  if (counts_.size() <= Index(depth)) counts_.resize(Index(depth) + 1);
+  counters_->Read(counts_[Index(depth)].values);
+}
+OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
+  const ProfileCounts& before = counts_[Index(depth)];
+  uint64_t now[ProfileCounts::kMost] = {};
+  counters_->Read(now);
+  for (int i = 0; i < ProfileCounts::kMost; ++i) now[i] -= before.values[i];
+  for (int first = 0; first < num_counters_; first += 3) {
+    ProfileRecord* const record = NewRecord();
+    if (!record) return;
+    *record = ProfileRecord{};
+    record->id = id;
+    record->begin = now[first];
+    record->end = now[first + 1];
+    record->parent = now[first + 2];
+    record->node = static_cast<uint32_t>(first);
+    record->type = ProfileRecord::Type::kCounts;
+    Publish();
+  }
+}
+
+OPKIT_INLINE bool ThreadProfile::NextChunk() {
+  Recorder& recorder = Recorder::Get();
+  const bool fits = recorder.TakeChunk();
+  MutexLock lock(mutex_);
+  uint32_t kept = 0;  // the records of open spans in the chunk that makes room
+  if (!fits && recorder.is_ring() && !chunks_.empty()) {
+    std::rotate(chunks_.begin(), chunks_.begin() + 1, chunks_.end());
+    const std::span<ProfileRecord> records = chunks_.back()->records;
+    for (int i = earlier_; i < (std::min)(depth_, kMaxDepth); ++i)
+      if (ProfileRecord* const open = open_[i];
+          open && open >= records.data() && open < records.data() + records.size()) {
+        records[kept] = *open;  // it stands there or further on: the outermost began first
+        open_[i] = &records[kept++];
+      }
+    CountDropped(ProfileChunk::kRecords - kept);
+  } else if (!fits) {
+    return false;
+  } else {
+    std::unique_ptr<ProfileChunk> made(new (std::nothrow) ProfileChunk);
+    if (!made) return false;
+    chunks_.push_back(std::move(made));
+  }
+  chunk_ = chunks_.back().get();
+  // Relaxed: the mutex orders it.
+  chunk_->count.store(kept, std::memory_order_relaxed);
+  count_ = kept;
+  return true;
+}
+
+// The profile of the calling thread, until its thread-local objects are destroyed.
+inline constinit thread_local ThreadProfile* t_profile = nullptr;
+inline constinit thread_local bool t_profile_ended = false;
+struct ThreadProfileEnd {
+  ~ThreadProfileEnd() {
+    t_profile_ended = true;
+    if (t_profile) std::exchange(t_profile, nullptr)->SetExited();
+  }
+};
+
+// --- the recorder
+
+OPKIT_INLINE Recorder& Recorder::Get() {
+  static Recorder* recorder = [] {
+    auto* made = new Recorder;
+    pthread_atfork([] { Get().mutex_.Lock(); }, [] { Get().mutex_.Unlock(); },
+                   [] { Get().ResetAfterFork(); });
+    return made;
+  }();
+  return *recorder;
+}
+
+// The closest of some readings of both clocks: between two of one the thread may lose its core.
+OPKIT_INLINE Recorder::Instant Recorder::Instant::Now() {
+  Instant best{0, 0};
+  uint64_t closest = UINT64_MAX;
+  for (int i = 0; i < 8; ++i) {
+    const uint64_t before = Ticks();
+    const int64_t ns = MonotonicNs();
+    const uint64_t apart = Ticks() - before;
+    if (apart >= closest) continue;
+    closest = apart;
+    best = {before + apart / 2, ns};
+  }
+  return best;
+}
+
+OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
+  if (options.max_bytes < static_cast<int64_t>(sizeof(ProfileChunk)))
+    Throw(ErrorCode::kInvalidArgument, "ProfileOptions::max_bytes is ", options.max_bytes,
+          "; expected at least ", sizeof(ProfileChunk), ", one chunk of records");
+  CounterSource& source = options.counter_source ? *options.counter_source : PerfCounters();
+  if (options.counters.size() > ProfileCounts::kMost)
+    Throw(ErrorCode::kInvalidArgument, "ProfileOptions::counters has ", options.counters.size(),
+          " names; ", ProfileCounts::kMost, " are the most");
+  std::vector<std::string> absent;
+  if (!options.counters.empty()) source.Open(options.counters, &absent);
+  const ToolRanges* const tools = ToolRanges::OfProcess();
+  MutexLock lock(mutex_);
+  if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
+    Throw(ErrorCode::kFailedPrecondition,
+          "Profiler::Start: a session runs already; Profiler::Stop ends it");
+  std::erase_if(threads_, [](ThreadProfile* thread) {
+    const bool ended = thread->exited();
+    if (ended) delete thread;
+    return ended;
+  });
+  {
+    MutexLock counters_lock(counters_mutex_);
+    counted_ = options.counters;
+    absent_ = std::move(absent);
+    counter_source_ = &source;
+  }
+  ring_ = options.ring;
+  chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
+                     std::memory_order_relaxed);
+  session_.store(session_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  stopped_ = 0;
+  start_ = Instant::Now();
+  memory_ = options.memory;
+  tools_.store(tools, std::memory_order_relaxed);
+  shapes_.store(options.shapes, std::memory_order_relaxed);
+  engine_.store(options.engine, std::memory_order_relaxed);
+  Install(true);
+}
+
+OPKIT_INLINE void Recorder::Install(bool on) {
+  // Release: a thread that has seen a sink by other means than these pointers finds it made.
+  g_span_sink.store(on ? this : nullptr, std::memory_order_release);
+  g_memory_sink.store(on && memory_ ? this : nullptr, std::memory_order_release);
+}
+
+OPKIT_INLINE void Recorder::Stop() {
+  MutexLock lock(mutex_);
+  if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0) return;
+  Install(false);
+  stopped_ = Ticks();
+}
+
+OPKIT_INLINE void Recorder::Pause() {
+  MutexLock lock(mutex_);
+  Install(false);
+}
+
+OPKIT_INLINE void Recorder::Resume() {
+  MutexLock lock(mutex_);
+  if (session_.load(std::memory_order_relaxed) == 0 || stopped_ != 0)
+    Throw(ErrorCode::kFailedPrecondition, "Profiler::Resume: no session; call Profiler::Start");
+  Install(true);
+}
+
+OPKIT_INLINE std::unique_ptr<ThreadCounters> Recorder::OpenCounters(int& count) {
+  MutexLock lock(counters_mutex_);
+  count = static_cast<int>(counted_.size());
+  return counted_.empty() ? nullptr : counter_source_->Open(counted_, nullptr);
+}
+
+OPKIT_INLINE bool Recorder::TakeChunk() {
+  return chunks_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
+}
+
+OPKIT_INLINE ThreadProfile* Recorder::OfThread() {
+  if (t_profile) [[likely]]
+    return t_profile;
+  return MakeOfThread();
+}
+
+OPKIT_INLINE ThreadProfile* Recorder::MakeOfThread() {
+  if (t_profile_ended) return nullptr;
+  static thread_local const ThreadProfileEnd end;
+  static_cast<void>(&end);
+  auto* made = new (std::nothrow) ThreadProfile;
+  if (!made) return nullptr;
+  MutexLock lock(mutex_);
+  threads_.push_back(made);
+  return t_profile = made;
+}
+
+OPKIT_INLINE uint32_t Recorder::CustomPath(uint32_t outer, uint32_t name) {
+  if (outer == 0) return name;
+  struct Known {
+    uint32_t outer, name, path;
+  };
+  static thread_local Known known[8];
+  Known& entry = known[(outer ^ name) & 7];
+  if (entry.outer != outer || entry.name != name)
+    entry = {outer, name, InternName(StrCat(InternedName(outer), "::", InternedName(name)))};
+  return entry.path;
+}
+
+OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device* device,
+                                 bool adopted) noexcept {
+  ThreadProfile* thread = OfThread();
+  if (!thread) return;
+  if (now.kind == InvocationKind::kCustomOperator && !adopted)
+    now.custom = CustomPath(now.custom, names.name);
+  if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
+    PushRange(*tools, now, names, adopted);
+  ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed));
+  if (!record) return;
+  const Device place = device ? *device : Device{};
+  *record = {.id = now.id,
+             .parent = now.parent,
+             .name = names.name,
+             .node = names.node,
+             .custom = now.custom,
+             .type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan,
+             .kind = now.kind,
+             .device_type = static_cast<int8_t>(place.type),
+             .device_index = static_cast<int8_t>(place.index)};
+  record->begin = Ticks();
+  thread->Publish();
+}
+
+OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation& now,
+                                      SpanNames names, bool adopted) noexcept {
+  ProfileSpan span;
+  span.kind = now.kind;
+  span.name = names.name;
+  span.custom = now.custom;
+  span.adopted = adopted;
+  const bool is_part = names.name == 0 && now.custom == 0;  // its name is on another thread
+  tools.Push(is_part ? "(part)" : DisplayName(span));
+}
+
+OPKIT_INLINE void Recorder::Close() noexcept {
+  const uint64_t now = Ticks();
+  ThreadProfile* const thread = t_profile;
+  if (!thread) return;
+  thread->Close(session_.load(std::memory_order_relaxed), now);
+  if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
+    tools->Pop();
+}
+
+OPKIT_INLINE void Recorder::EndSpan() noexcept {
+  const uint64_t now = Ticks();
+  if (ThreadProfile* thread = t_profile) thread->End(session_.load(std::memory_order_relaxed), now);
+}
+OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
+  ThreadProfile* thread = t_profile;
+  if (!thread) return;
+  const uint32_t session = session_.load(std::memory_order_relaxed);
+  const ProfileRecord* const span = thread->innermost(session);
+  if (!span) return;
+  ProfileRecord record;
+  record.id = span->id;
+  record.begin = work.flops;
+  record.end = work.bytes;
+  record.name = work.shapes;
+  record.node = work.backend;
+  record.type = ProfileRecord::Type::kWork;
+  thread->Add(session, record);
+}
+OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
+                                    int64_t live) noexcept {
+  const Invocation inside = CurrentInvocation();
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.end = static_cast<uint64_t>(live);
+  record.id = inside.id;
+  record.parent = static_cast<uint64_t>(bytes);
+  record.name = InternName(allocator.name());
+  record.type = ProfileRecord::Type::kMemory;
+  Add(record);
+}
+
+OPKIT_INLINE void Recorder::Add(const ProfileRecord& record) noexcept {
+  if (ThreadProfile* thread = OfThread())
+    thread->Add(session_.load(std::memory_order_relaxed), record);
+}
+OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.id = id;
+  record.type = ProfileRecord::Type::kCompleted;
+  Add(record);
+}
+OPKIT_INLINE void Recorder::RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
+  ProfileRecord record;
+  record.begin = static_cast<uint64_t>(begin);
+  record.end = static_cast<uint64_t>(end);
+  record.id = id;
+  record.type = ProfileRecord::Type::kOnDevice;
+  Add(record);
+}
+OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noexcept {
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.id = task.id;
+  record.parent = task.parent;
+  record.name = names.name;
+  record.custom = task.custom;
+  record.type = ProfileRecord::Type::kPushed;
+  record.kind = task.kind;
+  Add(record);
+}
+OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, uint32_t name, double value) noexcept {
+  ProfileRecord record;
+  record.begin = Ticks();
+  record.end = std::bit_cast<uint64_t>(value);
+  record.name = name;
+  record.type = type;
+  Add(record);
+}
+
+OPKIT_INLINE void Recorder::Sort(Profile& profile) {
+  std::sort(profile.spans.begin(), profile.spans.end(),
+            [](const ProfileSpan& a, const ProfileSpan& b) {
+              if (a.thread != b.thread) return a.thread < b.thread;
+              if (a.begin != b.begin) return a.begin < b.begin;
+              if (a.end != b.end) return a.end > b.end;
+              return a.id < b.id;
+            });
+  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
+  StableSort(profile.counters, by_time);
+  StableSort(profile.markers, by_time);
+  StableSort(profile.allocations, by_time);
+}
+
+OPKIT_INLINE double Recorder::TicksOfSpan() {
+  constexpr int kSpans = 1000;
+  ThreadProfile probe;
+  const uint32_t session = session_.load(std::memory_order_relaxed);
+  const auto record = [&] {
+    if (ProfileRecord* span = probe.Open(session)) {
+      *span = {.begin = Ticks()};
+      probe.Publish();
+    }
+    probe.Close(session, Ticks());
+  };
+  record();
+  const uint64_t begin = Ticks();
+  for (int i = 0; i < kSpans; ++i) record();
+  const uint64_t ticks = Ticks() - begin;
+  chunks_left_.fetch_add(1, std::memory_order_relaxed);  // the probe's
+  return static_cast<double>(ticks) / kSpans;
+}
+
+OPKIT_INLINE Profile Recorder::Read() {
+  MutexLock lock(mutex_);
+  const uint32_t session = session_.load(std::memory_order_relaxed);
+  Profile profile;
+  if (session == 0) return profile;
+  Instant now = Instant::Now();
+  constexpr int64_t kEnoughNs = 10'000'000;  // for a rate that is right to 10^-4
+  while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
+  const double ns_per_tick =
+      static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
+  const auto time = [&](uint64_t ticks) {
+    return static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - start_.ticks)) *
+                                ns_per_tick);
+  };
+  profile.duration = time(stopped_ != 0 ? stopped_ : now.ticks);
+
+  struct Known {  // about the invocation of an id, in one record
+    uint64_t id;
+    SpanNames names = {};
+    int64_t pushed = -1, completed = -1;
+    int64_t device_begin = -1, device_end = -1;
+    int pusher = -1;
+    SpanWork work = {};
+  };
+  std::vector<Known> known;
+  std::map<uint64_t, ProfileCounts> counts;
+  int64_t records = 0;
+  const auto add_span = [&](const ProfileRecord& record, uint64_t end, int thread) {
+    ProfileSpan& span = profile.spans.emplace_back();
+    span.id = record.id;
+    span.parent = record.parent;
+    span.begin = time(record.begin);
+    span.end = time(end);
+    span.thread = thread;
+    span.kind = record.kind;
+    span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
+    span.name = record.name;
+    span.node = record.node;
+    span.custom = record.custom;
+    span.adopted = record.type == ProfileRecord::Type::kAdopted;
+  };
+  for (ThreadProfile* thread : threads_) {
+    MutexLock thread_lock(thread->mutex_);
+    if (thread->session_ != session) continue;
+    const int index = static_cast<int>(profile.threads.size());
+    profile.threads.push_back(thread->thread_);
+    profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
+    std::vector<size_t> open;  // their spans
+    uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
+    for (const auto& chunk : thread->chunks_) {
+      const uint32_t count = chunk->count.load(std::memory_order_acquire);
+      records += count;
+      for (const ProfileRecord& record : std::span(chunk->records, count)) {
+        const int64_t begin = time(record.begin);
+        switch (record.type) {
+          case ProfileRecord::Type::kSpan:
+          case ProfileRecord::Type::kAdopted: {
+            const uint64_t end = record.EndOfSpan();
+            if (end == 0) open.push_back(profile.spans.size());
+            add_span(record, end, index);
+            last = (std::max)({last, record.begin, end});
+            break;
+          }
+          case ProfileRecord::Type::kCompleted:
+            known.push_back({.id = record.id, .completed = begin});
+            break;
+          case ProfileRecord::Type::kOnDevice: {
+            // Nothing ran before the session, though the two clocks are compared with some error.
+            const int64_t from =
+                (std::max)(static_cast<int64_t>(record.begin) - start_.ns, int64_t{0});
+            known.push_back({.id = record.id,
+                             .device_begin = from,
+                             .device_end = from + static_cast<int64_t>(record.end - record.begin)});
+            break;
+          }
+          case ProfileRecord::Type::kPushed:
+            known.push_back({.id = record.id,
+                             .names = {.name = record.name},
+                             .pushed = begin,
+                             .pusher = index});
+            break;
+          case ProfileRecord::Type::kWork:
+            known.push_back(
+                {.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
+            break;
+          case ProfileRecord::Type::kCounts: {
+            ProfileCounts& sum = counts[record.id];
+            sum.invocation = record.id;
+            uint64_t* const values = sum.values + record.node;
+            values[0] += record.begin;
+            values[1] += record.end;
+            values[2] += record.parent;
+            break;
+          }
+          case ProfileRecord::Type::kMemory:
+            profile.allocations.push_back({begin, record.id, static_cast<int64_t>(record.parent),
+                                           static_cast<int64_t>(record.end), record.name, index});
+            break;
+          case ProfileRecord::Type::kCounter:
+            profile.counters.push_back({begin, record.name, std::bit_cast<double>(record.end)});
+            break;
+          case ProfileRecord::Type::kMarker:
+          case ProfileRecord::Type::kFrame:
+            profile.markers.push_back(
+                {begin, record.name, index, record.type == ProfileRecord::Type::kFrame});
+            break;
+        }
+      }
+    }
+    for (const size_t of : open) {
+      profile.spans[of].end = time(last);
+      profile.spans[of].open = true;
+    }
+  }
+  profile.cost = static_cast<int64_t>(static_cast<double>(records) * TicksOfSpan() * ns_per_tick);
+  bool any_adopted = false;
+  for (const ProfileSpan& span : profile.spans) any_adopted |= span.adopted && span.name == 0;
+  if (any_adopted)
+    for (const ProfileSpan& span : profile.spans)
+      if (!span.adopted) known.push_back({.id = span.id, .names = {span.name, span.node}});
+  const auto by_id = [](const Known& a, const Known& b) { return a.id < b.id; };
+  std::sort(known.begin(), known.end(), by_id);
+  if (!known.empty())
+    for (ProfileSpan& span : profile.spans) {
+      const auto [first, last] =
+          std::equal_range(known.begin(), known.end(), Known{.id = span.id}, by_id);
+      for (auto fact = first; fact != last; ++fact) {
+        if (span.name == 0) {
+          span.name = fact->names.name;
+          span.node = fact->names.node;
+        }
+        if (fact->pushed >= 0) {
+          span.pushed = fact->pushed;
+          span.pusher = fact->pusher;
+        }
+        if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
+        if (!span.adopted && fact->device_end >= 0) {
+          span.device_begin = fact->device_begin;
+          span.device_end = fact->device_end;
+        }
+        if (!span.adopted && fact->work.shapes != 0) span.work = fact->work;
+      }
+    }
+  std::map<uint32_t, uint32_t> counters;  // by allocator
+  for (const ProfileAllocation& one : profile.allocations) {
+    uint32_t& counter = counters[one.allocator];
+    if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
+    profile.counters.push_back({one.time, counter, static_cast<double>(one.live)});
+  }
+  for (const auto& [id, sum] : counts) profile.counts.push_back(sum);
+  profile.counted = counted_;
+  profile.absent_counters = absent_;
+  Sort(profile);
+  return profile;
+}
+
+// The child's one thread begins without what its parent has recorded; its parent's threads do not
+// exist here.
+OPKIT_INLINE void Recorder::ResetAfterFork() {
+  mutex_.ResetAfterFork();
+  counters_mutex_.ResetAfterFork();
+  Install(false);
+  stopped_ = 1;
+  threads_.clear();
+  if (ThreadProfile* mine = t_profile) {
+    mine->ResetAfterFork();
+    threads_.push_back(mine);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_
+
+// ---- opkit/base/impl/output_file.ipp
+// The definitions of base/output_file.hpp.
+#ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+#define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An open file of its own name beside `target`, which is stored in `name`; -1 where the folder
+// takes none.
+inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
+  for (int n = 0;; ++n) {
+    *name = StrCat(target, ".", getpid(), ".", n, ".new");
+    const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+}
+
+OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
+  struct stat old;
+  const bool exists = stat(path.c_str(), &old) == 0;
+  if (exists) {
+    if (access(path.c_str(), W_OK) != 0) Fail();
+    if (char* real = realpath(path.c_str(), nullptr)) {
+      target_ = real;
+      std::free(real);
+    }
+  }
+  if (!exists || S_ISREG(old.st_mode)) {
+    const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
+    if (made >= 0) {
+      // The owner may not be ours to keep; whoever could read the old file can read the new one.
+      if (exists) static_cast<void>(fchmod(made, old.st_mode & 07777));
+      file_ = fdopen(made, "wb");
+      return;
+    }
+    temporary_.clear();
+    if (!exists) Fail();
+  }
+  file_ = std::fopen(path.c_str(), "ab");
+  if (!file_) Fail();
+}
+OPKIT_INLINE OutputFile::~OutputFile() {
+  if (file_) std::fclose(file_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+OPKIT_INLINE void OutputFile::Write(std::string_view bytes) {
+  // A pipe or a device has nothing to cut off.
+  if (temporary_.empty() && !std::exchange(truncated_, true) && ftruncate(fileno(file_), 0) != 0 &&
+      errno != EINVAL)
+    Fail();
+  if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) Fail();
+}
+
+OPKIT_INLINE void OutputFile::Commit() {
+  Write({});
+  if (std::fclose(std::exchange(file_, nullptr)) != 0) Fail();
+  if (temporary_.empty()) return;
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) Fail();
+  temporary_.clear();
+}
+
+OPKIT_INLINE void OutputFile::Fail() const {
+  Throw(ErrorCode::kFailedPrecondition, "cannot write '", path_, "': ", std::strerror(errno));
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
+  detail::OutputFile file(path);
+  file.Write(bytes);
+  file.Commit();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
+// ---- opkit/core/layout_hooks.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
+// from it: where nothing registers a layout, that code does without the registry.
+#ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
+#define OPKIT_CORE_LAYOUT_HOOKS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// All layouts but the standard one, and the direct converters between two of them.
+struct RegisteredLayout {
+  LayoutId id;
+  std::string name;
+  bool has_descriptors;
+  double ns_per_byte;
+};
+struct LayoutPair {
+  LayoutId from, to;
+  double ns_per_byte;
+};
+// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
+// nothing but the standard layout is registered.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<LayoutId(std::string_view)> g_find_layout{kOtherLayout,
+                                                                                  kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(LayoutId)> g_is_registered_layout{kOtherLayout,
+                                                                               kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<const char*(LayoutId)> g_layout_name_pointer{kOtherLayout,
+                                                                                     kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<int64_t(const Layout&, const Shape&, DType)> g_layout_bytes{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_directly{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
+                                                                         kLayoutHeader};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
+#endif
+
+// ---- opkit/op/abi/abi_config.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
+// which each image has numbers of its own.
+#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An opkit_config with the arrays that it points to. Error (kUnsupported) for a layout with a
+// descriptor, which is known to its own image alone.
+class OPKIT_IMAGE_LOCAL AbiConfig {
+ public:
+  AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
+  AbiConfig(const AbiConfig&) = delete;
+  const opkit_config& config() const { return config_; }
+
+ private:
+  opkit_config config_{};
+  std::vector<const char*> inputs_, outputs_;
+  std::vector<int32_t> inplace_;
+};
+
+// Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
+// image does not know.
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                           size_t num_outputs);
+// Null: the standard layout.
+OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
+// As TensorOfView, in a layout; null: the standard one.
+OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#endif
+
+// ---- opkit/op/abi/program_host.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// IsProgramHost: whether a library's host is the program that the library's source is part of.
+// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
+// it.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
+
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_layouts.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// Serves the layouts and devices of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Null: the standard layout.
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
+                                                             const char* from_layout,
+                                                             const opkit_tensor* to,
+                                                             const char* to_layout) {
+  return GuardedCall([&] {
+    Tensor target = TensorInLayout(*to, to_layout);
+    g_convert_directly(TensorInLayout(*from, from_layout), target);
+  });
+}
+
+struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
+  explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
+    abi.size = sizeof abi;
+    abi.name = layout.name.c_str();
+    abi.bytes = &Bytes;
+    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                         const opkit_tensor* to) {
+      return ConvertView(from, self->name, to, nullptr);
+    };
+    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
+                           const opkit_tensor* to) {
+      return ConvertView(from, nullptr, to, self->name);
+    };
+    abi.ns_per_byte = layout.ns_per_byte;
+    abi.author = this;
+  }
+  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
+                            const int64_t* shape, int64_t* bytes) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const ExportedLayout*>(self->author);
+      *bytes =
+          g_layout_bytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                         static_cast<DType>(dtype));
+    });
+  }
+
+  const RegisteredLayout layout;
+  opkit_layout abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
+  explicit ExportedConverter(const LayoutPair& pair) {
+    abi.size = sizeof abi;
+    abi.from = g_layout_name_pointer(pair.from);
+    abi.to = g_layout_name_pointer(pair.to);
+    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
+                     const opkit_tensor* to) {
+      return ConvertView(from, self->from, to, self->to);
+    };
+    abi.ns_per_byte = pair.ns_per_byte;
+  }
+  opkit_layout_converter abi{};
+};
+
+struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
+  ExportedDevice(DeviceType number, std::string its_name)
+      : type(number), name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.type = static_cast<int32_t>(type);
+    abi.available = &Available;
+    abi.alloc = &Alloc;
+    abi.free = &Free;
+    abi.copy = &Copy;
+    abi.author = this;
+  }
+  static const ExportedDevice& Of(const opkit_device* device) {
+    return *static_cast<const ExportedDevice*>(device->author);
+  }
+  static opkit_status Available(const opkit_device* self, int32_t index) {
+    return GuardedCall([&] {
+      const std::string why = WhyNoDevice({Of(self).type, index});
+      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
+    });
+  }
+  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
+    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
+  }
+  static void Free(const opkit_device* self, void* memory, int64_t bytes) {
+    if (Allocator* allocator = Allocators()[Of(self).type].load())
+      allocator->Deallocate(memory, bytes);
+  }
+  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
+                           const void* from, int64_t bytes) {
+    return GuardedCall([&] {
+      const Device here{Of(self).type, index}, host{};
+      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
+      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
+      const CopyFunction copy = FindCopy(source.type, target.type);
+      if (!copy)
+        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
+              " is registered in the library; call RegisterCopy");
+      copy(to, target, from, source, bytes, nullptr);
+    });
+  }
+
+  const DeviceType type;
+  const std::string name;
+  opkit_device abi{};
+};
+
+OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
+  if (IsProgramHost(g_host)) return;
+  if (g_registered_layouts) {
+    std::vector<LayoutId> exported;
+    for (RegisteredLayout& one : g_registered_layouts()) {
+      if (one.has_descriptors) continue;
+      exported.push_back(one.id);
+      AddExported<ExportedLayout>(contents, contents.layouts, std::move(one));
+    }
+    for (const LayoutPair& one : g_direct_converters())
+      if (Contains(exported, one.from) && Contains(exported, one.to))
+        AddExported<ExportedConverter>(contents, contents.layout_converters, one);
+  }
+  DeviceTypeRegistry& types = DeviceTypes();
+  MutexLock lock(types.mutex);
+  for (const auto& one : types.entries)
+    if (one.type >= DeviceType::kFirstUserDevice && one.info.memory == one.type)
+      AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
+#endif
+
+// ---- opkit/op/abi/op_conversion.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
+// without trusting it, as a record. A new value of opkit_op is added in abi/opkit_abi.h, in
+// FunctionOpRecord and in this header's definitions; CONTRIBUTING.md says where a new function is.
+#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
+int DeviceTypeFromName(std::string_view name);
+
+// The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
+// kernels call the record's functions and let no exception out; the record's `abi` is handed over
+// as it is.
+OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
+
+// Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
+// functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
+// (kInvalidArgument) for every fault of the description.
+FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
+
+// Throws an Error: "library NAME WHAT; MEND".
+[[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
+                                               const Text& mend = {},
+                                               ErrorCode code = ErrorCode::kInvalidArgument);
+// Refuses a name that is no short line of text. A null name passes.
+void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#endif
+
+// ---- opkit/op/gradient/gradient_hook.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// g_has_gradient: whether a gradient is registered for an operator, for code that does without the
+// registry of gradients where nothing registers one.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The registration of a gradient fills it; also of the kinds that say that there is none.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
+    "a gradient", "opkit/graph.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+#endif
+
+// ---- opkit/plugin/load/abi_node.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
+// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// pointers, and copies one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
+                                             std::vector<const opkit_graph*>&)>
+    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
+    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+
+inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
+
+// An opkit_node, and the data that it points to.
+class AbiNode : public RefCounted {
+ public:
+  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+    Point(def_.inputs(), inputs_);
+    Point(def_.outputs(), outputs_);
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
+    node_.size = sizeof node_;
+    node_.op = def_.type().c_str();
+    node_.name = def_.name().c_str();
+    node_.device_type = static_cast<int32_t>(def_.device().type);
+    node_.device_index = def_.device().index;
+    node_.num_inputs = inputs_.size();
+    node_.inputs = inputs_.data();
+    node_.num_outputs = outputs_.size();
+    node_.outputs = outputs_.data();
+    node_.num_attrs = attributes_.size();
+    node_.attrs = attributes_.data();
+    node_.num_graphs = graph_pointers_.size();
+    node_.graphs = graph_pointers_.data();
+    Point(def_.control_inputs(), control_inputs_);
+    node_.num_control_inputs = control_inputs_.size();
+    node_.control_inputs = control_inputs_.data();
+    node_.backend = def_.engine().c_str();
+    node_.is_gradient = def_.is_gradient_op();
+  }
+  const opkit_node& node() const { return node_; }
+
+ private:
+  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
+    for (const std::string& name : names) pointers.push_back(name.c_str());
+  }
+
+  const OperatorDef def_;
+  AbiAttributes attributes_;
+  std::vector<const char*> inputs_, outputs_, control_inputs_;
+  RefCountedList graphs_;  // of AbiGraph
+  std::vector<const opkit_graph*> graph_pointers_;
+  opkit_node node_{};
+};
+
+// Knowledge of values as an array of opkit_value, which a library refines.
+class AbiValues {
+ public:
+  // Symbols have a number each in `symbols`, which inputs and outputs share.
+  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+      : symbols_(symbols), values_(infos.size()) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const TensorInfo& info = infos[i];
+      opkit_value& value = values_[i];
+      value.size = sizeof value;
+      value.present = 1;
+      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
+      value.rank = -1;
+      if (!info.layout.descriptor && g_layout_name_pointer)
+        value.layout = g_layout_name_pointer(info.layout.id);
+      if (!info.shape.has_rank()) continue;
+      if (info.shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
+              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
+      value.rank = info.shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
+    }
+  }
+  AbiValues(const AbiValues&) = delete;
+
+  opkit_value* data() { return values_.data(); }
+  opkit_value& operator[](size_t i) { return values_[i]; }
+  void SetConstant(size_t i, const Tensor& tensor) {
+    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
+    values_[i].constant = (*constants_.back()->data())->tensors[0];
+  }
+  DType dtype(size_t i, const char* what) const {
+    const int32_t dtype = values_[i].dtype;
+    if (dtype < -1 || dtype >= kNumDTypes)
+      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
+            ", which does not exist");
+    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
+  }
+  SymbolicShape shape(size_t i, const char* what) const {
+    const opkit_value& value = values_[i];
+    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
+    if (value.rank < 0) return {};
+    std::vector<Dim> dims;
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = value.dims[axis];
+      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
+      if (extent < -1 && symbol >= symbols_.size())
+        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
+              what, " ", i, "; -1 is unknown");
+      dims.push_back(extent >= 0    ? Dim(extent)
+                     : extent == -1 ? Dim()
+                                    : Sym(symbols_[Index(symbol)]));
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+ private:
+  int64_t Number(const Dim& dim) {
+    if (dim.is_known()) return dim.value();
+    if (!dim.is_symbol()) return -1;
+    for (size_t i = 0; i < symbols_.size(); ++i)
+      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
+    symbols_.push_back(dim.symbol());
+    return -1 - static_cast<int64_t>(symbols_.size());
+  }
+
+  std::vector<std::string>& symbols_;
+  std::vector<opkit_value> values_;
+  std::vector<IntrusivePtr<AbiAttributes>> constants_;
+};
+
+// Names that a library hands over.
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what, uint64_t most = kMostParts) {
+  if (count > most || (count > 0 && !names))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i)
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+  return {names, names + count};
+}
+
+// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
+// for a struct that is no node.
+inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
+  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && !node.graphs))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
+  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
+                  ArgumentsOfAbi(node.attrs, node.num_attrs));
+  if (node.name) def.Name(node.name);
+  if (OPKIT_ABI_HAS(&node, is_gradient)) {
+    for (std::string& name :
+         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
+      def.ControlInput(std::move(name));
+    if (node.backend) def.Engine(node.backend);
+    def.IsGradientOp(node.is_gradient != 0);
+  }
+  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
+            " is null, shorter than version 1.0's or has no name");
+    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
+  }
+  return def;
+}
+
+// A dtype and shape as the other side knows them. Symbols have names by their numbers.
+inline TensorInfo InfoOfAbi(const opkit_value& value) {
+  TensorInfo info;
+  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < value.rank; ++axis) {
+    const int64_t extent = value.dims[axis];
+    dims.push_back(extent >= 0    ? Dim(extent)
+                   : extent == -1 ? Dim()
+                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
+  }
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// Runs the operators of a library's registries for its host, and describes them.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
+// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+struct ExportThreads {
+  Mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  void (*finalize)() = nullptr;  // the function that the author gave
+  bool described = false;        // to a host that has taken the library and not yet ended it
+};
+inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
+inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
+    return *pool;
+  MutexLock lock(threads.mutex);
+  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
+  return *threads.pool;
+}
+OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  const struct End {  // also where the author's function throws
+    ~End() {
+      delete g_export_threads.pool.exchange(nullptr);
+      g_export_threads.described = false;
+    }
+  } end;
+  if (threads.finalize) threads.finalize();
+}
+// Runs this image's loops on the host's threads.
+struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
+  HostLoops() : LoopRunner{&RunOnHost} {}
+
+ private:
+  // The pool that this thread had before: also the host's, where the two share the variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* const own;
+  };
+  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
+  }
+
+  ThreadPool* const pool_ = t_pool.pool;
+};
+// The host's call that the operator which runs in this thread serves.
+OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+class OPKIT_IMAGE_LOCAL HostCallScope {
+ public:
+  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
+  HostCallScope(const HostCallScope&) = delete;
+  HostCallScope& operator=(const HostCallScope&) = delete;
+  ~HostCallScope() { t_host_call = outer_; }
+
+ private:
+  const opkit_call* const outer_;
+};
+
+// The library's operator behind one operator of the host's, and the tensors that it reads and
+// writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
+// one is bound to a workspace.
+class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
+ public:
+  // `config`: null where the host has chosen none.
+  ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
+      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
+    def_.Engine("");  // the host has chosen the kernel
+    for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
+    const PoolScope threads(LibraryPool());
+    if (!kernel.typed || kernel.make_typed) {
+      bound_ = g_bind_operator(kernel, def_, config);
+      return;
+    }
+    const RegistryUse use;
+    CheckNode(OpRegistry::Global().GetSchema(def_.type()), def_);
+    CheckIsFor(kernel, def_);
+    call_ = std::make_unique<DirectCall>(kernel, schema, def_);
+    inputs_.resize(def_.inputs().size());
+    outputs_.resize(def_.outputs().size());
+  }
+
+  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
+  // operator, on a native one it issues its work.
+  void Run(const opkit_call* call) {
+    const Device device = def_.device();
+    if (!call->asynchronous) {
+      Forward(call);
+    } else if (IsHostAccessible(device.type)) {
+      OpResource(call).launch(
+          [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+    } else {
+      FindNativeStreams(device.type)(device, call->stream, [&] { Forward(call); });
+    }
+  }
+
+ private:
+  void Forward(const opkit_call* call) {
+    const size_t num_inputs = def_.inputs().size(), num_outputs = def_.outputs().size();
+    for (size_t i = 0; i < num_inputs; ++i)
+      if (Tensor* const place = InputPlace(i))
+        Bind(*place, *opkit_input(call, i), InputLayout(call, i));
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) BindOutput(call, o);
+    RunOperator(call);
+    for (size_t o = 0; o < num_outputs; ++o)
+      if (!def_.outputs()[o].empty()) Deliver(call, o);
+  }
+  Tensor* InputPlace(size_t i) {
+    if (bound_.bound) return bound_.input(*bound_.bound, i);
+    return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
+  }
+
+  // Outputs get names of their own, but for those that must be an input's.
+  void NameOutput(const OpSchema& schema, size_t o) {
+    std::string& name = def_.mutable_outputs()[o];
+    if (name.empty()) return;
+    for (size_t i = 0; i < def_.inputs().size(); ++i) {
+      const std::string& input = def_.inputs()[i];
+      if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
+      shared_inputs_[o] = static_cast<int>(i);
+      name = input;
+      return;
+    }
+    while (Contains(def_.inputs(), name)) name += "_out";
+  }
+
+  // Whether `tensor` is the view already, so that nothing has to be made.
+  static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (layout) [[unlikely]]
+      return tensor.raw_data() == view.data && tensor.storage() &&
+             tensor.dtype() == static_cast<DType>(view.dtype) &&
+             tensor.layout() == LayoutOfAbi(layout) &&
+             tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
+    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+           tensor.storage() && OpTensor(view).is_dense();
+  }
+  static const char* InputLayout(const opkit_call* call, size_t i) {
+    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
+                                                                     : nullptr;
+  }
+  static const char* OutputLayout(const opkit_call* call, size_t o) {
+    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
+                                                                       : nullptr;
+  }
+  static void Bind(Tensor& tensor, const opkit_tensor& view, const char* layout) {
+    if (IsView(tensor, view, layout)) [[likely]]
+      return;
+    tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorInLayout(view, layout);
+  }
+  void BindOutput(const opkit_call* call, size_t o) {
+    const opkit_tensor& view = *opkit_output(call, o);
+    const int shared = shared_inputs_[o];
+    if (shared >= 0 && view.dtype != OPKIT_UNDEFINED) {
+      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(shared));
+      if (view.data != in.data) {
+        const Tensor source = TensorOfView(in);
+        CheckResult(o, source, view, "must be in place of an input that");
+        if (view.data) CopyElements(source, TensorOfView(view), call->stream);
+      }
+    }
+    if (bound_.bound) {
+      if (shared < 0 || view.dtype != OPKIT_UNDEFINED)
+        Bind(*bound_.output(*bound_.bound, o), view, OutputLayout(call, o));
+      return;
+    }
+    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(outputs_[o], view, OutputLayout(call, o));
+    if (shared < 0) return;
+    Tensor& input = inputs_[Index(shared)];
+    view.dtype == OPKIT_UNDEFINED ? outputs_[o] = input : input = outputs_[o];
+  }
+  void RunOperator(const opkit_call* call) {
+    const HostLoops loops;
+    const PoolScope threads(LibraryPool());
+    const LoopRunnerScope on_host(&loops);
+    const HostCallScope of_host(call);
+    if (call_) return call_->Run(inputs_, outputs_);
+    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+               call->asynchronous);
+  }
+
+  // Copies a result that does not lie in the host's memory there.
+  void Deliver(const opkit_call* call, size_t o) {
+    opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
+    const bool is_open = view.dtype == OPKIT_UNDEFINED;
+    if (is_open && view.req == OPKIT_REQ_NONE) return;
+    const Tensor* const made = call_ ? &outputs_[o] : bound_.result(*bound_.bound, o);
+    if (!made)
+      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", def_.outputs()[o], "' of operator ",
+            def_.type(), " is not a tensor, which is all that a library can hand over");
+    const Tensor& result = *made;
+    const char* const layout = OutputLayout(call, o);
+    if (IsView(result, view, layout)) [[likely]]
+      return;
+    if (!result.initialized())
+      Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+            def_.outputs()[o], "'; get it with Output(i, shape, dtype) and write to it");
+    if (is_open)
+      view = OpResource(call)
+                 .allocate_output(static_cast<int>(o),
+                                  std::span(result.shape().data(), Index(result.rank())),
+                                  result.dtype())
+                 .view();
+    CheckResult(o, result, view, "is");
+    if (layout) {
+      Tensor target = TensorInLayout(view, layout);
+      g_convert_layout_to(result, target);
+    } else {
+      CopyElements(result, TensorOfView(view), call->stream);
+    }
+  }
+  OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
+                              const char* how) const {
+    const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
+    if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
+          def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
+          static_cast<DType>(view.dtype), wanted,
+          " for it; correct the schema's TensorInferenceFunction, or write one");
+  }
+
+  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
+  // the host's call points to.
+  struct LaunchedRun : RefCounted {
+    IntrusivePtr<ExportedInstance> instance;
+    opkit_call call;
+    std::vector<opkit_tensor> inputs, outputs;
+    std::vector<const char*> input_layouts, output_layouts;
+    std::vector<Dims> extents;
+
+    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
+      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
+      call.size = sizeof call;
+      extents.reserve(2 * (call.num_inputs + call.num_outputs));
+      for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
+      for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
+      call.inputs = inputs.data();
+      call.outputs = outputs.data();
+      call.asynchronous = 0;
+      const auto keep = [](const char* const*& names, uint64_t count,
+                           std::vector<const char*>& kept) {
+        if (!names) return;
+        kept.assign(names, names + count);
+        names = kept.data();
+      };
+      keep(call.input_layouts, call.num_inputs, input_layouts);
+      keep(call.output_layouts, call.num_outputs, output_layouts);
+    }
+    void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
+      const auto rank = static_cast<size_t>(from.rank);
+      opkit_tensor view = OpTensor(from).view();
+      view.shape = extents.emplace_back(from.shape, rank).data();
+      view.strides = extents.emplace_back(from.strides, rank).data();
+      all.push_back(view);
+    }
+  };
+
+  OperatorDef def_;
+  std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
+  BoundOperator bound_;             // or
+  std::unique_ptr<DirectCall> call_;
+  std::vector<Tensor> inputs_, outputs_;  // of the direct call
+};
+
+// The registries last as long as the image. Where that is unmapped, and not at the program's end,
+// they are freed: nothing of the library is in use then.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (g_export_threads.described) return;
+    if (g_delete_gradients) g_delete_gradients();
+    delete &OpRegistry::Global();
+    if (g_delete_layout_registry) g_delete_layout_registry();
+  }
+};
+
+// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
+// are their `author`.
+struct OPKIT_IMAGE_LOCAL SchemaFunctions {
+  OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
+    op.parse_attrs = &ParseAttrs;
+    if (schema.has_inference()) {
+      op.infer_type = &InferType;
+      op.infer_shape = &InferShape;
+    }
+    op.mutated_inputs = &MutatedInputs;
+    op.scratch_bytes = &ScratchBytes;
+    if (schema.has_cost()) op.cost = &Cost;
+    op.author = &schema;
+  }
+  OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
+    to.create = &Create;
+    if (kernel.propose) {
+      to.propose = &Propose;
+      to.create_for = &CreateFor;
+    }
+    to.destroy = &Destroy;
+    to.forward = &Forward;
+    to.author = &kernel;
+  }
+
+ private:
+  static const OpSchema& SchemaOf(const opkit_op* op) {
+    return *static_cast<const OpSchema*>(op->author);
+  }
+  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
+    });
+  }
+  OPKIT_COLD static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
+                                           const opkit_config* config, void** instance) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
+      *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
+    });
+  }
+  OPKIT_COLD static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
+                                         const opkit_value* inputs, const opkit_value* outputs,
+                                         const opkit_proposals* proposals) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
+        const AbiConfig abi(config, node->num_inputs, node->num_outputs);
+        const opkit_status status = proposals->add(proposals, &abi.config());
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
+    });
+  }
+  static void Destroy(void* instance) {
+    GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
+  }
+  static opkit_status Forward(void* instance, const opkit_call* call) {
+    return GuardedCall(
+        [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
+  }
+
+  OPKIT_COLD static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node,
+                                            int32_t* num_inputs, int32_t* num_outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
+      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
+      if (std::string why = schema.VerifyArguments(args); !why.empty())
+        return OpStatus::Failure(why);
+      const auto [inputs, outputs] = schema.Arity(args);
+      *num_inputs = inputs;
+      *num_outputs = outputs;
+      return OpStatus();
+    });
+  }
+
+  // The host's knowledge of values, as this image's inference reads it.
+  class Values {
+   public:
+    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
+      for (uint64_t i = 0; i < count; ++i) {
+        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+        if (!with_shapes) {
+          info.shape = {};
+          continue;
+        }
+        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
+        if (!value.constant) continue;
+        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
+      }
+    }
+    const std::vector<TensorInfo>& infos() const { return infos_; }
+
+   private:
+    // The standard one for a layout that only the host knows.
+    static Layout KnownLayout(const char* name) {
+      if (g_registered_layouts)
+        for (const RegisteredLayout& known : g_registered_layouts())
+          if (known.name == name) return Layout{known.id, {}};
+      return {};
+    }
+    std::vector<TensorInfo> infos_;
+    std::list<Tensor> constants_;  // that infos_ point to
+  };
+  static int64_t NumberOf(const Dim& dim) {
+    if (dim.is_known()) return dim.value();
+    const std::string& name = dim.symbol();
+    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
+    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
+    return number && *number >= 0 ? -2 - *number : -1;
+  }
+
+  static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                    opkit_value* outputs, bool types, bool with_shapes) {
+    OperatorDef def = DefinitionOfAbi(*node);
+    const Values ins(inputs, node->num_inputs, with_shapes);
+    const Values outs(outputs, node->num_outputs, with_shapes);
+    InferenceContext context(def, ins.infos(), outs.infos());
+    schema.Infer(context);
+    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
+      for (size_t i = 0; i < infos.size(); ++i)
+        types ? StoreType(infos[i], *opkit_value_at(values, i))
+              : StoreShape(infos[i], *opkit_value_at(values, i));
+    };
+    store(context.inputs(), inputs);
+    store(context.outputs(), outputs);
+  }
+  static void StoreType(const TensorInfo& info, opkit_value& value) {
+    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
+  }
+  static void StoreShape(const TensorInfo& info, opkit_value& value) {
+    if (!info.shape.has_rank()) return;
+    if (info.shape.rank() > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
+            " are the most");
+    const bool same_rank = value.rank == info.shape.rank();
+    value.rank = info.shape.rank();
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = NumberOf(info.shape[axis]);
+      if (extent != -1 || !same_rank) value.dims[axis] = extent;
+    }
+  }
+  // Wrong shapes are for infer_shape to report.
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      try {
+        Infer(schema, node, inputs, outputs, true, true);
+      } catch (...) {
+        const std::exception_ptr failure = std::current_exception();
+        try {
+          Infer(schema, node, inputs, outputs, true, false);
+        } catch (...) {
+          std::rethrow_exception(failure);
+        }
+      }
+    });
+  }
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs) {
+    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
+  }
+  OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
+                                               uint8_t* mutated) {
+    return GuardedCall([&] {
+      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
+        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
+                                   ", but the node has ", node->num_inputs);
+        mutated[input] = 1;
+      }
+      return OpStatus();
+    });
+  }
+  OPKIT_COLD static opkit_status Cost(const opkit_op* op, const opkit_node* node,
+                                      const opkit_value* inputs, const opkit_value* outputs,
+                                      opkit_cost* cost) {
+    return GuardedCall([&] {
+      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
+      cost->flops = said.flops;
+      cost->bytes_read = said.bytes_read;
+      cost->bytes_written = said.bytes_written;
+      cost->params_bytes = said.params_bytes;
+    });
+  }
+  // The largest scratch among the first configurations that the device's kernels propose in
+  // standard layouts: the host does not say which of them it asks for.
+  OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                              const opkit_value* inputs, int64_t* bytes) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      *bytes = 0;
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const Values ins(inputs, node->num_inputs, true);
+      std::optional<std::vector<TensorInfo>> outs;
+      for (const Kernel* kernel :
+           OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
+        if (!kernel->propose) continue;
+        if (!outs) outs = schema.InferOutputs(def, ins.infos());
+        try {
+          for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
+            if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+            *bytes = (std::max)(*bytes, config.scratch_bytes);
+            break;
+          }
+        } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
+        }
+      }
+    });
+  }
+};
+
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema,
+                                                     FunctionOpRecord& record) {
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
+    if (!IsHostAccessible(kernel->device) && !FindNativeStreams(kernel->device) &&
+        kernel->device < DeviceType::kFirstUserDevice)
+      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel for ",
+            kernel->device,
+            " that cannot issue work on its host's streams: include the header of the backend in "
+            "the library (opkit/backends/<its name>/context.hpp), or call RegisterNativeStreams "
+            "for a device of your own (at ",
+            kernel->Place(), ")");
+    FunctionDevice& device = record.devices.emplace_back();
+    device.name = ToString(kernel->device);
+    if (kernel->backend != kReferenceBackend) device.backend = kernel->backend;
+    SchemaFunctions::FillIn(device.abi, *kernel);
+  }
+}
+// A record of an operator of the registries: the library's second way to describe one.
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
+  FunctionRecord record(new FunctionOpRecord);
+  record->name = schema.name();
+  record->doc = schema.doc();
+  record->file = schema.file();
+  record->line = schema.line();
+  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
+  const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
+  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
+                  (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+                  (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
+                  (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
+                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+  SchemaFunctions::FillIn(record->abi, schema);
+  if (g_read_gradient)
+    g_read_gradient(*record);
+  else if (g_has_gradient && g_has_gradient(record->name))
+    Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
+          " is not handed over: the unit that registers it needs opkit/op.hpp beside "
+          "opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before opkit/opkit.hpp");
+  ReadKernels(schema, *record);
+  // The in-place pairs of the first values: a schema answers for any pair by a function.
+  constexpr int kMost = 16;
+  for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
+    for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
+      if (schema.CanInplace(i, o)) record->inplace.emplace_back(i, o);
+  record->attributes = schema.attributes();
+  record->inputs = schema.inputs();
+  record->outputs = schema.outputs();
+  return record;
+}
+
+OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
+  if (IsProgramHost(g_host)) return;
+  static const ExportedRegistries registries;
+  if (const auto problems = CheckRegistrations(); !problems.empty())
+    Throw(ErrorCode::kInvalidArgument, problems[0]);
+  LibraryContents& contents = ThisLibrary();
+  if (contents.finalize != &EndLibraryPool)
+    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
+  for (const std::string& name : RegisteredOperators()) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(name);
+    if (!schema.is_internal()) records.push_back(ReadSchema(schema));
+  }
+  g_export_threads.described = true;
+}
+
+}  // namespace detail
+
+OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
+                                          const std::vector<Tensor>& outputs,
+                                          const Arguments& args) {
+  if (!detail::t_host_call)
+    Throw(ErrorCode::kFailedPrecondition, "InvokeOnHost(\"", op,
+          "\") is called in a thread that runs no operator of a library; a program's own operator "
+          "calls Invoke");
+  std::list<Dims> strides;
+  const auto views = [&](const std::vector<Tensor>& tensors) {
+    std::vector<OpTensor> all;
+    for (const Tensor& tensor : tensors) {
+      strides.push_back(tensor.strides());
+      all.emplace_back(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
+                       strides.back().data(), tensor.rank(), tensor.device());
+    }
+    return all;
+  };
+  OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_gradients.ipp
+#if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
+// Serves the gradient makers of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The library's gradient maker gives new values names of its own; the host then gives each its
+// name.
+OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
+                                                       const opkit_gradient* gradient) {
+  return GuardedCall([&] {
+    const OperatorDef def = DefinitionOfAbi(*gradient->node);
+    std::vector<GradientValue> g_output;
+    for (size_t o = 0; o < def.outputs().size(); ++o) {
+      GradientValue& value = g_output.emplace_back();
+      value.dense = gradient->dense[o];
+      value.indices = gradient->indices[o];
+      value.values = gradient->values[o];
+    }
+    GradientNames names;
+    GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
+    std::map<std::string, std::string> renamed;
+    const auto rename = [&](std::string& name) {
+      const std::string* value = names.ValueOf(name);
+      if (!value) return;
+      std::string& known = renamed[name];
+      if (known.empty()) {
+        const std::string own = *value, suffix = name.substr(own.size());
+        const char* given = gradient->new_name(gradient, own.c_str(),
+                                               names.Of(own) == name ? nullptr : suffix.c_str());
+        if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
+        known = given;
+      }
+      name = known;
+    };
+    const auto accept = [](opkit_status status) {
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+    };
+    for (size_t i = 0; i < meta.g_input.size(); ++i) {
+      GradientValue& value = meta.g_input[i];
+      for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
+      accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                 value.values.c_str()));
+    }
+    for (OperatorDef& op : meta.ops) {
+      for (std::string& name : op.mutable_inputs()) rename(name);
+      for (std::string& name : op.mutable_outputs()) rename(name);
+      const AbiNode node(op);
+      accept(gradient->add_node(gradient, &node.node()));
+    }
+  });
+}
+
+// Describes a registered gradient in the form that the host reads.
+OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
+  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
+  if (!gradient) return;
+  switch (gradient->kind) {
+    case GradientKind::kMaker:
+      record.abi.gradient = &ExportedGradient;
+      break;
+    case GradientKind::kNone:
+      record.flags |= OPKIT_OP_NO_GRADIENT;
+      break;
+    case GradientKind::kShouldNot:
+      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+      break;
+    case GradientKind::kNotImplemented:
+      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
+  }
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients =
+    g_read_gradient.Fill(&ReadGradient) &&
+    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
+#endif
+
+// ---- opkit/op/abi/impl/abi_config.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// opkit_config, once in each direction.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
+                                                     size_t count,
+                                                     std::vector<const char*>& names) {
+  bool all_standard = true;
+  for (const Layout& layout : layouts) all_standard &= layout.is_standard();
+  if (all_standard) return;
+  if (layouts.size() != count)
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
+          " layouts, expected ", count);
+  for (const Layout& layout : layouts) {
+    if (layout.descriptor)
+      Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
+            " has a descriptor, and layouts go to another image by their names alone; register one "
+            "layout for each blocking");
+    if (!layout.is_standard() && !(g_is_registered_layout && g_is_registered_layout(layout.id)))
+      Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
+            ", which is not registered; RegisterLayout gives the id");
+    names.push_back(layout.is_standard() ? nullptr : g_layout_name_pointer(layout.id));
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
+                                             size_t num_outputs) {
+  NameLayouts(config.input_layouts, num_inputs, inputs_);
+  NameLayouts(config.output_layouts, num_outputs, outputs_);
+  for (const auto& [input, output] : config.inplace) {
+    inplace_.push_back(input);
+    inplace_.push_back(output);
+  }
+  config_.size = sizeof config_;
+  config_.input_layouts = inputs_.empty() ? nullptr : inputs_.data();
+  config_.output_layouts = outputs_.empty() ? nullptr : outputs_.data();
+  config_.num_inplace = config.inplace.size();
+  config_.inplace = inplace_.data();
+  config_.scratch_bytes = config.scratch_bytes;
+  config_.cost_ns = config.cost_ns;
+}
+
+OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
+  return name ? Layout{g_find_layout(name), {}} : Layout();
+}
+OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
+  if (!layout_name) return TensorOfView(view);
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Layout layout = LayoutOfAbi(layout_name);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
+  const int64_t bytes = g_layout_bytes(layout, shape, dtype);
+  return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
+                            dtype, layout);
+}
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+                                                 size_t num_outputs) {
+  if (!OPKIT_ABI_HAS(&config, cost_ns))
+    Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
+          " bytes, where version 1.3 has ", sizeof config,
+          "; fill in opkit_config.size with sizeof(opkit_config)");
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
+          " pairs in place", config.inplace ? "" : ", which are null");
+  KernelConfig read;
+  const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
+    for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
+  };
+  add(config.input_layouts, num_inputs, read.input_layouts);
+  add(config.output_layouts, num_outputs, read.output_layouts);
+  for (uint64_t i = 0; i < config.num_inplace; ++i)
+    read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
+  read.scratch_bytes = config.scratch_bytes;
+  read.cost_ns = config.cost_ns;
+  return read;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#endif
+
+// ---- opkit/op/abi/impl/op_conversion.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// Every member of opkit_op, once in each direction.
+#ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
+  if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
+  DeviceTypeRegistry& registry = DeviceTypes();
+  MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.info.name == name) return static_cast<int>(entry.type);
+  return -1;
+}
+
+// Completes the structs inside a record, and holds the arrays that they point to.
+class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
+ public:
+  OPKIT_COLD explicit ExportedOp(FunctionRecord record)
+      : record_(std::move(record)),
+        kernels_(record_->devices.size()),
+        inplace_(2 * record_->inplace.size()),
+        parameters_(record_->attributes.size() + record_->inputs.size() + record_->outputs.size()),
+        parameter_pointers_(parameters_.size()) {
+    FunctionOpRecord& from = *record_;
+    opkit_op& op = from.abi;
+    op.size = sizeof op;
+    op.name = from.name.c_str();
+    op.doc = from.doc.c_str();
+    op.file = from.file;
+    op.line = from.line;
+    op.flags = from.flags;
+    for (size_t k = 0; k < kernels_.size(); ++k) kernels_[k] = Kernel(from.devices[k]);
+    op.num_kernels = kernels_.size();
+    op.kernels = kernels_.data();
+    for (size_t i = 0; i < from.inplace.size(); ++i) {
+      inplace_[2 * i] = from.inplace[i].first;
+      inplace_[2 * i + 1] = from.inplace[i].second;
+    }
+    op.num_inplace = from.inplace.size();
+    op.inplace = inplace_.data();
+    opkit_parameter* next = parameters_.data();
+    for (const AttributeSchema& attribute : from.attributes) FillIn(*next++, attribute);
+    for (const auto* list : {&from.inputs, &from.outputs})
+      for (const ValueSchema& value : *list) FillIn(*next++, value);
+    for (size_t p = 0; p < parameters_.size(); ++p) parameter_pointers_[p] = &parameters_[p];
+    op.num_attrs = from.attributes.size();
+    op.attrs = parameter_pointers_.data();
+    op.num_inputs = from.inputs.size();
+    op.inputs = op.attrs + op.num_attrs;
+    op.num_outputs = from.outputs.size();
+    op.outputs = op.inputs + op.num_inputs;
+  }
+
+ private:
+  static const opkit_kernel* Kernel(FunctionDevice& device) {
+    opkit_kernel& kernel = device.abi;
+    kernel.size = sizeof kernel;
+    kernel.device = device.name.c_str();
+    kernel.backend = device.backend.empty() ? nullptr : device.backend.c_str();
+    kernel.flags = device.create_state && device.shares_state ? OPKIT_KERNEL_STATEFUL : 0;
+    return &kernel;
+  }
+  template <class From>
+  void FillIn(opkit_parameter& parameter, const From& from) {
+    parameter.size = sizeof parameter;
+    parameter.name = from.name.c_str();
+    parameter.doc = from.doc.c_str();
+    parameter.type = -1;
+    if constexpr (std::is_same_v<From, ValueSchema>) {
+      for (const DType dtype : from.dtypes)
+        parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+    } else {
+      if (from.type) parameter.type = static_cast<int32_t>(*from.type);
+      parameter.required = from.required;
+      if (!from.default_value) return;
+      auto value = MakeIntrusive<AbiAttributes>(Arguments{{from.name, *from.default_value}});
+      parameter.default_value = *value->data();
+      defaults_.push_back(std::move(value));
+    }
+  }
+
+  FunctionRecord record_;
+  std::vector<const opkit_kernel*> kernels_;
+  std::vector<int32_t> inplace_;
+  std::vector<opkit_parameter> parameters_;
+  std::vector<const opkit_parameter*> parameter_pointers_;
+  RefCountedList defaults_;  // of AbiAttributes
+};
+
+OPKIT_COLD OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
+  const opkit_op* op = &record->abi;
+  owners.push_back(MakeIntrusive<ExportedOp>(std::move(record)));
+  return op;
+}
+
+OPKIT_INLINE void RefuseDescription(const std::string& library, const Text& what, const Text& mend,
+                                    ErrorCode code) {
+  const std::string advice = StrCat(mend);
+  Throw(code, "library ", library, " ", what, advice.empty() ? "" : "; ", advice);
+}
+OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what) {
+  constexpr size_t kLongestName = 255;
+  for (size_t i = 0; name && name[i]; ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    if (i >= kLongestName)
+      RefuseDescription(library, StrCat("has ", what, " of more than ", kLongestName,
+                                        " bytes: ", std::string(name, 32), "…"));
+    if (c < ' ' || c == 127)
+      RefuseDescription(library,
+                        StrCat("has ", what, " that holds the character ", static_cast<int>(c)));
+  }
+}
+
+// Reads one operator's description, and refuses it where it is wrong.
+class OpImport {
+ public:
+  OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
+
+  FunctionRecord Read(uint64_t index) {
+    if (op_.size < kOpBytes)
+      Refuse(StrCat("describes operator ", index, " in ", op_.size,
+                    " bytes, where version 1.0 has ", kOpBytes),
+             "fill in opkit_op.size with sizeof(opkit_op)");
+    CheckName(index);
+    FunctionRecord record(new FunctionOpRecord);
+    FunctionOpRecord& to = *record;
+    to.name = op_.name;
+    to.file = op_.file ? op_.file : "";
+    to.line = op_.line;
+    to.doc = op_.doc ? op_.doc : "";
+    to.library = library_;
+    to.flags = op_.flags;
+    if (op_.num_kernels == 0 || !op_.kernels)
+      Refuse(StrCat("has ", who(), " without a kernel"),
+             "give it a forward function: REGISTER_OP(…).setForward(f), or setCreateOpState(f)");
+    CheckArray(op_.num_kernels, op_.kernels, "kernels");
+    for (uint64_t k = 0; k < op_.num_kernels; ++k) AddKernel(k, to.devices);
+    CheckArray(op_.num_inplace, op_.inplace, "in-place pairs");
+    for (uint64_t i = 0; i < op_.num_inplace; ++i) {
+      const int32_t input = op_.inplace[2 * i], output = op_.inplace[2 * i + 1];
+      if (input < 0 || output < 0)
+        Refuse(StrCat("has ", who(), " that may run in place from input ", input, " to output ",
+                      output),
+               "both count from 0");
+      to.inplace.emplace_back(input, output);
+    }
+    AddParameters(op_.attrs, op_.num_attrs, "attributes", to.attributes);
+    AddParameters(op_.inputs, op_.num_inputs, "inputs", to.inputs);
+    AddParameters(op_.outputs, op_.num_outputs, "outputs", to.outputs);
+    std::memcpy(&to.abi, &op_, (std::min)(op_.size, uint64_t{sizeof to.abi}));
+    return record;
+  }
+
+ private:
+  [[noreturn]] void Refuse(const Text& what, const Text& mend = {}) const {
+    RefuseDescription(library_, what, mend);
+  }
+  std::string who() const { return StrCat("operator ", op_.name); }
+
+  // Refuses a count that is damaged, or an array that is missing.
+  void CheckArray(uint64_t count, const void* array, const char* what) const {
+    if (count > kMostParts)
+      Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
+    if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
+  }
+  void CheckName(uint64_t index) const {
+    constexpr size_t kLongestName = 255;
+    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
+    const std::string_view name = op_.name;
+    if (name.size() > kLongestName)
+      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
+                    "…"),
+             StrCat(kLongestName, " are the most"));
+    for (const char c : name)
+      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
+        Refuse(StrCat("has an operator whose name holds the character ",
+                      static_cast<int>(static_cast<unsigned char>(c))),
+               "use letters, digits, _ . -");
+  }
+  void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
+    const opkit_kernel* kernel = op_.kernels[k];
+    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
+      Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
+                    " that is null, shorter than version 1.0's or without a device"));
+    if (!kernel->forward)
+      Refuse(StrCat("has operator ", op_.name, " without a forward function for ", kernel->device),
+             StrCat("REGISTER_OP(", op_.name, ").setForward(f, \"", kernel->device,
+                    "\"), or setCreateOpState(f, \"", kernel->device, "\")"));
+    const int type = DeviceTypeFromName(kernel->device);
+    if (type < 0)
+      Refuse(StrCat("has a kernel of operator ", op_.name, " for \"", kernel->device,
+                    "\", which is no device type of this program"),
+             "\"cpu\", \"gpu\" and \"cpu_stream\" are");
+    const char* const backend =
+        OPKIT_ABI_HAS(kernel, backend) && kernel->backend ? kernel->backend : "";
+    CheckLibraryText(library_, backend, StrCat(who(), " with a kernel of a backend"));
+    for (const FunctionDevice& other : devices)
+      if (other.type == static_cast<DeviceType>(type) && other.backend == backend)
+        Refuse(StrCat("has two kernels of operator ", op_.name, " for ", kernel->device,
+                      *backend ? " of the backend " : "", backend));
+    FunctionDevice& device = devices.emplace_back();
+    device.name = kernel->device;
+    device.backend = backend;
+    device.type = static_cast<DeviceType>(type);
+    device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
+    std::memcpy(&device.abi, kernel, (std::min)(kernel->size, uint64_t{sizeof device.abi}));
+  }
+  void AddParameters(const opkit_parameter* const* parameters, uint64_t count, const char* what,
+                     auto& list) const {
+    CheckArray(count, parameters, what);
+    NameIndex seen;
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_parameter* one = parameters[i];
+      if (!one || one->size < kParameterBytes)
+        Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
+                      " is null or shorter than version 1.0's"));
+      if (!one->name || !*one->name)
+        Refuse(StrCat("has ", who(), " of whose ", what, " number ", i, " has no name"));
+      CheckLibraryText(library_, one->name, StrCat(who(), " with a name among its ", what));
+      if (Index(seen.Add(one->name)) < i)
+        Refuse(StrCat("has ", who(), " with two ", what, " named '", one->name, "'"));
+      const std::string whose = StrCat("has ", who(), " whose '", one->name, "' has ");
+      if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
+        Refuse(StrCat(whose, "the type ", one->type, ", which does not exist"));
+      const opkit_attr* value = one->default_value;
+      if (const std::string problem = value ? ProblemOfAttr(value) : ""; !problem.empty())
+        Refuse(StrCat(whose, "a default that ", problem));
+      if (value && one->type >= 0 && value->type != one->type)
+        Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
+      auto& to = list.emplace_back();
+      to.name = one->name;
+      to.doc = one->doc ? one->doc : "";
+      if constexpr (requires { to.dtypes; }) {
+        for (int dtype = 1; dtype < kNumDTypes; ++dtype)
+          if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+      } else {
+        to.required = one->required != 0;
+        if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
+        if (value) to.default_value = ArgumentsOfAbi(&value, 1).begin()->value;
+      }
+    }
+  }
+
+  const opkit_op& op_;
+  const std::string& library_;
+};
+
+OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
+                                     const std::string& library) {
+  return OpImport(op, library).Read(index);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#endif
+
+#endif  // OPKIT_DEFINITIONS
+
+#endif  // OPKIT_SINGLE_INCLUDE_PROFILE_HPP_
