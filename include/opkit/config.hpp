@@ -8,6 +8,12 @@
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
 #endif
+#ifndef __cpp_exceptions
+#error "opkit needs exceptions: remove -fno-exceptions from the compiler's options"
+#endif
+#ifndef __cpp_rtti
+#error "opkit needs run-time types: remove -fno-rtti from the compiler's options"
+#endif
 
 // The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
 // OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the

@@ -120,6 +120,12 @@
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
 #endif
+#ifndef __cpp_exceptions
+#error "opkit needs exceptions: remove -fno-exceptions from the compiler's options"
+#endif
+#ifndef __cpp_rtti
+#error "opkit needs run-time types: remove -fno-rtti from the compiler's options"
+#endif
 
 // The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
 // OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
@@ -5366,12 +5372,9 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Of export_gradients.hpp: describes a registered gradient in the form that the host reads, and
-// frees the registry of gradients.
+// Of export_gradients.hpp: describes a registered gradient in the form that the host reads.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
     "a gradient, in a library,", "opkit/graph.hpp"};
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient, in a library,",
-                                                                   "opkit/graph.hpp"};
 
 // Adds the layouts that are registered by now with their direct converters, and the device types of
 // the author's own.
@@ -7816,7 +7819,7 @@ class DirectCall {
   const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
                        const Shape& shape, DType dtype);
   // Whether writing to the output would overwrite an input of the caller's that the schema does not
-  // pair with it, or that the function reads by a copy.
+  // pair with it, or that the function reads by a copy, or another output.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
   OPKIT_COLD void DescribeSpan() const noexcept;
@@ -7848,17 +7851,19 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 
 // ---- opkit/op/gradient/gradient_hook.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// g_has_gradient: whether a gradient is registered for an operator, for code that does without the
-// registry of gradients where nothing registers one.
+// What code that does without the registry of gradients, where nothing registers one, asks of it.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The registration of a gradient fills it; also of the kinds that say that there is none.
+// Whether a gradient is registered for an operator, also one of the kinds that say that there is
+// none. The registration of a gradient fills both hooks.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/graph.hpp"};
+// Frees the registry, where its image ends.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
 }  // namespace opkit
@@ -8605,8 +8610,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " is not handed over: the unit that registers it needs opkit/op.hpp beside "
-          "opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before opkit/opkit.hpp");
+          " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          "registers it");
   ReadKernels(schema, *record);
   // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
@@ -8735,9 +8740,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
       record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
 }
-OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients =
-    g_read_gradient.Fill(&ReadGradient) &&
-    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
+OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
 }  // namespace detail
 }  // namespace opkit
@@ -9433,6 +9436,8 @@ OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
     const bool may_share = i < 64 && (inplace_masks_[o] >> i & 1);
     if (!may_share || inputs_[i]->raw_data() != output.raw_data()) return true;
   }
+  for (size_t other = 0; other < o; ++other)
+    if (outputs_[other]->SharesMemoryWith(output)) return true;
   return false;
 }
 OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> inputs,
@@ -9481,8 +9486,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   // that out.
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
-    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend,
-                              ": the environment's OPKIT_BACKENDS leaves it out"));
+    ThrowNoneAllowed(def, kernel.backend);
   if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
   auto call = std::make_unique<DirectCall>(kernel, schema, def);

@@ -74,6 +74,12 @@
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
 #endif
+#ifndef __cpp_exceptions
+#error "opkit needs exceptions: remove -fno-exceptions from the compiler's options"
+#endif
+#ifndef __cpp_rtti
+#error "opkit needs run-time types: remove -fno-rtti from the compiler's options"
+#endif
 
 // The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
 // OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
@@ -6128,7 +6134,8 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
-  // the schema pairs the two, element i of both must still be at one place.
+  // the schema pairs the two, element i of both must still be at one place. Or it would overwrite
+  // an output before it.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];
@@ -6137,8 +6144,9 @@ class OperatorBase : public Observable<OperatorBase> {
       if (!in.SharesMemoryWith(out)) continue;
       if (!MayShare(i, o) || in.raw_data() != out.raw_data() || !in.is_dense()) return true;
     }
-    return false;
+    return o > 0 && ClobbersOutput(o, out);
   }
+  bool ClobbersOutput(int o, const Tensor& out) const;
   bool MayShare(size_t i, int o) const {
     if (inplace_masks_.empty()) return true;  // built without a schema
     if (!config_ && inputs_[i] == outputs_[detail::Index(o)])
@@ -6244,6 +6252,10 @@ OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
 // node that requires its backends those alone; Error (kNotFound) where none has a kernel.
 OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                          bool by_rank = false);
+// The Error (kNotFound) of a node whose kernels are of these backends, which OPKIT_BACKENDS leaves
+// out.
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoneAllowed(const OperatorDef& def,
+                                                                const std::string& backends);
 // `refused` lists kernels with their reasons; empty where there are none.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoKernel(const OperatorDef& def,
                                                              const std::string& refused);
@@ -8228,12 +8240,9 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Of export_gradients.hpp: describes a registered gradient in the form that the host reads, and
-// frees the registry of gradients.
+// Of export_gradients.hpp: describes a registered gradient in the form that the host reads.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
     "a gradient, in a library,", "opkit/graph.hpp"};
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient, in a library,",
-                                                                   "opkit/graph.hpp"};
 
 // Adds the layouts that are registered by now with their direct converters, and the device types of
 // the author's own.
@@ -15085,7 +15094,9 @@ struct OpRegistry::State {
             "'s, which is loaded no more");
     const std::vector<std::string> names = Names();
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
-          ops.empty() ? "; nothing is, so no file with operators is linked" : "",
+          ops.empty() ? "; nothing is: no file with operators is linked, or, before main, none has "
+                        "registered its operators yet"
+                      : "",
           NearestName(op, names).empty()
               ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
                 "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
@@ -16035,6 +16046,15 @@ OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_
         ErrorCode::kOperatorFailed, error_message ? error_message : "failed without a reason"));
   event().SetFinishedWithException(std::move(exception));
 }
+OPKIT_INLINE bool OperatorBase::ClobbersOutput(int o, const Tensor& out) const {
+  for (int other = 0; other < o; ++other) {
+    const Blob* const blob = outputs_[detail::Index(other)];
+    if (blob && blob != outputs_[detail::Index(o)] && blob->IsType<Tensor>() &&
+        blob->Get<Tensor>().SharesMemoryWith(out))
+      return true;
+  }
+  return false;
+}
 OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
@@ -16172,15 +16192,17 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
           " on ", def.device(), ", which has none for it");
   }
-  if (order.empty() && !refused.empty()) {
-    std::string unknown;
-    for (const std::string& name : allowed)
-      if (std::string why = registry.WhyNoBackend(name); !why.empty()) unknown += "; " + why;
-    Throw(ErrorCode::kNotFound, "operator ", def, " has kernels of the backends ", refused, " on ",
-          def.device(), ", and the environment's OPKIT_BACKENDS=", std::getenv("OPKIT_BACKENDS"),
-          " allows none of them", unknown);
-  }
+  if (order.empty() && !refused.empty()) ThrowNoneAllowed(def, refused);
   return order;
+}
+OPKIT_INLINE void ThrowNoneAllowed(const OperatorDef& def, const std::string& backends) {
+  std::string unknown;
+  for (const std::string& name : AllowedBackends())
+    if (std::string why = OpRegistry::Global().WhyNoBackend(name); !why.empty())
+      unknown += "; " + why;
+  Throw(ErrorCode::kNotFound, "operator ", def, " has kernels of the backends ", backends, " on ",
+        def.device(), ", and the environment's OPKIT_BACKENDS=", std::getenv("OPKIT_BACKENDS"),
+        " allows none of them", unknown);
 }
 
 OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refused) {
@@ -16414,7 +16436,7 @@ class DirectCall {
   const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
                        const Shape& shape, DType dtype);
   // Whether writing to the output would overwrite an input of the caller's that the schema does not
-  // pair with it, or that the function reads by a copy.
+  // pair with it, or that the function reads by a copy, or another output.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
   OPKIT_COLD void DescribeSpan() const noexcept;
@@ -17434,17 +17456,19 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
 // ---- opkit/op/gradient/gradient_hook.hpp
-// g_has_gradient: whether a gradient is registered for an operator, for code that does without the
-// registry of gradients where nothing registers one.
+// What code that does without the registry of gradients, where nothing registers one, asks of it.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The registration of a gradient fills it; also of the kinds that say that there is none.
+// Whether a gradient is registered for an operator, also one of the kinds that say that there is
+// none. The registration of a gradient fills both hooks.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/graph.hpp"};
+// Frees the registry, where its image ends.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
 }  // namespace opkit
@@ -17608,6 +17632,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
                                    int line) noexcept {
   return Registered([&] {
     g_has_gradient.Fill(&IsGradientRegistered);
+    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
     GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
   });
 }
@@ -29130,6 +29155,8 @@ OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
     const bool may_share = i < 64 && (inplace_masks_[o] >> i & 1);
     if (!may_share || inputs_[i]->raw_data() != output.raw_data()) return true;
   }
+  for (size_t other = 0; other < o; ++other)
+    if (outputs_[other]->SharesMemoryWith(output)) return true;
   return false;
 }
 OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> inputs,
@@ -29178,8 +29205,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   // that out.
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
-    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend,
-                              ": the environment's OPKIT_BACKENDS leaves it out"));
+    ThrowNoneAllowed(def, kernel.backend);
   if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
   auto call = std::make_unique<DirectCall>(kernel, schema, def);
@@ -29232,6 +29258,11 @@ namespace detail {
 inline constexpr const char* kNothingConverts =
     "it takes another layout than the standard one, and nothing converts here";
 
+[[noreturn]] OPKIT_COLD inline void RethrowFromProposal(const Kernel& kernel,
+                                                        const OperatorDef& def) {
+  RethrowInContext(StrCat("in the proposal for operator ", def, " of the kernel registered at ",
+                          kernel.Place()));
+}
 OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                         const OperatorDef& def, const Workspace& ws) {
   const std::vector<TensorInfo> infos = TypesIn(ws, def.inputs());
@@ -29240,6 +29271,8 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
     proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
   } catch (const Error&) {  // too little is known, or the run says what is wrong
     return {};
+  } catch (...) {
+    RethrowFromProposal(kernel, def);
   }
   for (const KernelConfig& config : proposed)
     if (config.is_standard()) return {};
@@ -29298,8 +29331,7 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
     } catch (const UnsupportedOperatorFeature& error) {
       dropped = error.message();
     } catch (...) {
-      detail::RethrowInContext(StrCat("in the proposal for operator ", def,
-                                      " of the kernel registered at ", kernel->Place()));
+      detail::RethrowFromProposal(*kernel, def);
     }
     if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped), kernel->backend});
   }
@@ -33631,8 +33663,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " is not handed over: the unit that registers it needs opkit/op.hpp beside "
-          "opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before opkit/opkit.hpp");
+          " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          "registers it");
   ReadKernels(schema, *record);
   // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
@@ -33761,9 +33793,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
       record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
 }
-OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients =
-    g_read_gradient.Fill(&ReadGradient) &&
-    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
+OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
 }  // namespace detail
 }  // namespace opkit

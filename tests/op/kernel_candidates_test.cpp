@@ -85,6 +85,7 @@ OPERATOR_SCHEMA(Candidate)
     .AllowInplace({{0, 0}})
     .Arg("refuse", "")
     .Arg("broken", "")
+    .Arg("throw", "")
     .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(Candidate, PlainOp);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(Candidate, BLOCKED, BlockedOp);
@@ -244,6 +245,14 @@ TEST_CASE("a proposal that does not fit the node, or fails, is an Error that nam
                  "and 1 outputs"));
   CHECK(Contains(error.message(), "kernel_candidates_test.cpp:"));
   CHECK(Contains(error.what(), "in the proposal for operator Candidate (x) -> (y)"));
+}
+
+TEST_CASE("a proposal that throws is an Error with its place, whatever asks for it") {
+  const OperatorDef def = OperatorDef(kNode).Arg("throw", 1);
+  NodeBench bench(def);
+  const char* const place = "in the proposal for operator Candidate (x) -> (y)";
+  CHECK(Contains(ErrorOf([&] { Candidates(def); }).what(), place));
+  CHECK(Contains(ErrorOf([&] { CreateOperator(def, &bench.ws); }).what(), place));
 }
 
 TEST_CASE("no kernel for the node's device is the Error that CreateOperator gives") {

@@ -72,7 +72,8 @@ TEST_CASE("an unknown operator is an Error that names the nearest") {
   opkit::Error error = ErrorOf([&] { registry.GetSchema("Scale"); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(error.message() ==
-        "no operator 'Scale' is registered; nothing is, so no file with operators is linked; "
+        "no operator 'Scale' is registered; nothing is: no file with operators is linked, or, "
+        "before main, none has registered its operators yet; "
         "one in a static archive is kept by opkit_link_operators (CMake) or "
         "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load");
   registry.AddSchema("Scale", "scale.cc", 3);

@@ -54,6 +54,10 @@ OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
 // node that requires its backends those alone; Error (kNotFound) where none has a kernel.
 OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                          bool by_rank = false);
+// The Error (kNotFound) of a node whose kernels are of these backends, which OPKIT_BACKENDS leaves
+// out.
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoneAllowed(const OperatorDef& def,
+                                                                const std::string& backends);
 // `refused` lists kernels with their reasons; empty where there are none.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoKernel(const OperatorDef& def,
                                                              const std::string& refused);

@@ -450,7 +450,8 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
-  // the schema pairs the two, element i of both must still be at one place.
+  // the schema pairs the two, element i of both must still be at one place. Or it would overwrite
+  // an output before it.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];
@@ -459,8 +460,9 @@ class OperatorBase : public Observable<OperatorBase> {
       if (!in.SharesMemoryWith(out)) continue;
       if (!MayShare(i, o) || in.raw_data() != out.raw_data() || !in.is_dense()) return true;
     }
-    return false;
+    return o > 0 && ClobbersOutput(o, out);
   }
+  bool ClobbersOutput(int o, const Tensor& out) const;
   bool MayShare(size_t i, int o) const {
     if (inplace_masks_.empty()) return true;  // built without a schema
     if (!config_ && inputs_[i] == outputs_[detail::Index(o)])

@@ -162,6 +162,35 @@ TEST_CASE("outputs are written where they are, but never over an input that is s
   CHECK(Values(out[0]) == std::vector<float>{34, 68});
 }
 
+template <class Context>
+void DirectTwice(Context&, In<"x", float> x, Out<"a", float> a, Out<"b", float> b) {
+  for (int64_t i = 0; i < x.size(); ++i) a[i] = x[i] + 1;
+  for (int64_t i = 0; i < x.size(); ++i) b[i] = x[i] * 10;
+}
+OPKIT_OP(DirectTwice)
+    .SameShape<"x", "a", "b">()
+    .Inplace<"x", "a">()
+    .Inplace<"x", "b">()
+    .Kernel<CPUContext>();
+
+TEST_CASE("two outputs that share memory do not overwrite each other") {
+  ResolvedOperator twice("DirectTwice", 1);
+  for (const bool by_operator : {false, true}) {
+    if (by_operator) static_cast<void>(twice.op());
+    const Tensor x = Of({2}, {1, 2}), wide = Of({3}, {0, 0, 0});
+    const std::vector<std::vector<Tensor>> all = {
+        std::vector<Tensor>(2, Tensor({2}, DType::kFloat32)),  // copies of one
+        {wide.Slice(0, 0, 2), wide.Slice(0, 1, 3)},
+        {x, x}};
+    for (std::vector<Tensor> out : all) {
+      twice.Run(std::vector{x}, out);
+      CHECK(Values(out[0]) == std::vector<float>{2, 3});
+      CHECK(Values(out[1]) == (out[0].raw_data() == x.raw_data() ? std::vector<float>{20, 30}
+                                                                 : std::vector<float>{10, 20}));
+    }
+  }
+}
+
 TEST_CASE("an Error leaves the caller's outputs as they were") {
   ResolvedOperator scale("DirectScale", 1, {{"mode", "throw"}});
   std::vector<Tensor> out{Of({3}, {7, 8, 9})};

@@ -85,9 +85,8 @@ TEST_CASE("a unit of the library that does not include author.hpp registers a cl
 
 TEST_CASE("a gradient that no unit with author.hpp can hand over is an Error of Load") {
   CheckFails([] { Load("libunits_gradient.so"); },
-             "the gradient of operator UnitNegate is not handed over: the unit that registers it "
-             "needs opkit/op.hpp beside opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before "
-             "opkit/opkit.hpp");
+             "the gradient of operator UnitNegate is not handed over: include both opkit/op.hpp "
+             "and opkit/graph.hpp in the unit that registers it");
 }
 
 TEST_CASE("its registries are its own, until it is unloaded and mapped out") {

@@ -28,7 +28,7 @@ class DirectCall {
   const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
                        const Shape& shape, DType dtype);
   // Whether writing to the output would overwrite an input of the caller's that the schema does not
-  // pair with it, or that the function reads by a copy.
+  // pair with it, or that the function reads by a copy, or another output.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
   OPKIT_COLD void DescribeSpan() const noexcept;

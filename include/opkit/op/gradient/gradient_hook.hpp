@@ -1,5 +1,4 @@
-// g_has_gradient: whether a gradient is registered for an operator, for code that does without the
-// registry of gradients where nothing registers one.
+// What code that does without the registry of gradients, where nothing registers one, asks of it.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
@@ -10,9 +9,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The registration of a gradient fills it; also of the kinds that say that there is none.
+// Whether a gradient is registered for an operator, also one of the kinds that say that there is
+// none. The registration of a gradient fills both hooks.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/graph.hpp"};
+// Frees the registry, where its image ends.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
 }  // namespace opkit

@@ -98,15 +98,17 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
           " on ", def.device(), ", which has none for it");
   }
-  if (order.empty() && !refused.empty()) {
-    std::string unknown;
-    for (const std::string& name : allowed)
-      if (std::string why = registry.WhyNoBackend(name); !why.empty()) unknown += "; " + why;
-    Throw(ErrorCode::kNotFound, "operator ", def, " has kernels of the backends ", refused, " on ",
-          def.device(), ", and the environment's OPKIT_BACKENDS=", std::getenv("OPKIT_BACKENDS"),
-          " allows none of them", unknown);
-  }
+  if (order.empty() && !refused.empty()) ThrowNoneAllowed(def, refused);
   return order;
+}
+OPKIT_INLINE void ThrowNoneAllowed(const OperatorDef& def, const std::string& backends) {
+  std::string unknown;
+  for (const std::string& name : AllowedBackends())
+    if (std::string why = OpRegistry::Global().WhyNoBackend(name); !why.empty())
+      unknown += "; " + why;
+  Throw(ErrorCode::kNotFound, "operator ", def, " has kernels of the backends ", backends, " on ",
+        def.device(), ", and the environment's OPKIT_BACKENDS=", std::getenv("OPKIT_BACKENDS"),
+        " allows none of them", unknown);
 }
 
 OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refused) {

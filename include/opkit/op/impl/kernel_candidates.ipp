@@ -11,6 +11,11 @@ namespace detail {
 inline constexpr const char* kNothingConverts =
     "it takes another layout than the standard one, and nothing converts here";
 
+[[noreturn]] OPKIT_COLD inline void RethrowFromProposal(const Kernel& kernel,
+                                                        const OperatorDef& def) {
+  RethrowInContext(StrCat("in the proposal for operator ", def, " of the kernel registered at ",
+                          kernel.Place()));
+}
 OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                         const OperatorDef& def, const Workspace& ws) {
   const std::vector<TensorInfo> infos = TypesIn(ws, def.inputs());
@@ -19,6 +24,8 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
     proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
   } catch (const Error&) {  // too little is known, or the run says what is wrong
     return {};
+  } catch (...) {
+    RethrowFromProposal(kernel, def);
   }
   for (const KernelConfig& config : proposed)
     if (config.is_standard()) return {};
@@ -77,8 +84,7 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
     } catch (const UnsupportedOperatorFeature& error) {
       dropped = error.message();
     } catch (...) {
-      detail::RethrowInContext(StrCat("in the proposal for operator ", def,
-                                      " of the kernel registered at ", kernel->Place()));
+      detail::RethrowFromProposal(*kernel, def);
     }
     if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped), kernel->backend});
   }

@@ -107,7 +107,9 @@ struct OpRegistry::State {
             "'s, which is loaded no more");
     const std::vector<std::string> names = Names();
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, names),
-          ops.empty() ? "; nothing is, so no file with operators is linked" : "",
+          ops.empty() ? "; nothing is: no file with operators is linked, or, before main, none has "
+                        "registered its operators yet"
+                      : "",
           NearestName(op, names).empty()
               ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
                 "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"

@@ -429,6 +429,15 @@ OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_
         ErrorCode::kOperatorFailed, error_message ? error_message : "failed without a reason"));
   event().SetFinishedWithException(std::move(exception));
 }
+OPKIT_INLINE bool OperatorBase::ClobbersOutput(int o, const Tensor& out) const {
+  for (int other = 0; other < o; ++other) {
+    const Blob* const blob = outputs_[detail::Index(other)];
+    if (blob && blob != outputs_[detail::Index(o)] && blob->IsType<Tensor>() &&
+        blob->Get<Tensor>().SharesMemoryWith(out))
+      return true;
+  }
+  return false;
+}
 OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);

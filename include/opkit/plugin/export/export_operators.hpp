@@ -25,12 +25,9 @@ namespace detail {
 // has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Of export_gradients.hpp: describes a registered gradient in the form that the host reads, and
-// frees the registry of gradients.
+// Of export_gradients.hpp: describes a registered gradient in the form that the host reads.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
     "a gradient, in a library,", "opkit/graph.hpp"};
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient, in a library,",
-                                                                   "opkit/graph.hpp"};
 
 // Adds the layouts that are registered by now with their direct converters, and the device types of
 // the author's own.

@@ -93,6 +93,8 @@ OPKIT_INLINE bool DirectCall::Clobbers(size_t o, std::span<const Tensor> inputs,
     const bool may_share = i < 64 && (inplace_masks_[o] >> i & 1);
     if (!may_share || inputs_[i]->raw_data() != output.raw_data()) return true;
   }
+  for (size_t other = 0; other < o; ++other)
+    if (outputs_[other]->SharesMemoryWith(output)) return true;
   return false;
 }
 OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> inputs,
@@ -141,8 +143,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   // that out.
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
-    ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend,
-                              ": the environment's OPKIT_BACKENDS leaves it out"));
+    ThrowNoneAllowed(def, kernel.backend);
   if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
   auto call = std::make_unique<DirectCall>(kernel, schema, def);

@@ -160,6 +160,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
                                    int line) noexcept {
   return Registered([&] {
     g_has_gradient.Fill(&IsGradientRegistered);
+    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
     GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
   });
 }

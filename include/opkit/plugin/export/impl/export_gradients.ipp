@@ -77,9 +77,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
       record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
 }
-OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients =
-    g_read_gradient.Fill(&ReadGradient) &&
-    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
+OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
 }  // namespace detail
 }  // namespace opkit

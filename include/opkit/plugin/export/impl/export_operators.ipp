@@ -557,8 +557,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " is not handed over: the unit that registers it needs opkit/op.hpp beside "
-          "opkit/graph.hpp, or opkit/op/gradient/gradient.hpp before opkit/opkit.hpp");
+          " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          "registers it");
   ReadKernels(schema, *record);
   // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
