@@ -83,9 +83,9 @@ TEST_CASE("a report that cannot be written is an Error, and what was recorded st
 
 TEST_CASE("a program that includes no writer is told which header has one") {
   const TemporaryFolder folder;
-  detail::SetReportWriter(nullptr);
+  detail::g_report_writer.Fill(nullptr);
   const Error error = ErrorOf([&] { Profiler::WriteReport(folder / "report.html"); });
-  detail::SetReportWriter(&detail::WriteHtmlReport);
+  detail::g_report_writer.Fill(&detail::WriteHtmlReport);
   CHECK(error.code() == ErrorCode::kUnsupported);
   CHECK(Contains(error.message(), "no file of the program includes opkit/report/report.hpp"));
 }
