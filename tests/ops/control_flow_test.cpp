@@ -112,6 +112,108 @@ TEST_CASE("the output is used by later nodes, in planned memory or not") {
   }
 }
 
+TEST_CASE("an output that nobody reads is written over nothing that is needed") {
+  // The branches make the unread `d` after they have begun with what `e` needs.
+  const auto branch = [](const char* first, const char* second) {
+    Graph g;
+    g.AddInput("x", DType::kUndefined, {});
+    g.AddNode(OperatorDef(first, {"x"}, {"a"}));
+    g.AddNode(OperatorDef("Neg", {"x"}, {"d"}));
+    g.AddNode(OperatorDef(second, {"a", "a"}, {"e"}));
+    return g.AddOutput("d").AddOutput("e"), g;
+  };
+  OperatorDef choose = If({"x"}, branch("Exp", "Add"), branch("Abs", "Mul"));
+  choose.mutable_outputs() = {"unread", "out"};
+  for (const bool nested : {false, true}) {
+    OperatorDef node = choose;
+    if (nested) {  // in a branch of another one, whose outputs are its own
+      Graph inner;
+      inner.AddInput("condition", DType::kBool, Shape{}).AddInput("x", DType::kUndefined, {});
+      inner.AddNode(choose);
+      inner.AddOutput("unread").AddOutput("out");
+      node = If({"condition", "x"}, inner, branch("Abs", "Mul"));
+      node.mutable_outputs() = {"unread", "out"};
+    }
+    Executor exec(Compile(Around(node, {4}), {.verify_memory = true}));
+    const Tensor x = Tensor::From<float>({4}, {0, 1, 2, -1});
+    const Floats taken = FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).at("out"));
+    for (size_t i = 0; i < 4; ++i)
+      CHECK(taken[i] == doctest::Approx(2 * std::exp(x.data<float>()[i])));
+    if (!nested)
+      CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("out")) == Floats{0, 1, 4, 1});
+  }
+}
+
+// w + x, over w; beside it w twice.
+class RewritesFirstOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    const Tensor x = Input(1);
+    Tensor* const w = Output(0, Input(0).shape(), DType::kFloat32);
+    for (int64_t i = 0; i < w->numel(); ++i) w->mutable_data<float>()[i] += x.data<float>()[i];
+    return true;
+  }
+};
+OPERATOR_SCHEMA(RewritesFirst)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .EnforceInplace({{0, 0}})
+    .IdenticalTypeAndShapeOfInput(0);
+REGISTER_CPU_OPERATOR(RewritesFirst, RewritesFirstOp);
+
+// An If whose first branch rewrites the value that it captures as `w`.
+OperatorDef RewritingIf(const std::string& w) {
+  Graph rewrite;
+  rewrite.AddInput("w", DType::kFloat32, {2}).AddInput("x", DType::kFloat32, {2});
+  rewrite.AddNode(OperatorDef("RewritesFirst", {"w", "x"}, {"w"}));
+  rewrite.AddNode(OperatorDef("Identity", {"w"}, {"y"}));
+  rewrite.AddOutput("y");
+  OperatorDef def = If({"w", "x"}, rewrite, Branch({"w"}, OperatorDef("Neg", {"w"}, {"y"})));
+  def.mutable_inputs() = {"condition", w, "x"};
+  return def;
+}
+
+TEST_CASE("what a branch rewrites is rewritten in the graph around it") {
+  const Tensor x = Tensor::From<float>({2}, {1, 1});
+  SUBCASE("a constant is refused") {
+    Graph g = Around(RewritingIf("w"));
+    g.AddConstant("w", Tensor::From<float>({2}, {10, 20}));
+    CHECK_THROWS_WITH_AS(Compile(g), doctest::Contains("'w'"), Error);
+  }
+  SUBCASE("an input is the caller's, which sees it") {
+    Graph g = Around(RewritingIf("w"));
+    g.AddInput("w", DType::kFloat32, {2});
+    Executor exec(Compile(g));
+    const Tensor w = Tensor::From<float>({2}, {10, 20});
+    const std::vector<NamedTensor> inputs = {{"condition", kYes}, {"x", x}, {"w", w}};
+    CHECK(FloatsOf(exec.Run(inputs).at("out")) == Floats{11, 21});
+    CHECK(FloatsOf(w) == Floats{11, 21});
+    CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}, {"w", w}}).at("out")) ==
+          Floats{-11, -21});
+  }
+  SUBCASE("its readers see it in the order of nodes") {
+    for (const int threads : {1, 4}) {
+      Graph g;
+      g.AddInput("condition", DType::kBool, Shape{});
+      g.AddInput("x", DType::kFloat32, {2}).AddInput("w", DType::kFloat32, {2});
+      g.AddNode(OperatorDef("Abs", {"w"}, {"v"}));
+      g.AddNode(OperatorDef("Neg", {"v"}, {"before"}));
+      g.AddNode(RewritingIf("v"));
+      g.AddNode(OperatorDef("Neg", {"v"}, {"after"}));
+      g.AddOutput("before").AddOutput("out").AddOutput("after");
+      Executor exec(Compile(g, {.threads = threads, .verify_memory = true}));
+      const Tensor w = Tensor::From<float>({2}, {10, 20});
+      for (int run = 0; run < 3; ++run) {
+        const auto out = exec.Run({{"condition", kYes}, {"x", x}, {"w", w}});
+        CHECK(FloatsOf(out.at("before")) == Floats{-10, -20});
+        CHECK(FloatsOf(out.at("out")) == Floats{11, 21});
+        CHECK(FloatsOf(out.at("after")) == Floats{-11, -21});
+      }
+    }
+  }
+}
+
 TEST_CASE("a branch may hand out a capture or a constant as it is") {
   Graph capture, constant;
   capture.AddInput("x", DType::kUndefined, {}).AddOutput("x");

@@ -2,6 +2,7 @@
 #ifndef OPKIT_OPS_CONTROL_FLOW_HPP_
 #define OPKIT_OPS_CONTROL_FLOW_HPP_
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/support/body_operator.hpp"
@@ -42,6 +43,20 @@ inline bool IfCondition(const Tensor& condition) {
   if (condition.numel() != 1)
     Throw(ErrorCode::kInvalidArgument, "If: the condition is ", condition, ", expected one bool");
   return *condition.data<bool>();
+}
+
+// The captures that a branch writes to, whichever is taken. Of a branch that does not fit the node,
+// which inference refuses, none.
+inline std::vector<int> InputsThatBranchesRewrite(const OperatorDef& def) {
+  std::vector<int> rewritten;
+  for (const char* name : kIfBranches) try {
+      const NodeBody branch = IfBranchOf(def, name);
+      for (const int input : def.FindSubgraph(name)->MutatedInputs())
+        if (!Contains(rewritten, branch.inputs[Index(input)]))
+          rewritten.push_back(branch.inputs[Index(input)]);
+    } catch (const Error&) {
+    }
+  return rewritten;
 }
 
 inline InferredBody InferIfBranch(const InferenceContext& c, const char* name) {
@@ -111,6 +126,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(If)
     .Arg<std::vector<std::string>>("captures",
                                    "the names that the inputs behind `cond` have in the branches")
     .RunsSubgraphs()
+    .MutatesInputs(detail::InputsThatBranchesRewrite)
     .TensorInferenceFunction(detail::InferIf)
     .CostInferenceFunction([](auto&...) { return OpCost(); })
     .SetDoc(

@@ -99,6 +99,7 @@ class PlannedMemory {
   void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const;
   void AddNaive(const RunValue& value);
   bool Verify(const ArenaPlan& arena) const;
+  void AddTouches(std::vector<RunValue>& values) const;
   std::string DescribeMemory(size_t number) const;
   std::string NameOfStep(int step) const;
   int BufferOf(const ArenaPlan& arena, int value) const {

@@ -198,8 +198,11 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     }
     if (planned.external) continue;
     if (const int node = view.producer(value);
-        node >= 0 && (is_own || planned.producer == carrier_end))
+        node >= 0 && (is_own || planned.producer == carrier_end)) {
       planned.producer = is_exclusive(node) ? begin_[step_of(node)] : end_[step_of(node)];
+      // The branch that is taken writes it at any step, also where nobody reads it.
+      if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
+    }
     for (const int node : view.consumers(value))
       if (plan_.BodiesOf(node).empty() || is_exclusive(node) || HandsOn(node, value))
         planned.users.push_back(end_[step_of(node)]);
@@ -376,6 +379,25 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
     sum = (std::numeric_limits<int64_t>::max)();
 }
 
+// Adds each step that reads or writes a value to the value's users, the steps of bodies among them,
+// so that the verifier does not depend on what Describe makes of bodies.
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
+  for (int step = 0; step < plan_.schedule().size(); ++step) {
+    const int node = plan_.schedule().original_of(step), end = end_[Index(step)];
+    if (!plan_.BodiesOf(node).empty()) continue;  // their steps read and write
+    const auto touch = [&](const auto& touched) {
+      for (const int value : touched) {
+        if (value < 0) continue;
+        RunValue& one = values[NumberOf(value)];
+        if (one.producer != end && !Contains(one.users, end)) one.users.push_back(end);
+      }
+    };
+    touch(plan_.view().inputs(node));
+    touch(plan_.view().outputs(node));
+  }
+  for (const std::unique_ptr<PlannedBody>& body : plan_.bodies()) Of(*body).AddTouches(values);
+}
+
 OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const {
   std::vector<int64_t> addresses;
   std::vector<std::string> names;
@@ -387,7 +409,9 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
   for (size_t value = first_body_value(); value < arena.values.size(); ++value)
     names.push_back(Name(value));
   const int64_t end = arena.donated.empty() ? arena.plan.arena_bytes : arena.donated.back().end;
-  VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, end, names);
+  std::vector<RunValue> values = arena.values;
+  AddTouches(values);
+  VerifyMemoryPlan(run_order_, values, arena.inplace, addresses, end, names);
   return true;
 }
 
