@@ -297,6 +297,22 @@ TEST_CASE("an input with strides is read through a dense copy, afresh in every r
   CHECK(FloatsOf(exec.output("Y")) == Floats{10, 4, 6, 8});
 }
 
+TEST_CASE("the dense copy of an input stays as it was while a caller holds it as an output") {
+  Graph g;
+  g.AddInput("X", kFloat, {2, 2});
+  g.AddNode(OperatorDef("Identity", {"X"}, {"view"}));
+  g.AddOutput("X").AddOutput("view");
+  Executor exec(Compile(g, {.threads = 1}));
+  const auto transposed = [](float first) {
+    return Tensor::From<float>({2, 2}, {first, first + 1, first + 2, first + 3}).Permute({1, 0});
+  };
+  const NamedTensors held = exec.Run({{"X", transposed(1)}});
+  const NamedTensors next = exec.Run({{"X", transposed(100)}});
+  CHECK(FloatsOf(held.at("X")) == Floats{1, 3, 2, 4});
+  CHECK(FloatsOf(held.at("view")) == Floats{1, 3, 2, 4});
+  CHECK(FloatsOf(next.at("X")) == Floats{100, 102, 101, 103});
+}
+
 TEST_CASE("inputs that are not what the graph says are refused before anything runs") {
   Executor exec(Compile(Diamond({Sym("N"), 2}), {.threads = 1}));
   const Tensor good = Tensor::From<float>({1, 2}, {1, 2});
@@ -703,6 +719,46 @@ TEST_CASE("an output may be bound to an input's memory, but not to another outpu
   }
   exec.Bind("Z", x);
   CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(), "outputs 'Y' and 'Z' share memory"));
+}
+
+TEST_CASE("an output that is bound over an input leaves the other outputs as they are") {
+  // "view" and "tail" are views of X, over which Y and then the first of the two is bound.
+  Graph g;
+  g.AddInput("X", kFloat, {4});
+  g.AddNode(OperatorDef("Scale", {"X"}, {"Y"}, {{"scale", 2.f}}));
+  g.AddNode(OperatorDef("Identity", {"X"}, {"view"}));
+  g.AddOutput("Y").AddOutput("view").AddOutput("X");
+  for (const bool view_too : {false, true}) {
+    Executor exec(Compile(g, {.threads = 1}));
+    const Tensor x = Vector({1, 2, 3, 4}), elsewhere = Vector({0, 0, 0, 0});
+    exec.Bind("X", x);
+    exec.Bind("Y", x);
+    if (view_too) exec.Bind("view", elsewhere);
+    exec.Run();
+    CHECK(FloatsOf(x) == Floats{2, 4, 6, 8});
+    CHECK(FloatsOf(exec.output("Y")) == Floats{2, 4, 6, 8});
+    CHECK(FloatsOf(exec.output("view")) == Floats{1, 2, 3, 4});
+    exec.Run();
+    CHECK(FloatsOf(exec.output("Y")) == Floats{4, 8, 12, 16});
+    CHECK(FloatsOf(exec.output("view")) == Floats{2, 4, 6, 8});
+  }
+}
+
+TEST_CASE("two outputs may be bound over each other's inputs") {
+  Graph g;
+  g.AddInput("X", kFloat, {2}).AddInput("Z", kFloat, {2});
+  g.AddNode(OperatorDef("Identity", {"X"}, {"x"}));
+  g.AddNode(OperatorDef("Identity", {"Z"}, {"z"}));
+  g.AddOutput("x").AddOutput("z");
+  Executor exec(Compile(g, {.threads = 1}));
+  const Tensor x = Vector({1, 2}), z = Vector({3, 4});
+  exec.Bind("X", x);
+  exec.Bind("Z", z);
+  exec.Bind("x", z);
+  exec.Bind("z", x);
+  exec.Run();
+  CHECK(FloatsOf(x) == Floats{3, 4});
+  CHECK(FloatsOf(z) == Floats{1, 2});
 }
 
 TEST_CASE("a bound output has the dtype that comes out") {

@@ -277,6 +277,10 @@ class Executor::Impl {
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
+    // The last copy may be an output that a caller holds, or lie under one.
+    TensorOf(input.value) = Tensor();
+    if (input.donated) current_->SetDonated(input.value, Tensor());
+    if (input.dense.storage().use_count() > 1) input.dense = Tensor();
     input.dense.CopyFrom(input.tensor);
     TensorOf(input.value) = input.dense;
     if (input.donated) Donate(input, input.dense);
@@ -350,10 +354,13 @@ class Executor::Impl {
   void FinalizeOutputs() {
     for (const Input& input : bindings_.inputs())
       if (input.rewritten) WriteBack(input);
+    bool over_inputs = false;
     for (const Output& output : bindings_.outputs()) {
       Tensor* tensor = Made(output);
       if (!tensor) continue;
-      if (output.is_bound()) {
+      if (output.is_bound() && !output.lent) [[unlikely]] {
+        over_inputs = true;
+      } else if (output.is_bound()) {
         if (tensor->raw_data() != output.bound.raw_data() ||
             tensor->dtype() != output.bound.dtype() || tensor->shape() != output.bound.shape())
             [[unlikely]]
@@ -362,6 +369,31 @@ class Executor::Impl {
         *tensor = Detached(*tensor);  // a view of an input, a constant or another output
       }
     }
+    if (over_inputs) [[unlikely]]
+      CopyOverInputs();
+  }
+  // Copies outputs into bound tensors that share memory with inputs. Other outputs that lie there,
+  // as views or in a donated input, are copied away first.
+  OPKIT_COLD void CopyOverInputs() {
+    const auto is_overwritten = [&](const Tensor& tensor) {
+      for (const Output& output : bindings_.outputs())
+        if (output.is_bound() && !output.lent && output.bound.SharesMemoryWith(tensor)) return true;
+      return false;
+    };
+    const auto is_there = [](const Output& output, const Tensor& made) {
+      return output.is_bound() && made.raw_data() == output.bound.raw_data() &&
+             made.dtype() == output.bound.dtype() && made.shape() == output.bound.shape();
+    };
+    for (Output& output : bindings_.outputs()) {
+      Tensor* const made = Made(output);
+      if (!made || is_there(output, *made) || !is_overwritten(*made)) continue;
+      *made = Detached(*made);
+      output.donated = false;
+    }
+    for (const Output& output : bindings_.outputs())
+      if (Tensor* const made = Made(output);
+          made && output.is_bound() && !output.lent && !is_there(output, *made))
+        CopyToBound(output, *made);
   }
   OPKIT_COLD void CopyToBound(const Output& output, Tensor& tensor) const {
     CopyBack(tensor, output.bound, "output", bindings_.name(output), "' came out as ",
