@@ -77,7 +77,7 @@ class OnnxGraphBuilder {
                           "; opkit's values are tensors");
                   if (input.type != 0) info.dtype = CheckedOnnxDType(input.type);
                 });
-    scope_.Know(input.name, info);
+    scope_.Know(input.name, info, /*checked=*/!around_);
     graph().AddInput(input.name, info.dtype, std::move(info.shape));
   }
   void Output(std::string name) {

@@ -75,7 +75,7 @@ class OnnxRules {
             "' is not filled where is_test is not 0, and is read");
     if (opset >= 10) return;
     DType dtype = scope.InfoOf(Input(def, 0)).dtype;
-    if (dtype == DType::kUndefined) dtype = scope.Known(outputs[1]).dtype;
+    if (dtype == DType::kUndefined) dtype = scope.InfoOf(outputs[1]).dtype;
     const std::string kept = scope.FreshName(def, "kept");
     OperatorDef cast("Cast", {kept}, {outputs[1]}, {{"to", KnownNumberOf(dtype)}});
     outputs[1] = kept;
@@ -107,8 +107,7 @@ class OnnxRules {
     const auto axis = def.args().Get<int64_t>("axis", 1);
     def.Arg("axis", axis);
     if (axis == -1) return;
-    SymbolicShape shape = scope.InfoOf(Input(def, 0)).shape;
-    if (!shape.has_rank() && !def.outputs().empty()) shape = scope.Known(def.outputs()[0]).shape;
+    const SymbolicShape shape = scope.ProvenInfoOf(Input(def, 0)).shape;
     if (shape.has_rank()) {
       const int64_t rank = shape.rank(), first = axis < 0 ? axis + rank : axis;
       bool same = first >= 0 && first < rank;

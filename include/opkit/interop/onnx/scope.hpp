@@ -74,26 +74,26 @@ class OnnxScope {
     graph_.AddNode(std::move(def));
   }
 
-  // Records the type and shape that the file declares for a value.
-  void Know(const std::string& name, const TensorInfo& info) {
-    const auto number = static_cast<size_t>(names_.Add(name));
-    if (number >= infos_.size()) infos_.resize(number + 1);
-    TensorInfo& known = infos_[number];
-    if (known.dtype == DType::kUndefined) known.dtype = info.dtype;
-    if (!known.shape.has_rank()) known.shape = info.shape;
+  // Records the type and shape that the file declares for a value. Files have stale ones: only the
+  // inputs of a model are `checked`, by each run.
+  void Know(const std::string& name, const TensorInfo& info, bool checked = false) {
+    Merge(declared_, name, info);
+    if (checked) Merge(proven_, name, info);
   }
-  // The type and shape that the file declares for a value or, failing that, that the operators of
-  // the nodes so far infer.
-  TensorInfo InfoOf(const std::string& name) {
+  // The type and shape that the operators of the nodes so far infer for a value from the model's
+  // inputs and constants, whatever the file declares.
+  TensorInfo ProvenInfoOf(const std::string& name) {
     if (const Tensor* constant = graph_.FindConstant(name)) return TensorInfo::Of(*constant);
-    const TensorInfo claimed = Known(name);
-    if (claimed.dtype != DType::kUndefined && claimed.shape.has_rank()) return claimed;
     for (; num_inferred_ < graph_.num_nodes(); ++num_inferred_) Infer(graph_.node(num_inferred_));
-    return Known(name);
+    return Find(proven_, name);
   }
-  TensorInfo Known(const std::string& name) const {
-    const int number = names_.Find(name);
-    return number < 0 ? TensorInfo() : infos_[Index(number)];
+  // ProvenInfoOf and, for what that leaves open, what the file declares or the operators infer from
+  // declared types. May be wrong: a rule whose result depends on it uses ProvenInfoOf.
+  TensorInfo InfoOf(const std::string& name) {
+    TensorInfo info = ProvenInfoOf(name), declared = Find(declared_, name);
+    if (info.dtype == DType::kUndefined) info.dtype = declared.dtype;
+    if (!info.shape.has_rank()) info.shape = std::move(declared.shape);
+    return info;
   }
 
  private:
@@ -117,28 +117,52 @@ class OnnxScope {
     return plain && !IsRegistered(full) ? type : full;
   }
 
+  using Infos = std::vector<TensorInfo>;  // by the number in `names_`
+
+  void Merge(Infos& infos, const std::string& name, const TensorInfo& info) {
+    const auto number = static_cast<size_t>(names_.Add(name));
+    if (number >= infos.size()) infos.resize(number + 1);
+    TensorInfo& known = infos[number];
+    if (known.dtype == DType::kUndefined) known.dtype = info.dtype;
+    if (!known.shape.has_rank()) known.shape = info.shape;
+  }
+  TensorInfo Find(const Infos& infos, const std::string& name) const {
+    const int number = names_.Find(name);
+    return number < 0 || Index(number) >= infos.size() ? TensorInfo() : infos[Index(number)];
+  }
+  // Infers from what is proven, and where that is too little from what is declared.
   void Infer(const OperatorDef& def) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     if (!schema) return;
+    if (!InferFrom(proven_, *schema, def)) InferFrom(declared_, *schema, def);
+  }
+  // False where a dtype or a rank of the outputs stays open.
+  bool InferFrom(Infos& infos, const OpSchema& schema, const OperatorDef& def) {
     std::vector<TensorInfo> inputs;
     for (const std::string& name : def.inputs()) {
       const Tensor* constant = graph_.FindConstant(name);
-      inputs.push_back(constant ? TensorInfo::Of(*constant, true) : Known(name));
+      inputs.push_back(constant ? TensorInfo::Of(*constant, true) : Find(infos, name));
     }
     InferenceContext inference(def, std::move(inputs));
     try {
-      schema->Infer(inference);
+      schema.Infer(inference);
     } catch (...) {
-      return;  // compiling the graph reports a wrong node
+      return false;  // compiling the graph reports a wrong node
     }
-    for (size_t i = 0; i < def.outputs().size(); ++i)
-      if (!def.outputs()[i].empty()) Know(def.outputs()[i], inference.outputs()[i]);
+    bool all_known = true;
+    for (size_t i = 0; i < def.outputs().size(); ++i) {
+      const TensorInfo& output = inference.outputs()[i];
+      if (def.outputs()[i].empty()) continue;
+      Merge(infos, def.outputs()[i], output);
+      all_known &= output.dtype != DType::kUndefined && output.shape.has_rank();
+    }
+    return all_known;
   }
 
   OnnxContext& context_;
   Graph graph_;
   NameIndex names_;
-  std::vector<TensorInfo> infos_;  // by the number in `names_`
+  Infos declared_, proven_;
   int num_inferred_ = 0;
 };
 
