@@ -124,6 +124,25 @@ TEST_CASE("What something else sees is not folded away") {
   CHECK(Operators(FoldBatchNormalization(given)) == "Conv>h BatchNormalization>y");
 }
 
+TEST_CASE("What float32 does not hold is not folded away") {
+  // (x * w) * k, where w * k is too small or too large for a float.
+  const auto fold = [](float w, float k, const char* op) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {1, 1, 1, 1});
+    graph.AddConstant("w", Tensor::From<float>({1, 1, 1, 1}, {w}));
+    graph.AddConstant("k", Vector({k}));
+    graph.AddNode(OperatorDef("Conv", {"x", "w"}, {"h"}));
+    graph.AddNode(OperatorDef(op, {"h", "k"}, {"y"}));
+    graph.AddOutput("y");
+    return Operators(FoldBatchNormalization(graph));
+  };
+  CHECK(fold(1e-25f, 1e-25f, "Mul") == "Conv>h Mul>y");
+  CHECK(fold(1e25f, 1e25f, "Mul") == "Conv>h Mul>y");
+  CHECK(fold(1e25f, 1e-25f, "Div") == "Conv>h Div>y");
+  CHECK(fold(1e-12f, 1e-25f, "Mul") == "Conv>y");
+  CHECK(fold(1e-25f, 0, "Mul") == "Conv>y");
+}
+
 Nodes HardSwish(const char* last) {
   return {Binary("Add", "x", "number", "a"), OperatorDef("Clip", {"a", "zero", "six"}, {"c"}),
           Binary("Mul", "c", "x", "m"), Binary(last, "m", *last == 'D' ? "six" : "sixth", "y")};
@@ -142,6 +161,27 @@ TEST_CASE("HardSwish is found in the ways that models spell it") {
   const OperatorDef gate("HardSigmoid", {"x"}, {"g"}, {{"alpha", 1 / 6.f}});
   CheckMerges({gate, Binary("Mul", "x", "g", "y")}, "HardSwish>y");
   CHECK_FALSE(MergeHardSwish(Begin(HardSwish("Div"))).IsConstant("six"));
+}
+
+TEST_CASE("A HardSwish has the shape of its input") {
+  // A scalar with a constant of shape [1] is of shape [1], and an open rank may be a scalar's.
+  const auto merge = [](SymbolicShape x, Shape three, Shape sixth) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, std::move(x));
+    graph.AddConstant("number", Tensor::From<float>(three, {3}));
+    graph.AddConstant("zero", Tensor::Scalar(0.f));
+    graph.AddConstant("six", Tensor::Scalar(6.f));
+    graph.AddConstant("sixth", Tensor::From<float>(sixth, {1 / 6.f}));
+    for (const OperatorDef& node : HardSwish("Mul")) graph.AddNode(node);
+    graph.AddOutput("y");
+    return Operators(MergeHardSwish(graph)) == "HardSwish>y";
+  };
+  CHECK(merge(Shape{}, {}, {}));
+  CHECK_FALSE(merge(Shape{}, {1}, {}));
+  CHECK_FALSE(merge(Shape{}, {}, {1}));
+  CHECK(merge(Shape{2}, {1}, {1}));
+  CHECK(merge({}, {}, {}));
+  CHECK_FALSE(merge({}, {1}, {}));
 }
 
 TEST_CASE("What is almost a HardSwish stays") {

@@ -4,6 +4,7 @@
 #define OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
 
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -43,7 +44,7 @@ class BatchNormalizationFolder {
     for (const int node : view_.order()) {
       if (std::optional<ChannelScaling> found = IsTied(node) ? std::nullopt : Scaling(node)) {
         Base& base = bases_.at(base_of_[found_input_]);
-        base.scaling.Then(*found);
+        base.scaling = *found;
         base.output = view_.outputs(node)[0];
         removed_[Index(node)] = 1;
         base_of_[base.output] = base.node;
@@ -151,7 +152,7 @@ class BatchNormalizationFolder {
          (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
     return same_place ? &bases_.at(found->second) : nullptr;
   }
-  // What a node does to the channels of its input `found_input_`, which a base makes.
+  // What the channels of a base become by the node, which reads it as its input `found_input_`.
   std::optional<ChannelScaling> Scaling(int node) {
     const OperatorDef& def = graph_.node(node);
     const auto inputs = view_.inputs(node);
@@ -159,7 +160,7 @@ class BatchNormalizationFolder {
       const Base* base = BaseOf(inputs[0], node);
       if (!base || !HasStatistics(node, base->scaling.factors.size())) return {};
       found_input_ = inputs[0];
-      return OrNone(Normalization(node, base->scaling.factors.size()));
+      return Together(*base, Normalization(node, base->scaling.factors.size()));
     }
     const bool is_product = Is(def, "Mul") || Is(def, "Div");
     if (!is_product && !Is(def, "Add") && !Is(def, "Sub")) return {};
@@ -179,13 +180,33 @@ class BatchNormalizationFolder {
         if (def.type() == "Sub" && i == 1) scaling.factors[c] = -1;
       }
       found_input_ = inputs[i];
-      return OrNone(std::move(scaling));
+      return Together(*base, scaling);
     }
     return {};
   }
-  static std::optional<ChannelScaling> OrNone(ChannelScaling scaling) {
-    if (!scaling.IsFinite()) return {};
-    return scaling;
+  // The scaling of a base with the next one behind it; none where float32 does not hold what the
+  // base's numbers become.
+  std::optional<ChannelScaling> Together(const Base& base, const ChannelScaling& next) const {
+    if (!next.IsFinite()) return {};
+    ChannelScaling both = base.scaling;
+    both.Then(next);
+    const Tensor& weights = *Floats(base.node, 1);
+    const Tensor* bias = Floats(base.node, 2);
+    const size_t channels = both.factors.size(), of_channel = Index(weights.numel()) / channels;
+    constexpr double kMost = (std::numeric_limits<float>::max)();
+    constexpr double kLeast = (std::numeric_limits<float>::min)();
+    for (size_t c = 0; c < channels; ++c) {
+      double largest = 0;
+      for (size_t i = c * of_channel; i < (c + 1) * of_channel; ++i)
+        largest = (std::max)(largest, std::fabs(double{weights.data<float>()[i]}));
+      const double factor = std::fabs(both.factors[c]);
+      const double offset = (bias ? bias->data<float>()[c] : 0.f) * both.factors[c];
+      if (!(largest * factor <= kMost) || !(std::fabs(offset + both.addends[c]) <= kMost))
+        return {};
+      // Weights that are smaller than the largest by all digits of a float may vanish, but not all.
+      if (largest >= kLeast && factor > 0 && largest * factor < kLeast) return {};
+    }
+    return both;
   }
   ChannelScaling Normalization(int node, size_t channels) const {
     const auto number = [&](size_t i, size_t c) {

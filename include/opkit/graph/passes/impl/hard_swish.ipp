@@ -3,7 +3,9 @@
 #define OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
 
 #include <cmath>
+#include <optional>
 
+#include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/passes/hard_swish.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/passes/standard_passes.hpp"
@@ -63,6 +65,21 @@ class HardSwishMerger {
            tensor->rank() <= 1 && IsHostAccessible(tensor->device().type) &&
            IsNear(*tensor->data<float>(), number);
   }
+  // Whether a product or sum of x and these constants of one element has x's shape: that of a
+  // scalar with a constant of shape [1] is [1].
+  bool KeepShape(int x, std::initializer_list<int> numbers) {
+    for (const int number : numbers) {
+      if (view_.constant(number)->rank() == 0) continue;
+      if (!types_) try {
+          types_ = InferGraph(view_);
+        } catch (const Error&) {
+          return false;  // compiling the graph meets the error again, and reports it
+        }
+      const SymbolicShape& shape = (*types_)[x].shape;
+      if (!shape.has_rank() || shape.rank() == 0) return false;
+    }
+    return true;
+  }
   int Input(int node, size_t i) const {
     return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
   }
@@ -97,10 +114,12 @@ class HardSwishMerger {
       if (clip < 0 || !IsNumber(Input(clip, 1), 0) || !IsNumber(Input(clip, 2), 6)) continue;
       const int sum = MakerOf(Input(clip, 0), "Add");
       if (sum < 0) continue;
-      const bool adds = (Input(sum, 0) == x && IsNumber(Input(sum, 1), 3)) ||
-                        (Input(sum, 1) == x && IsNumber(Input(sum, 0), 3));
+      const int three = Input(sum, Input(sum, 0) == x ? 1 : 0);
+      const bool adds = (Input(sum, 0) == x || Input(sum, 1) == x) && IsNumber(three, 3);
       const int last = adds ? SixthOf(product) : -1;
-      if (last >= 0 && AreTogether({sum, clip, product, last}))
+      if (last < 0) continue;
+      const int sixth = Input(last, Input(last, 0) == view_.outputs(product)[0] ? 1 : 0);
+      if (AreTogether({sum, clip, product, last}) && KeepShape(x, {three, sixth}))
         return Merge(x, last, {sum, clip, product, last});
     }
   }
@@ -130,6 +149,7 @@ class HardSwishMerger {
   const NameIndex control_;
   std::vector<char> removed_;  // by node
   std::vector<OperatorDef> nodes_;
+  std::optional<GraphTypes> types_;
   bool has_merged_ = false;
 };
 
