@@ -107,8 +107,6 @@ class MatMulGradientEigenOp final : public MatMulGradientOpBase {
   }
 };
 
-// As in BLAS, an operand with factor 0 is not read: NaN and infinity in A and B (with alpha 0) or
-// in C (with beta 0) have no effect, whereas they make the reference kernel's results NaN.
 class GemmEigenOp final : public GemmOpBase {
  public:
   using GemmOpBase::GemmOpBase;

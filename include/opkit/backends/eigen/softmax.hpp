@@ -11,7 +11,7 @@ namespace detail {
 // exp that underflows to 0, unlike Eigen's array expression, whose result stays above 0.
 struct SoftmaxExp {
   float operator()(float x) const { return std::exp(x); }
-  Packet packetOp(Packet x) const { return ExpPacket(nullptr)(x); }
+  Packet packetOp(Packet x) const { return Exp(x); }
 };
 
 }  // namespace detail

@@ -169,7 +169,8 @@ class MatMulOp final : public StandardOperator {
   }
 };
 
-// The base of the kernels of Gemm.
+// The base of the kernels of Gemm. As in BLAS, an operand with factor 0 is not read: NaN and
+// infinity in A and B (with alpha 0) or in C (with beta 0) have no effect.
 class GemmOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -194,15 +195,15 @@ class GemmOp final : public GemmOpBase {
       const int64_t b_inner = trans_b_ ? 1 : n, b_column = trans_b_ ? k : 1;
       const T *left = a.data<T>(), *right = b.data<T>(), *bias = nullptr;
       Dims step = {0, 0};
-      if (HasInput(2)) {
+      if (HasInput(2) && beta_ != 0) {
         bias = DenseInput(2).data<T>();
         step = BroadcastStrides(Input(2).shape(), y->shape());
       }
       T* out = y->mutable_data<T>();
       ParallelFor(m, [&](int64_t i) {
         for (int64_t j = 0; j < n; ++j) {
-          const auto sum =
-              detail::DotProduct<T>(k, {left, i * a_row, a_inner}, {right, j * b_column, b_inner});
+          const auto sum = detail::DotProduct<T>(alpha_ == 0 ? 0 : k, {left, i * a_row, a_inner},
+                                                 {right, j * b_column, b_inner});
           const T* c = bias ? bias + i * step[0] + j * step[1] : nullptr;
           out[i * n + j] = Combine<T>(sum, c);
         }

@@ -125,18 +125,19 @@ struct ReduceAsL1 : ReduceAsSum<T> {
     x < T(0) ? sum -= static_cast<Sum>(x) : sum += static_cast<Sum>(x);
   }
 };
+// Holds the sum of as many integers of any type as a tensor has.
+__extension__ using WideSum = __int128;
 template <class T>
-struct ReduceAsMean : ReduceAsSum<T> {
-  using Sum = SumType<T>;
+struct ReduceAsMean {
+  using Sum = std::conditional_t<std::is_integral_v<T>, WideSum, double>;
+  static Sum Start() { return 0; }
+  static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x); }
   static auto Finish(Sum sum, int64_t count) {
     if constexpr (std::is_integral_v<T>) {
       if (count == 0)
         Throw(ErrorCode::kInvalidArgument,
               "ReduceMean: the mean of no integers is not defined; the reduced axes are empty");
-      // Towards zero.
-      return static_cast<T>(
-          static_cast<T>(sum) /
-          static_cast<std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>(count));
+      return static_cast<T>(sum / count);  // towards zero
     } else {
       return sum / static_cast<double>(count);
     }

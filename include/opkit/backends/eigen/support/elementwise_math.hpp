@@ -23,9 +23,15 @@ inline Packet Clamp01(Packet x) { return Least(Most(x, Splat(0)), Splat(1)); }
 inline Packet IfNegative(Packet x, Packet then, Packet otherwise) {
   return packet::pselect(packet::pcmp_lt(x, Splat(0)), then, otherwise);
 }
-// Eigen's own of numbers far below 0 stays a little above 0, without AVX-512.
+// Of numbers up to 88. Eigen's own of numbers far below 0 stays a little above 0, without AVX-512.
 inline Packet Exp(Packet x) {
   return packet::pandnot(packet::pexp(x), packet::pcmp_lt(x, Splat(-104)));
+}
+// Of any number. Eigen's own is infinite from 88.377 on, and float's from 88.723 on.
+inline Packet ExpOfAny(Packet x) {
+  const Packet large = packet::pcmp_lt(Splat(88), x);
+  const Packet less = Exp(packet::psub(x, packet::pand(large, Splat(0.5f))));
+  return packet::pselect(large, packet::pmul(less, Splat(1.648721271f)), less);
 }
 inline Packet Polynomial(Packet, float last) { return Splat(last); }
 // lowest + x * (next + x * (…)).
@@ -56,7 +62,7 @@ OPKIT_PACKET_FUNCTION(SigmoidPacket,
                                    packet::padd(Splat(1), packet::pexp(packet::pnegate(x)))));
 OPKIT_PACKET_FUNCTION(SignPacket,
                       IfNegative(x, Splat(-1), IfNegative(packet::pnegate(x), Splat(1), x)));
-OPKIT_PACKET_FUNCTION(ExpPacket, Exp(x));
+OPKIT_PACKET_FUNCTION(ExpPacket, ExpOfAny(x));
 OPKIT_PACKET_FUNCTION(HardSwishPacket,
                       packet::pmul(x, Clamp01(packet::pmadd(x, Splat(1.f / 6), Splat(0.5f)))));
 OPKIT_PACKET_FUNCTION(SoftplusPacket,
