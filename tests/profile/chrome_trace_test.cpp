@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -157,6 +159,22 @@ TEST_CASE("counters and markers are events of their own") {
   CHECK(trace.Of("C")[0].at("args").at("value") == 2.5);
   REQUIRE(trace.Of("i").size() == 2);
   CHECK(trace.Of("i")[0].at("s") == "t");
+}
+
+TEST_CASE("numbers that JSON does not have are left out, and the trace stays valid") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Profile profile;
+  profile.threads = {{1, "main"}};
+  for (const double value : {1e308, -kInfinity, std::nan(""), 5e-324, kInfinity, -0.0})
+    profile.counters.push_back({5, InternName("queue"), value});
+  profile.counted = {"a \"name\""};
+  profile.spans = {Span("Add", 7, 0, 0, 1)};
+  profile.counts = {{7, {3}}};
+  const Trace trace(profile);
+  REQUIRE(trace.Of("C").size() == 3);
+  CHECK(trace.Of("C")[0].at("args").at("value") == 1e308);
+  CHECK(trace.Of("C")[1].at("args").at("value") == 5e-324);
+  CHECK(trace.Of("X")[0].at("args").at("a \"name\"") == 3);
 }
 
 TEST_CASE("a path that cannot be written is an error that names it") {

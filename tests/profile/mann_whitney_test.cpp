@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 namespace mann_whitney_test {
 namespace {
 
@@ -44,6 +46,8 @@ TEST_CASE("samples that say nothing") {
   CHECK(MannWhitneyTest({1, 2}, {}).p == 1);
   CHECK(MannWhitneyTest({3, 3, 3}, {3, 3}).p == 1);
   CHECK(MannWhitneyTest({1, 3}, {2}).p == 1);
+  CHECK_THROWS_WITH_AS(MannWhitneyTest({1, std::nan("")}, {2}), doctest::Contains("NaN"), Error);
+  CHECK(MannWhitneyTest({1, INFINITY}, {2}).u == 1);
   CHECK(SmallestMannWhitneyP(1, 1) == 1);
   CHECK(SmallestMannWhitneyP(0, 9) == 1);
   CHECK(SmallestMannWhitneyP(3, 2) == doctest::Approx(0.2));

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "support/error_of.hpp"
@@ -85,6 +86,15 @@ TEST_CASE("the more is compared, the less is significant") {
   for (const double wrong : {0.0, 1.0, -1.0, std::nan("")})
     CHECK(ErrorOf([&] { CompareTimes(before, after, wrong); }).code() ==
           ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("times that are no number are refused by name") {
+  for (const double time : {std::nan(""), double{INFINITY}, -double{INFINITY}}) {
+    const std::vector<NamedTimes> good = {{"Add", {1, 2}}},
+                                  bad = {{"Add", {1}}, {"Mul", {2, time}}};
+    CHECK(Contains(ErrorOf([&] { CompareTimes(good, bad); }).message(), "a time of 'Mul' is"));
+    CHECK(Contains(ErrorOf([&] { CompareTimes(bad, good); }).message(), "a time of 'Mul' is"));
+  }
 }
 
 TEST_CASE("times of one name are put together") {

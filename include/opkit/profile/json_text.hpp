@@ -69,6 +69,15 @@ void AppendInteger(std::string& out, Integer value) {
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
+// null for a number that JSON does not have: NaN and the infinities.
+inline void AppendNumber(std::string& out, double value) {
+  char digits[32];
+  if (!__builtin_isfinite(value))
+    out += "null";
+  else
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
 // ns as microseconds with three decimals.
 inline void AppendMicroseconds(std::string& out, int64_t ns) {
   if (ns < 0) {

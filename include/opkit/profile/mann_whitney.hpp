@@ -19,7 +19,8 @@ struct MannWhitney {
 };
 
 // Exact for up to 50 numbers without equal ones, else by the normal approximation with corrections
-// for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988, section 6.4).
+// for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988, section 6.4). Error
+// (kInvalidArgument) for a NaN.
 MannWhitney MannWhitneyTest(const std::vector<double>& a, const std::vector<double>& b);
 
 // The smallest p that samples of these sizes can have: 2 / C(a + b, a).

@@ -42,7 +42,8 @@ struct ProfileDiff {
 // `significance` is the probability of calling any of the differences significant where there is
 // none. Runs of one process are no independent samples (clocks, caches and memory drift together):
 // where it matters, record in turns and put several recordings of each side together. Error
-// (kInvalidArgument) for a significance that is not between 0 and 1.
+// (kInvalidArgument) for a significance that is not between 0 and 1, and for a time that is a NaN
+// or infinite.
 //
 //   Profiler::Start(); RunOld(); Profiler::Stop();
 //   const auto before = TimesByName(Profiler::Read());

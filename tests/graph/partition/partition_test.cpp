@@ -417,6 +417,9 @@ TEST_CASE("the report tells who took each node, or why not, and what crosses the
   CHECK(Contains(json,
                  "{\"node\": 1, \"op\": \"Scale\", \"name\": \"b\", \"refused\": {\"chosen\": "
                  "\"unsupported\"}}"));
+  PartitionReport twice;  // a partitioner that is asked twice gives its reasons under one key
+  Partition(graph, {"chosen", "chosen"}, &twice);
+  CHECK(Contains(twice.ToJson(), "\"refused\": {\"chosen\": \"unsupported\"}}"));
   const std::string dot = report.ToDot();
   CHECK(Contains(dot, "subgraph cluster_g0 {"));
   CHECK(Contains(dot, "label=\"chosen\\nRunBody0\""));

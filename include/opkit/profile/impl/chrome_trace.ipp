@@ -30,9 +30,10 @@ class ChromeTrace {
         },
         [](const ProfileSpan&, int64_t) {});
     for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // JSON has no such number, viewers no null
       Begin("C", InternedName(counter.name), counter.time);
       out_ += R"(,"args":{"value":)";
-      Text(counter.value).AppendTo(out_);
+      AppendNumber(out_, counter.value);
       out_ += "}}";
     }
     for (const ProfileMarker& marker : profile_.markers) {
@@ -94,7 +95,9 @@ class ChromeTrace {
                          [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
     if (counts != profile_.counts.end() && counts->invocation == span.id)
       for (size_t i = 0; i < profile_.counted.size(); ++i) {
-        out_ += StrCat(",\"", profile_.counted[i], "\":");
+        out_ += ',';
+        AppendJsonString(out_, profile_.counted[i]);
+        out_ += ':';
         AppendInteger(out_, counts->values[i]);
       }
     if (span.open) out_ += R"(,"open":true)";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "opkit/base/error.hpp"
 #include "opkit/profile/mann_whitney.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -41,6 +42,9 @@ OPKIT_INLINE MannWhitney MannWhitneyTest(const std::vector<double>& a,
   items.reserve(a.size() + b.size());
   for (double value : a) items.push_back({value, false});
   for (double value : b) items.push_back({value, true});
+  for (const Item& item : items)
+    if (std::isnan(item.value))
+      Throw(ErrorCode::kInvalidArgument, "a number of a sample is a NaN, which has no rank");
   std::sort(items.begin(), items.end(),
             [](const Item& x, const Item& y) { return x.value < y.value; });
   double ties = 0, a_before = 0;

@@ -82,11 +82,15 @@ OPKIT_INLINE ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
     std::vector<double> before, after;
   };
   std::map<std::string, Pair> pairs;
-  const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
-    to.insert(to.end(), from.begin(), from.end());
+  const auto append = [](std::vector<double>& to, const NamedTimes& from) {
+    for (const double time : from.times)
+      if (!std::isfinite(time))
+        Throw(ErrorCode::kInvalidArgument, "a time of '", from.name, "' is ", time,
+              "; times to compare are finite");
+    to.insert(to.end(), from.times.begin(), from.times.end());
   };
-  for (const NamedTimes& one : before) append(pairs[one.name].before, one.times);
-  for (const NamedTimes& one : after) append(pairs[one.name].after, one.times);
+  for (const NamedTimes& one : before) append(pairs[one.name].before, one);
+  for (const NamedTimes& one : after) append(pairs[one.name].after, one);
 
   ProfileDiff diff;
   diff.rows.reserve(pairs.size());
@@ -148,11 +152,16 @@ OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
   for (const ProfileDiffRow& row : diff.rows) {
     out += out.back() == '[' ? "{\"name\": " : ", {\"name\": ";
     detail::AppendJsonString(out, row.name);
-    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after,
-                  ", \"median_before_ns\": ", row.median_before,
-                  ", \"median_after_ns\": ", row.median_after);
-    out += StrCat(", \"change\": ", row.change, ", \"p\": ", row.p, ", \"verdict\": \"",
-                  detail::VerdictText(row.verdict), "\"}");
+    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after);
+    const auto number = [&](const char* key, double value) {
+      out += key;
+      detail::AppendNumber(out, value);
+    };
+    number(", \"median_before_ns\": ", row.median_before);
+    number(", \"median_after_ns\": ", row.median_after);
+    number(", \"change\": ", row.change);
+    number(", \"p\": ", row.p);
+    out += StrCat(", \"verdict\": \"", detail::VerdictText(row.verdict), "\"}");
   }
   return out + "]}";
 }

@@ -216,7 +216,13 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     detail::AppendJsonString(out, value);
   };
   const auto number = [&](const char* key, auto value) {
-    out += StrCat(", \"", key, "\": ", value);
+    out += ", ";
+    detail::AppendJsonString(out, key);
+    out += ": ";
+    if constexpr (std::is_floating_point_v<decltype(value)>)
+      detail::AppendNumber(out, value);
+    else
+      detail::AppendInteger(out, value);
   };
   begin_list("rows");
   for (const ProfileTableRow& row : table.rows) {

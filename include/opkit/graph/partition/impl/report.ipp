@@ -115,9 +115,18 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
       out += StrCat(", \"subgraph\": ", node.subgraph, ", \"taken_by\": ");
       AppendJsonString(out, subgraph.partitioner);
     } else {
+      std::vector<std::pair<std::string, std::string>> refused;  // of each partitioner, all reasons
+      for (const auto& [partitioner, why] : node.refused) {
+        const auto known =
+            std::ranges::find(refused, partitioner, [](auto& one) { return one.first; });
+        if (known == refused.end())
+          refused.emplace_back(partitioner, why);
+        else if (known->second != why)
+          known->second += "; " + why;
+      }
       out += ", \"refused\": {";
       bool first = true;
-      for (const auto& [partitioner, why] : node.refused) {
+      for (const auto& [partitioner, why] : refused) {
         if (!std::exchange(first, false)) out += ", ";
         AppendJsonString(out, partitioner);
         out += ": ";
