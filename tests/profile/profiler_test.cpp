@@ -171,6 +171,29 @@ TEST_CASE("an operator that throws ends its span") {
   CHECK(after[0].begin >= profile.spans[1].end);
 }
 
+TEST_CASE("a scope that ends on another thread disturbs nothing of that thread's") {
+  Profile profile;
+  {
+    const Session session;
+    std::unique_ptr<ProfileScope> scope;
+    std::thread([&] { scope = std::make_unique<ProfileScope>("moved"); }).join();
+    std::thread([&] {
+      scope.reset();
+      for (int i = 0; i < 3; ++i) {
+        const ProfileScope own("own");
+        const ProfileScope inner("inner");
+      }
+    }).join();
+    profile = Profiler::Read();
+  }
+  REQUIRE(Named(profile, "own").size() == 3);
+  REQUIRE(Named(profile, "inner").size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK_FALSE(Named(profile, "own")[i].open);
+    CHECK(Named(profile, "inner")[i].parent == Named(profile, "own")[i].id);
+  }
+}
+
 TEST_CASE("a session begins empty, and spans of the one before end without a trace") {
   Profiler::Start();
   {

@@ -45,7 +45,8 @@ class Profiler {
                           const RunReport& run = {});
 };
 
-// A part of the program's own code, under the invocation that is current: its child.
+// A part of the program's own code, under the invocation that is current: its child. It ends on the
+// thread that it began on, after the scopes that began inside it.
 class ProfileScope {
  public:
   // `name` is copied while a profile is recorded.

@@ -89,6 +89,8 @@ class ThreadProfile {
     return record;
   }
   void Close(uint32_t session, uint64_t now) {
+    if (depth_ == 0) [[unlikely]]
+      return;  // the scope began on another thread, where its span stays open
     const int depth = --depth_;
     if (depth < earlier_) [[unlikely]] {
       earlier_ = depth;  // it began in an earlier session
