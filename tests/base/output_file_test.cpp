@@ -1,6 +1,7 @@
 #include "opkit/base/output_file.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -89,6 +90,42 @@ TEST_CASE("a file keeps its permissions, and a link goes on leading to it") {
   struct stat found;
   REQUIRE(stat(path.c_str(), &found) == 0);
   CHECK((found.st_mode & 0777) == 0640);
+}
+
+TEST_CASE("a descriptor is written to from where it stands, though a file is behind it") {
+  const TemporaryFolder folder;
+  const std::string log = folder.path() + "/log", link = folder.path() + "/link";
+  const int descriptor = open(log.c_str(), O_RDWR | O_CREAT, 0600);
+  REQUIRE(descriptor >= 0);
+  REQUIRE(write(descriptor, "one ", 4) == 4);
+  const std::string name = "/dev/fd/" + std::to_string(descriptor);
+  REQUIRE(symlink(name.c_str(), link.c_str()) == 0);
+  for (const std::string& path : {name, link, "/proc/self/fd/" + std::to_string(descriptor)})
+    WriteFile(path, "more ");
+  REQUIRE(unlink(log.c_str()) == 0);  // the file has no name now
+  WriteFile(name, "last");
+  char found[64] = {};
+  CHECK(pread(descriptor, found, sizeof found - 1, 0) == 23);
+  CHECK(std::string(found) == "one more more more last");
+  CHECK(FilesIn(folder.path()) == 1);
+  close(descriptor);
+  CHECK(Contains(ErrorOf([&] { WriteFile(name, "x"); }).message(), "Bad file descriptor"));
+}
+
+TEST_CASE(
+    "a link to no file yet makes the file that it leads to, and any name that a folder takes is "
+    "written") {
+  const TemporaryFolder folder;
+  const std::string link = folder.path() + "/link";
+  REQUIRE(symlink("made", link.c_str()) == 0);
+  WriteFile(link, "x");
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(Contents(folder.path() + "/made") == "x");
+  const std::string longest = folder.path() + "/" + std::string(255, 'f');
+  WriteFile(longest, "y");
+  CHECK(Contents(longest) == "y");
+  REQUIRE(symlink("loop", (folder.path() + "/loop").c_str()) == 0);
+  CHECK_THROWS_AS(WriteFile(folder.path() + "/loop", "z"), Error);
 }
 
 TEST_CASE("a device is written where it is, and what cannot be written is named") {

@@ -13,7 +13,8 @@ namespace detail {
 
 // A new file beside the old one, whose place it takes when all is written: what goes wrong until
 // then leaves the old one as it was. Links are followed, permissions kept. A pipe, a device, and a
-// file in a folder where none may be made are written where they are.
+// file in a folder where none may be made are written where they are. A descriptor, "/dev/stdout"
+// or "/dev/fd/3", is written to from where it stands, whatever is behind it.
 class OutputFile {
  public:
   // Errors here and below: kFailedPrecondition with the path and what the system says.
@@ -30,7 +31,7 @@ class OutputFile {
 
   std::string path_, target_, temporary_;  // `target_` is behind links; no temporary: in place
   std::FILE* file_ = nullptr;
-  bool truncated_ = false;
+  bool truncated_ = false;  // or not to be
 };
 
 }  // namespace detail

@@ -3,7 +3,7 @@
 #define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
 #include <cerrno>
-#include <cstdlib>
+#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -14,26 +14,61 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands for; -1:
+// none. The file behind it may have no name by now, and has its own place to write at.
+inline int DescriptorOf(std::string_view path) {
+  for (const auto& [name, number] :
+       {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
+    if (path == name) return number;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    int number = -1;
+    const std::string_view digits = path.substr(folder.size());
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+  }
+  return -1;
+}
+inline std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+// The name that a path is a link to, through any number of links; the file may not exist.
+inline std::string BehindLinks(std::string path) {
+  char next[4096];
+  for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
+    const ssize_t length = readlink(path.c_str(), next, sizeof next);
+    if (length < 0) return path;
+    const std::string_view target(next, static_cast<size_t>(length));
+    path = target.starts_with('/') ? std::string(target) : StrCat(FolderOf(path), target);
+  }
+  return path;
+}
+
 // An open file of its own name beside `target`, which is stored in `name`; -1 where the folder
-// takes none.
+// takes none. The name is short, whatever the target's is.
 inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
   for (int n = 0;; ++n) {
-    *name = StrCat(target, ".", getpid(), ".", n, ".new");
+    *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
     const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (file >= 0 || errno != EEXIST) return file;
   }
 }
 
-OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
-  struct stat old;
-  const bool exists = stat(path.c_str(), &old) == 0;
-  if (exists) {
-    if (access(path.c_str(), W_OK) != 0) Fail();
-    if (char* real = realpath(path.c_str(), nullptr)) {
-      target_ = real;
-      std::free(real);
-    }
+OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
+    : path_(path), target_(detail::BehindLinks(path)) {
+  if (const int descriptor = detail::DescriptorOf(target_); descriptor >= 0) {
+    if (descriptor == 1) std::fflush(stdout);  // what was printed before stands before
+    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    file_ = own < 0 ? nullptr : fdopen(own, "wb");
+    if (!file_) Fail();
+    truncated_ = true;  // never: others write there as well
+    return;
   }
+  struct stat old;
+  const bool exists = stat(target_.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) Fail();
+  if (exists && access(target_.c_str(), W_OK) != 0) Fail();
   if (!exists || S_ISREG(old.st_mode)) {
     const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
     if (made >= 0) {
@@ -45,7 +80,7 @@ OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), targ
     temporary_.clear();
     if (!exists) Fail();
   }
-  file_ = std::fopen(path.c_str(), "ab");
+  file_ = std::fopen(target_.c_str(), "ab");
   if (!file_) Fail();
 }
 OPKIT_INLINE OutputFile::~OutputFile() {
