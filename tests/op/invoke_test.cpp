@@ -223,6 +223,17 @@ TEST_CASE("the engine that is named runs") {
   CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 101);
 }
 
+TEST_CASE("an engine that no kernel of the program has is an Error") {
+  InvokeOptions options;
+  options.num_outputs = 1;
+  options.engine = "ADS";
+  const opkit::Error error = ErrorOf([&] { Invoke("InvokedCopies", {kX}, {}, options); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(Contains(error.message(), "no backend 'ADS' has a kernel in this program"));
+  CHECK_THROWS_AS(Invoke("InvokedCopies", {kX}, {}, {.engine = "ADDS,ADS", .num_outputs = 1}),
+                  opkit::Error);
+}
+
 TEST_CASE("where the schema leaves the number of outputs open, it must be said") {
   const opkit::Error error = ErrorOf([] { Invoke("InvokedCopies", {kX}); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);

@@ -163,9 +163,7 @@ OPERATOR_SCHEMA(OnlyAbsent).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR_WITH_ENGINE(OnlyAbsent, ABSENT, PlainOp);
 OPKIT_REGISTER_BACKEND_RANK("ABSENT", 900);
 int asked = 0;
-OPKIT_REGISTER_BACKEND_AVAILABILITY("ABSENT", []() -> std::string {
-  return ++asked, "its card is not here";
-});
+OPKIT_REGISTER_BACKEND_AVAILABILITY("ABSENT", [] { return ++asked, "its card is not here"; });
 
 TEST_CASE("a backend that is not available is dropped with its reason, which is asked for once") {
   const auto all = Candidates(OperatorDef("HasAbsent", {"x"}, {"y"}));

@@ -212,7 +212,9 @@ TEST_CASE("arguments are required, typed and defaulted, and unknown ones are ref
 TEST_CASE("an operator that declares no attributes takes none, unless it leaves them unchecked") {
   OpSchema schema = Schema();
   CHECK(schema.Verify(Node(1, 1)).empty());
-  CHECK(schema.Verify(Node(1, 1).Arg("bogus", 1)) == "Op has no argument 'bogus'");
+  CHECK(schema.Verify(Node(1, 1).Arg("bogus", 1)) ==
+        "Op has no argument 'bogus'; its schema declares none: .Arg<float>(\"name\", …) declares "
+        "one, .AllowUncheckedAttributes() takes any");
   CHECK(Schema().AllowUncheckedAttributes().Verify(Node(1, 1).Arg("bogus", 1)).empty());
   schema.ParsesAttributes();  // until it declares one
   CHECK(schema.Verify(Node(1, 1).Arg("bogus", 1)).empty());

@@ -48,6 +48,8 @@ OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBacken
     const OperatorDef& def);
 // Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
+// Error (kNotFound) for a backend that the node itself names and no kernel of the program has.
+OPKIT_IMAGE_LOCAL void CheckEngine(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
 // types are known, orders the rest by the ranks of their backends, the plain one among them. Of a

@@ -13,8 +13,10 @@ namespace opkit::inline OPKIT_ABI {
 
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: that of the first input
-  std::string engine = {};            // backends to try; default: the registry's order
-  int num_outputs = -1;               // needed only where the schema leaves it open
+  // Backends to try; default: the registry's order. Error (kNotFound) for one that no kernel of the
+  // program has.
+  std::string engine = {};
+  int num_outputs = -1;  // needed only where the schema leaves it open
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and

@@ -165,7 +165,8 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
-      ::opkit::detail::RegisterBackendAvailability(backend, __VA_ARGS__)
+      ::opkit::detail::RegisterBackendAvailability(                      \
+          backend, []() -> std::string { return (__VA_ARGS__)(); })
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \

@@ -62,6 +62,11 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
   for (const auto& [backend, why] : MissingBackends(def)) Throw(ErrorCode::kNotFound, why);
 }
 
+OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
+  for (const std::string& name : SplitBackends(def.engine()))
+    if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
+}
+
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);

@@ -69,6 +69,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
+  detail::CheckEngine(def_);
   call_ = detail::MakeDirectCall(*schema_, def_);
   if (!call_.run) call_ = detail::g_operator_call(*schema_, def_);
 }

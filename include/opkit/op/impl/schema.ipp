@@ -120,7 +120,11 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
                     "', which is none of its values", SuggestName(*wrong, attribute.values));
   }
   for (const NamedAttribute& arg : args)
-    if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
+    if (!Takes(arg.name))
+      return StrCat(op, " has no argument '", arg.name, "'",
+                    declared.empty() ? "; its schema declares none: .Arg<float>(\"name\", …) "
+                                       "declares one, .AllowUncheckedAttributes() takes any"
+                                     : Suggest(arg.name));
   return {};
 }
 
