@@ -6247,6 +6247,8 @@ OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBacken
     const OperatorDef& def);
 // Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
+// Error (kNotFound) for a backend that the node itself names and no kernel of the program has.
+OPKIT_IMAGE_LOCAL void CheckEngine(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
 // types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
@@ -6430,8 +6432,10 @@ namespace opkit::inline OPKIT_ABI {
 
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: that of the first input
-  std::string engine = {};            // backends to try; default: the registry's order
-  int num_outputs = -1;               // needed only where the schema leaves it open
+  // Backends to try; default: the registry's order. Error (kNotFound) for one that no kernel of the
+  // program has.
+  std::string engine = {};
+  int num_outputs = -1;  // needed only where the schema leaves it open
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
@@ -7055,7 +7059,8 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
-      ::opkit::detail::RegisterBackendAvailability(backend, __VA_ARGS__)
+      ::opkit::detail::RegisterBackendAvailability(                      \
+          backend, []() -> std::string { return (__VA_ARGS__)(); })
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
@@ -14423,7 +14428,8 @@ struct ProfileDiff {
 // `significance` is the probability of calling any of the differences significant where there is
 // none. Runs of one process are no independent samples (clocks, caches and memory drift together):
 // where it matters, record in turns and put several recordings of each side together. Error
-// (kInvalidArgument) for a significance that is not between 0 and 1.
+// (kInvalidArgument) for a significance that is not between 0 and 1, and for a time that is a NaN
+// or infinite.
 //
 //   Profiler::Start(); RunOld(); Profiler::Stop();
 //   const auto before = TimesByName(Profiler::Read());
@@ -14731,7 +14737,8 @@ class Profiler {
                           const RunReport& run = {});
 };
 
-// A part of the program's own code, under the invocation that is current: its child.
+// A part of the program's own code, under the invocation that is current: its child. It ends on the
+// thread that it began on, after the scopes that began inside it.
 class ProfileScope {
  public:
   // `name` is copied while a profile is recorded.
@@ -18821,7 +18828,11 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
                     "', which is none of its values", SuggestName(*wrong, attribute.values));
   }
   for (const NamedAttribute& arg : args)
-    if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
+    if (!Takes(arg.name))
+      return StrCat(op, " has no argument '", arg.name, "'",
+                    declared.empty() ? "; its schema declares none: .Arg<float>(\"name\", …) "
+                                       "declares one, .AllowUncheckedAttributes() takes any"
+                                     : Suggest(arg.name));
   return {};
 }
 
@@ -19160,7 +19171,8 @@ struct OpRegistry::State {
                         "registered its operators yet"
                       : "",
           NearestName(op, names).empty()
-              ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
+              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one in a "
+                "static archive is kept by opkit_link_operators (CMake) or "
                 "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",
           detail::HasOwnRegistries()
@@ -20196,6 +20208,11 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
   for (const auto& [backend, why] : MissingBackends(def)) Throw(ErrorCode::kNotFound, why);
 }
 
+OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
+  for (const std::string& name : SplitBackends(def.engine()))
+    if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
+}
+
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
@@ -20571,6 +20588,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
+  detail::CheckEngine(def_);
   call_ = detail::MakeDirectCall(*schema_, def_);
   if (!call_.run) call_ = detail::g_operator_call(*schema_, def_);
 }
@@ -24814,6 +24832,15 @@ void AppendInteger(std::string& out, Integer value) {
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
+// null for a number that JSON does not have: NaN and the infinities.
+inline void AppendNumber(std::string& out, double value) {
+  char digits[32];
+  if (!__builtin_isfinite(value))
+    out += "null";
+  else
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
 // ns as microseconds with three decimals.
 inline void AppendMicroseconds(std::string& out, int64_t ns) {
   if (ns < 0) {
@@ -26068,6 +26095,7 @@ class PlannedMemory {
   void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const;
   void AddNaive(const RunValue& value);
   bool Verify(const ArenaPlan& arena) const;
+  void AddTouches(std::vector<RunValue>& values) const;
   std::string DescribeMemory(size_t number) const;
   std::string NameOfStep(int step) const;
   int BufferOf(const ArenaPlan& arena, int value) const {
@@ -28489,6 +28517,10 @@ class Executor::Impl {
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
+    // The last copy may be an output that a caller holds, or lie under one.
+    TensorOf(input.value) = Tensor();
+    if (input.donated) current_->SetDonated(input.value, Tensor());
+    if (input.dense.storage().use_count() > 1) input.dense = Tensor();
     input.dense.CopyFrom(input.tensor);
     TensorOf(input.value) = input.dense;
     if (input.donated) Donate(input, input.dense);
@@ -28562,10 +28594,13 @@ class Executor::Impl {
   void FinalizeOutputs() {
     for (const Input& input : bindings_.inputs())
       if (input.rewritten) WriteBack(input);
+    bool over_inputs = false;
     for (const Output& output : bindings_.outputs()) {
       Tensor* tensor = Made(output);
       if (!tensor) continue;
-      if (output.is_bound()) {
+      if (output.is_bound() && !output.lent) [[unlikely]] {
+        over_inputs = true;
+      } else if (output.is_bound()) {
         if (tensor->raw_data() != output.bound.raw_data() ||
             tensor->dtype() != output.bound.dtype() || tensor->shape() != output.bound.shape())
             [[unlikely]]
@@ -28574,6 +28609,31 @@ class Executor::Impl {
         *tensor = Detached(*tensor);  // a view of an input, a constant or another output
       }
     }
+    if (over_inputs) [[unlikely]]
+      CopyOverInputs();
+  }
+  // Copies outputs into bound tensors that share memory with inputs. Other outputs that lie there,
+  // as views or in a donated input, are copied away first.
+  OPKIT_COLD void CopyOverInputs() {
+    const auto is_overwritten = [&](const Tensor& tensor) {
+      for (const Output& output : bindings_.outputs())
+        if (output.is_bound() && !output.lent && output.bound.SharesMemoryWith(tensor)) return true;
+      return false;
+    };
+    const auto is_there = [](const Output& output, const Tensor& made) {
+      return output.is_bound() && made.raw_data() == output.bound.raw_data() &&
+             made.dtype() == output.bound.dtype() && made.shape() == output.bound.shape();
+    };
+    for (Output& output : bindings_.outputs()) {
+      Tensor* const made = Made(output);
+      if (!made || is_there(output, *made) || !is_overwritten(*made)) continue;
+      *made = Detached(*made);
+      output.donated = false;
+    }
+    for (const Output& output : bindings_.outputs())
+      if (Tensor* const made = Made(output);
+          made && output.is_bound() && !output.lent && !is_there(output, *made))
+        CopyToBound(output, *made);
   }
   OPKIT_COLD void CopyToBound(const Output& output, Tensor& tensor) const {
     CopyBack(tensor, output.bound, "output", bindings_.name(output), "' came out as ",
@@ -32377,9 +32437,18 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
       out += StrCat(", \"subgraph\": ", node.subgraph, ", \"taken_by\": ");
       AppendJsonString(out, subgraph.partitioner);
     } else {
+      std::vector<std::pair<std::string, std::string>> refused;  // of each partitioner, all reasons
+      for (const auto& [partitioner, why] : node.refused) {
+        const auto known =
+            std::ranges::find(refused, partitioner, [](auto& one) { return one.first; });
+        if (known == refused.end())
+          refused.emplace_back(partitioner, why);
+        else if (known->second != why)
+          known->second += "; " + why;
+      }
       out += ", \"refused\": {";
       bool first = true;
-      for (const auto& [partitioner, why] : node.refused) {
+      for (const auto& [partitioner, why] : refused) {
         if (!std::exchange(first, false)) out += ", ";
         AppendJsonString(out, partitioner);
         out += ": ";
@@ -36579,7 +36648,8 @@ struct MannWhitney {
 };
 
 // Exact for up to 50 numbers without equal ones, else by the normal approximation with corrections
-// for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988, section 6.4).
+// for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988, section 6.4). Error
+// (kInvalidArgument) for a NaN.
 MannWhitney MannWhitneyTest(const std::vector<double>& a, const std::vector<double>& b);
 
 // The smallest p that samples of these sizes can have: 2 / C(a + b, a).
@@ -36724,11 +36794,15 @@ OPKIT_INLINE ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
     std::vector<double> before, after;
   };
   std::map<std::string, Pair> pairs;
-  const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
-    to.insert(to.end(), from.begin(), from.end());
+  const auto append = [](std::vector<double>& to, const NamedTimes& from) {
+    for (const double time : from.times)
+      if (!std::isfinite(time))
+        Throw(ErrorCode::kInvalidArgument, "a time of '", from.name, "' is ", time,
+              "; times to compare are finite");
+    to.insert(to.end(), from.times.begin(), from.times.end());
   };
-  for (const NamedTimes& one : before) append(pairs[one.name].before, one.times);
-  for (const NamedTimes& one : after) append(pairs[one.name].after, one.times);
+  for (const NamedTimes& one : before) append(pairs[one.name].before, one);
+  for (const NamedTimes& one : after) append(pairs[one.name].after, one);
 
   ProfileDiff diff;
   diff.rows.reserve(pairs.size());
@@ -36790,11 +36864,16 @@ OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
   for (const ProfileDiffRow& row : diff.rows) {
     out += out.back() == '[' ? "{\"name\": " : ", {\"name\": ";
     detail::AppendJsonString(out, row.name);
-    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after,
-                  ", \"median_before_ns\": ", row.median_before,
-                  ", \"median_after_ns\": ", row.median_after);
-    out += StrCat(", \"change\": ", row.change, ", \"p\": ", row.p, ", \"verdict\": \"",
-                  detail::VerdictText(row.verdict), "\"}");
+    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after);
+    const auto number = [&](const char* key, double value) {
+      out += key;
+      detail::AppendNumber(out, value);
+    };
+    number(", \"median_before_ns\": ", row.median_before);
+    number(", \"median_after_ns\": ", row.median_after);
+    number(", \"change\": ", row.change);
+    number(", \"p\": ", row.p);
+    out += StrCat(", \"verdict\": \"", detail::VerdictText(row.verdict), "\"}");
   }
   return out + "]}";
 }
@@ -37083,7 +37162,13 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     detail::AppendJsonString(out, value);
   };
   const auto number = [&](const char* key, auto value) {
-    out += StrCat(", \"", key, "\": ", value);
+    out += ", ";
+    detail::AppendJsonString(out, key);
+    out += ": ";
+    if constexpr (std::is_floating_point_v<decltype(value)>)
+      detail::AppendNumber(out, value);
+    else
+      detail::AppendInteger(out, value);
   };
   begin_list("rows");
   for (const ProfileTableRow& row : table.rows) {
@@ -37330,6 +37415,8 @@ class ThreadProfile {
     return record;
   }
   void Close(uint32_t session, uint64_t now) {
+    if (depth_ == 0) [[unlikely]]
+      return;  // the scope began on another thread, where its span stays open
     const int depth = --depth_;
     if (depth < earlier_) [[unlikely]] {
       earlier_ = depth;  // it began in an earlier session
@@ -40312,7 +40399,7 @@ class BatchNormalizationFolder {
     for (const int node : view_.order()) {
       if (std::optional<ChannelScaling> found = IsTied(node) ? std::nullopt : Scaling(node)) {
         Base& base = bases_.at(base_of_[found_input_]);
-        base.scaling.Then(*found);
+        base.scaling = *found;
         base.output = view_.outputs(node)[0];
         removed_[Index(node)] = 1;
         base_of_[base.output] = base.node;
@@ -40420,7 +40507,7 @@ class BatchNormalizationFolder {
          (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
     return same_place ? &bases_.at(found->second) : nullptr;
   }
-  // What a node does to the channels of its input `found_input_`, which a base makes.
+  // What the channels of a base become by the node, which reads it as its input `found_input_`.
   std::optional<ChannelScaling> Scaling(int node) {
     const OperatorDef& def = graph_.node(node);
     const auto inputs = view_.inputs(node);
@@ -40428,7 +40515,7 @@ class BatchNormalizationFolder {
       const Base* base = BaseOf(inputs[0], node);
       if (!base || !HasStatistics(node, base->scaling.factors.size())) return {};
       found_input_ = inputs[0];
-      return OrNone(Normalization(node, base->scaling.factors.size()));
+      return Together(*base, Normalization(node, base->scaling.factors.size()));
     }
     const bool is_product = Is(def, "Mul") || Is(def, "Div");
     if (!is_product && !Is(def, "Add") && !Is(def, "Sub")) return {};
@@ -40448,13 +40535,33 @@ class BatchNormalizationFolder {
         if (def.type() == "Sub" && i == 1) scaling.factors[c] = -1;
       }
       found_input_ = inputs[i];
-      return OrNone(std::move(scaling));
+      return Together(*base, scaling);
     }
     return {};
   }
-  static std::optional<ChannelScaling> OrNone(ChannelScaling scaling) {
-    if (!scaling.IsFinite()) return {};
-    return scaling;
+  // The scaling of a base with the next one behind it; none where float32 does not hold what the
+  // base's numbers become.
+  std::optional<ChannelScaling> Together(const Base& base, const ChannelScaling& next) const {
+    if (!next.IsFinite()) return {};
+    ChannelScaling both = base.scaling;
+    both.Then(next);
+    const Tensor& weights = *Floats(base.node, 1);
+    const Tensor* bias = Floats(base.node, 2);
+    const size_t channels = both.factors.size(), of_channel = Index(weights.numel()) / channels;
+    constexpr double kMost = (std::numeric_limits<float>::max)();
+    constexpr double kLeast = (std::numeric_limits<float>::min)();
+    for (size_t c = 0; c < channels; ++c) {
+      double largest = 0;
+      for (size_t i = c * of_channel; i < (c + 1) * of_channel; ++i)
+        largest = (std::max)(largest, std::fabs(double{weights.data<float>()[i]}));
+      const double factor = std::fabs(both.factors[c]);
+      const double offset = (bias ? bias->data<float>()[c] : 0.f) * both.factors[c];
+      if (!(largest * factor <= kMost) || !(std::fabs(offset + both.addends[c]) <= kMost))
+        return {};
+      // Weights that are smaller than the largest by all digits of a float may vanish, but not all.
+      if (largest >= kLeast && factor > 0 && largest * factor < kLeast) return {};
+    }
+    return both;
   }
   ChannelScaling Normalization(int node, size_t channels) const {
     const auto number = [&](size_t i, size_t c) {
@@ -40604,6 +40711,21 @@ class HardSwishMerger {
            tensor->rank() <= 1 && IsHostAccessible(tensor->device().type) &&
            IsNear(*tensor->data<float>(), number);
   }
+  // Whether a product or sum of x and these constants of one element has x's shape: that of a
+  // scalar with a constant of shape [1] is [1].
+  bool KeepShape(int x, std::initializer_list<int> numbers) {
+    for (const int number : numbers) {
+      if (view_.constant(number)->rank() == 0) continue;
+      if (!types_) try {
+          types_ = InferGraph(view_);
+        } catch (const Error&) {
+          return false;  // compiling the graph meets the error again, and reports it
+        }
+      const SymbolicShape& shape = (*types_)[x].shape;
+      if (!shape.has_rank() || shape.rank() == 0) return false;
+    }
+    return true;
+  }
   int Input(int node, size_t i) const {
     return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
   }
@@ -40638,10 +40760,12 @@ class HardSwishMerger {
       if (clip < 0 || !IsNumber(Input(clip, 1), 0) || !IsNumber(Input(clip, 2), 6)) continue;
       const int sum = MakerOf(Input(clip, 0), "Add");
       if (sum < 0) continue;
-      const bool adds = (Input(sum, 0) == x && IsNumber(Input(sum, 1), 3)) ||
-                        (Input(sum, 1) == x && IsNumber(Input(sum, 0), 3));
+      const int three = Input(sum, Input(sum, 0) == x ? 1 : 0);
+      const bool adds = (Input(sum, 0) == x || Input(sum, 1) == x) && IsNumber(three, 3);
       const int last = adds ? SixthOf(product) : -1;
-      if (last >= 0 && AreTogether({sum, clip, product, last}))
+      if (last < 0) continue;
+      const int sixth = Input(last, Input(last, 0) == view_.outputs(product)[0] ? 1 : 0);
+      if (AreTogether({sum, clip, product, last}) && KeepShape(x, {three, sixth}))
         return Merge(x, last, {sum, clip, product, last});
     }
   }
@@ -40671,6 +40795,7 @@ class HardSwishMerger {
   const NameIndex control_;
   std::vector<char> removed_;  // by node
   std::vector<OperatorDef> nodes_;
+  std::optional<GraphTypes> types_;
   bool has_merged_ = false;
 };
 
@@ -42425,8 +42550,11 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     }
     if (planned.external) continue;
     if (const int node = view.producer(value);
-        node >= 0 && (is_own || planned.producer == carrier_end))
+        node >= 0 && (is_own || planned.producer == carrier_end)) {
       planned.producer = is_exclusive(node) ? begin_[step_of(node)] : end_[step_of(node)];
+      // The branch that is taken writes it at any step, also where nobody reads it.
+      if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
+    }
     for (const int node : view.consumers(value))
       if (plan_.BodiesOf(node).empty() || is_exclusive(node) || HandsOn(node, value))
         planned.users.push_back(end_[step_of(node)]);
@@ -42603,6 +42731,25 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
     sum = (std::numeric_limits<int64_t>::max)();
 }
 
+// Adds each step that reads or writes a value to the value's users, the steps of bodies among them,
+// so that the verifier does not depend on what Describe makes of bodies.
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
+  for (int step = 0; step < plan_.schedule().size(); ++step) {
+    const int node = plan_.schedule().original_of(step), end = end_[Index(step)];
+    if (!plan_.BodiesOf(node).empty()) continue;  // their steps read and write
+    const auto touch = [&](const auto& touched) {
+      for (const int value : touched) {
+        if (value < 0) continue;
+        RunValue& one = values[NumberOf(value)];
+        if (one.producer != end && !Contains(one.users, end)) one.users.push_back(end);
+      }
+    };
+    touch(plan_.view().inputs(node));
+    touch(plan_.view().outputs(node));
+  }
+  for (const std::unique_ptr<PlannedBody>& body : plan_.bodies()) Of(*body).AddTouches(values);
+}
+
 OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const {
   std::vector<int64_t> addresses;
   std::vector<std::string> names;
@@ -42614,7 +42761,9 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
   for (size_t value = first_body_value(); value < arena.values.size(); ++value)
     names.push_back(Name(value));
   const int64_t end = arena.donated.empty() ? arena.plan.arena_bytes : arena.donated.back().end;
-  VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, end, names);
+  std::vector<RunValue> values = arena.values;
+  AddTouches(values);
+  VerifyMemoryPlan(run_order_, values, arena.inplace, addresses, end, names);
   return true;
 }
 
@@ -43775,6 +43924,9 @@ OPKIT_INLINE MannWhitney MannWhitneyTest(const std::vector<double>& a,
   items.reserve(a.size() + b.size());
   for (double value : a) items.push_back({value, false});
   for (double value : b) items.push_back({value, true});
+  for (const Item& item : items)
+    if (std::isnan(item.value))
+      Throw(ErrorCode::kInvalidArgument, "a number of a sample is a NaN, which has no rank");
   std::sort(items.begin(), items.end(),
             [](const Item& x, const Item& y) { return x.value < y.value; });
   double ties = 0, a_before = 0;
@@ -43820,7 +43972,8 @@ namespace detail {
 
 // A new file beside the old one, whose place it takes when all is written: what goes wrong until
 // then leaves the old one as it was. Links are followed, permissions kept. A pipe, a device, and a
-// file in a folder where none may be made are written where they are.
+// file in a folder where none may be made are written where they are. A descriptor, "/dev/stdout"
+// or "/dev/fd/3", is written to from where it stands, whatever is behind it.
 class OutputFile {
  public:
   // Errors here and below: kFailedPrecondition with the path and what the system says.
@@ -43837,7 +43990,7 @@ class OutputFile {
 
   std::string path_, target_, temporary_;  // `target_` is behind links; no temporary: in place
   std::FILE* file_ = nullptr;
-  bool truncated_ = false;
+  bool truncated_ = false;  // or not to be
 };
 
 }  // namespace detail
@@ -43873,9 +44026,10 @@ class ChromeTrace {
         },
         [](const ProfileSpan&, int64_t) {});
     for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // JSON has no such number, viewers no null
       Begin("C", InternedName(counter.name), counter.time);
       out_ += R"(,"args":{"value":)";
-      Text(counter.value).AppendTo(out_);
+      AppendNumber(out_, counter.value);
       out_ += "}}";
     }
     for (const ProfileMarker& marker : profile_.markers) {
@@ -43937,7 +44091,9 @@ class ChromeTrace {
                          [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
     if (counts != profile_.counts.end() && counts->invocation == span.id)
       for (size_t i = 0; i < profile_.counted.size(); ++i) {
-        out_ += StrCat(",\"", profile_.counted[i], "\":");
+        out_ += ',';
+        AppendJsonString(out_, profile_.counted[i]);
+        out_ += ':';
         AppendInteger(out_, counts->values[i]);
       }
     if (span.open) out_ += R"(,"open":true)";
@@ -45182,26 +45338,61 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands for; -1:
+// none. The file behind it may have no name by now, and has its own place to write at.
+inline int DescriptorOf(std::string_view path) {
+  for (const auto& [name, number] :
+       {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
+    if (path == name) return number;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    int number = -1;
+    const std::string_view digits = path.substr(folder.size());
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+  }
+  return -1;
+}
+inline std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+// The name that a path is a link to, through any number of links; the file may not exist.
+inline std::string BehindLinks(std::string path) {
+  char next[4096];
+  for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
+    const ssize_t length = readlink(path.c_str(), next, sizeof next);
+    if (length < 0) return path;
+    const std::string_view target(next, static_cast<size_t>(length));
+    path = target.starts_with('/') ? std::string(target) : StrCat(FolderOf(path), target);
+  }
+  return path;
+}
+
 // An open file of its own name beside `target`, which is stored in `name`; -1 where the folder
-// takes none.
+// takes none. The name is short, whatever the target's is.
 inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
   for (int n = 0;; ++n) {
-    *name = StrCat(target, ".", getpid(), ".", n, ".new");
+    *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
     const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (file >= 0 || errno != EEXIST) return file;
   }
 }
 
-OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
-  struct stat old;
-  const bool exists = stat(path.c_str(), &old) == 0;
-  if (exists) {
-    if (access(path.c_str(), W_OK) != 0) Fail();
-    if (char* real = realpath(path.c_str(), nullptr)) {
-      target_ = real;
-      std::free(real);
-    }
+OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
+    : path_(path), target_(detail::BehindLinks(path)) {
+  if (const int descriptor = detail::DescriptorOf(target_); descriptor >= 0) {
+    if (descriptor == 1) std::fflush(stdout);  // what was printed before stands before
+    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    file_ = own < 0 ? nullptr : fdopen(own, "wb");
+    if (!file_) Fail();
+    truncated_ = true;  // never: others write there as well
+    return;
   }
+  struct stat old;
+  const bool exists = stat(target_.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) Fail();
+  if (exists && access(target_.c_str(), W_OK) != 0) Fail();
   if (!exists || S_ISREG(old.st_mode)) {
     const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
     if (made >= 0) {
@@ -45213,7 +45404,7 @@ OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), targ
     temporary_.clear();
     if (!exists) Fail();
   }
-  file_ = std::fopen(path.c_str(), "ab");
+  file_ = std::fopen(target_.c_str(), "ab");
   if (!file_) Fail();
 }
 OPKIT_INLINE OutputFile::~OutputFile() {

@@ -6243,6 +6243,8 @@ OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBacken
     const OperatorDef& def);
 // Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
+// Error (kNotFound) for a backend that the node itself names and no kernel of the program has.
+OPKIT_IMAGE_LOCAL void CheckEngine(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
 // types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
@@ -6426,8 +6428,10 @@ namespace opkit::inline OPKIT_ABI {
 
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: that of the first input
-  std::string engine = {};            // backends to try; default: the registry's order
-  int num_outputs = -1;               // needed only where the schema leaves it open
+  // Backends to try; default: the registry's order. Error (kNotFound) for one that no kernel of the
+  // program has.
+  std::string engine = {};
+  int num_outputs = -1;  // needed only where the schema leaves it open
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
@@ -7051,7 +7055,8 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
-      ::opkit::detail::RegisterBackendAvailability(backend, __VA_ARGS__)
+      ::opkit::detail::RegisterBackendAvailability(                      \
+          backend, []() -> std::string { return (__VA_ARGS__)(); })
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
@@ -10850,7 +10855,11 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
                     "', which is none of its values", SuggestName(*wrong, attribute.values));
   }
   for (const NamedAttribute& arg : args)
-    if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
+    if (!Takes(arg.name))
+      return StrCat(op, " has no argument '", arg.name, "'",
+                    declared.empty() ? "; its schema declares none: .Arg<float>(\"name\", …) "
+                                       "declares one, .AllowUncheckedAttributes() takes any"
+                                     : Suggest(arg.name));
   return {};
 }
 
@@ -11315,7 +11324,8 @@ struct OpRegistry::State {
                         "registered its operators yet"
                       : "",
           NearestName(op, names).empty()
-              ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
+              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one in a "
+                "static archive is kept by opkit_link_operators (CMake) or "
                 "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",
           detail::HasOwnRegistries()
@@ -12373,6 +12383,11 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
   for (const auto& [backend, why] : MissingBackends(def)) Throw(ErrorCode::kNotFound, why);
 }
 
+OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
+  for (const std::string& name : SplitBackends(def.engine()))
+    if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
+}
+
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
@@ -12748,6 +12763,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
+  detail::CheckEngine(def_);
   call_ = detail::MakeDirectCall(*schema_, def_);
   if (!call_.run) call_ = detail::g_operator_call(*schema_, def_);
 }

@@ -6246,6 +6246,8 @@ OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBacken
     const OperatorDef& def);
 // Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
+// Error (kNotFound) for a backend that the node itself names and no kernel of the program has.
+OPKIT_IMAGE_LOCAL void CheckEngine(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
 // types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
@@ -6429,8 +6431,10 @@ namespace opkit::inline OPKIT_ABI {
 
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: that of the first input
-  std::string engine = {};            // backends to try; default: the registry's order
-  int num_outputs = -1;               // needed only where the schema leaves it open
+  // Backends to try; default: the registry's order. Error (kNotFound) for one that no kernel of the
+  // program has.
+  std::string engine = {};
+  int num_outputs = -1;  // needed only where the schema leaves it open
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
@@ -7054,7 +7058,8 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
-      ::opkit::detail::RegisterBackendAvailability(backend, __VA_ARGS__)
+      ::opkit::detail::RegisterBackendAvailability(                      \
+          backend, []() -> std::string { return (__VA_ARGS__)(); })
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
@@ -13862,7 +13867,11 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
                     "', which is none of its values", SuggestName(*wrong, attribute.values));
   }
   for (const NamedAttribute& arg : args)
-    if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
+    if (!Takes(arg.name))
+      return StrCat(op, " has no argument '", arg.name, "'",
+                    declared.empty() ? "; its schema declares none: .Arg<float>(\"name\", …) "
+                                       "declares one, .AllowUncheckedAttributes() takes any"
+                                     : Suggest(arg.name));
   return {};
 }
 
@@ -14327,7 +14336,8 @@ struct OpRegistry::State {
                         "registered its operators yet"
                       : "",
           NearestName(op, names).empty()
-              ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
+              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one in a "
+                "static archive is kept by opkit_link_operators (CMake) or "
                 "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",
           detail::HasOwnRegistries()
@@ -15385,6 +15395,11 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
   for (const auto& [backend, why] : MissingBackends(def)) Throw(ErrorCode::kNotFound, why);
 }
 
+OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
+  for (const std::string& name : SplitBackends(def.engine()))
+    if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
+}
+
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
@@ -15760,6 +15775,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
+  detail::CheckEngine(def_);
   call_ = detail::MakeDirectCall(*schema_, def_);
   if (!call_.run) call_ = detail::g_operator_call(*schema_, def_);
 }
@@ -25105,6 +25121,15 @@ void AppendInteger(std::string& out, Integer value) {
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
+// null for a number that JSON does not have: NaN and the infinities.
+inline void AppendNumber(std::string& out, double value) {
+  char digits[32];
+  if (!__builtin_isfinite(value))
+    out += "null";
+  else
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
 // ns as microseconds with three decimals.
 inline void AppendMicroseconds(std::string& out, int64_t ns) {
   if (ns < 0) {
@@ -27458,6 +27483,7 @@ class PlannedMemory {
   void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const;
   void AddNaive(const RunValue& value);
   bool Verify(const ArenaPlan& arena) const;
+  void AddTouches(std::vector<RunValue>& values) const;
   std::string DescribeMemory(size_t number) const;
   std::string NameOfStep(int step) const;
   int BufferOf(const ArenaPlan& arena, int value) const {
@@ -29838,6 +29864,10 @@ class Executor::Impl {
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
+    // The last copy may be an output that a caller holds, or lie under one.
+    TensorOf(input.value) = Tensor();
+    if (input.donated) current_->SetDonated(input.value, Tensor());
+    if (input.dense.storage().use_count() > 1) input.dense = Tensor();
     input.dense.CopyFrom(input.tensor);
     TensorOf(input.value) = input.dense;
     if (input.donated) Donate(input, input.dense);
@@ -29911,10 +29941,13 @@ class Executor::Impl {
   void FinalizeOutputs() {
     for (const Input& input : bindings_.inputs())
       if (input.rewritten) WriteBack(input);
+    bool over_inputs = false;
     for (const Output& output : bindings_.outputs()) {
       Tensor* tensor = Made(output);
       if (!tensor) continue;
-      if (output.is_bound()) {
+      if (output.is_bound() && !output.lent) [[unlikely]] {
+        over_inputs = true;
+      } else if (output.is_bound()) {
         if (tensor->raw_data() != output.bound.raw_data() ||
             tensor->dtype() != output.bound.dtype() || tensor->shape() != output.bound.shape())
             [[unlikely]]
@@ -29923,6 +29956,31 @@ class Executor::Impl {
         *tensor = Detached(*tensor);  // a view of an input, a constant or another output
       }
     }
+    if (over_inputs) [[unlikely]]
+      CopyOverInputs();
+  }
+  // Copies outputs into bound tensors that share memory with inputs. Other outputs that lie there,
+  // as views or in a donated input, are copied away first.
+  OPKIT_COLD void CopyOverInputs() {
+    const auto is_overwritten = [&](const Tensor& tensor) {
+      for (const Output& output : bindings_.outputs())
+        if (output.is_bound() && !output.lent && output.bound.SharesMemoryWith(tensor)) return true;
+      return false;
+    };
+    const auto is_there = [](const Output& output, const Tensor& made) {
+      return output.is_bound() && made.raw_data() == output.bound.raw_data() &&
+             made.dtype() == output.bound.dtype() && made.shape() == output.bound.shape();
+    };
+    for (Output& output : bindings_.outputs()) {
+      Tensor* const made = Made(output);
+      if (!made || is_there(output, *made) || !is_overwritten(*made)) continue;
+      *made = Detached(*made);
+      output.donated = false;
+    }
+    for (const Output& output : bindings_.outputs())
+      if (Tensor* const made = Made(output);
+          made && output.is_bound() && !output.lent && !is_there(output, *made))
+        CopyToBound(output, *made);
   }
   OPKIT_COLD void CopyToBound(const Output& output, Tensor& tensor) const {
     CopyBack(tensor, output.bound, "output", bindings_.name(output), "' came out as ",
@@ -31001,9 +31059,18 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
       out += StrCat(", \"subgraph\": ", node.subgraph, ", \"taken_by\": ");
       AppendJsonString(out, subgraph.partitioner);
     } else {
+      std::vector<std::pair<std::string, std::string>> refused;  // of each partitioner, all reasons
+      for (const auto& [partitioner, why] : node.refused) {
+        const auto known =
+            std::ranges::find(refused, partitioner, [](auto& one) { return one.first; });
+        if (known == refused.end())
+          refused.emplace_back(partitioner, why);
+        else if (known->second != why)
+          known->second += "; " + why;
+      }
       out += ", \"refused\": {";
       bool first = true;
-      for (const auto& [partitioner, why] : node.refused) {
+      for (const auto& [partitioner, why] : refused) {
         if (!std::exchange(first, false)) out += ", ";
         AppendJsonString(out, partitioner);
         out += ": ";
@@ -34110,8 +34177,11 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     }
     if (planned.external) continue;
     if (const int node = view.producer(value);
-        node >= 0 && (is_own || planned.producer == carrier_end))
+        node >= 0 && (is_own || planned.producer == carrier_end)) {
       planned.producer = is_exclusive(node) ? begin_[step_of(node)] : end_[step_of(node)];
+      // The branch that is taken writes it at any step, also where nobody reads it.
+      if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
+    }
     for (const int node : view.consumers(value))
       if (plan_.BodiesOf(node).empty() || is_exclusive(node) || HandsOn(node, value))
         planned.users.push_back(end_[step_of(node)]);
@@ -34288,6 +34358,25 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
     sum = (std::numeric_limits<int64_t>::max)();
 }
 
+// Adds each step that reads or writes a value to the value's users, the steps of bodies among them,
+// so that the verifier does not depend on what Describe makes of bodies.
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
+  for (int step = 0; step < plan_.schedule().size(); ++step) {
+    const int node = plan_.schedule().original_of(step), end = end_[Index(step)];
+    if (!plan_.BodiesOf(node).empty()) continue;  // their steps read and write
+    const auto touch = [&](const auto& touched) {
+      for (const int value : touched) {
+        if (value < 0) continue;
+        RunValue& one = values[NumberOf(value)];
+        if (one.producer != end && !Contains(one.users, end)) one.users.push_back(end);
+      }
+    };
+    touch(plan_.view().inputs(node));
+    touch(plan_.view().outputs(node));
+  }
+  for (const std::unique_ptr<PlannedBody>& body : plan_.bodies()) Of(*body).AddTouches(values);
+}
+
 OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const {
   std::vector<int64_t> addresses;
   std::vector<std::string> names;
@@ -34299,7 +34388,9 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
   for (size_t value = first_body_value(); value < arena.values.size(); ++value)
     names.push_back(Name(value));
   const int64_t end = arena.donated.empty() ? arena.plan.arena_bytes : arena.donated.back().end;
-  VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, end, names);
+  std::vector<RunValue> values = arena.values;
+  AddTouches(values);
+  VerifyMemoryPlan(run_order_, values, arena.inplace, addresses, end, names);
   return true;
 }
 

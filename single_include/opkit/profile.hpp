@@ -6243,6 +6243,8 @@ OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBacken
     const OperatorDef& def);
 // Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
+// Error (kNotFound) for a backend that the node itself names and no kernel of the program has.
+OPKIT_IMAGE_LOCAL void CheckEngine(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
 // types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
@@ -6426,8 +6428,10 @@ namespace opkit::inline OPKIT_ABI {
 
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: that of the first input
-  std::string engine = {};            // backends to try; default: the registry's order
-  int num_outputs = -1;               // needed only where the schema leaves it open
+  // Backends to try; default: the registry's order. Error (kNotFound) for one that no kernel of the
+  // program has.
+  std::string engine = {};
+  int num_outputs = -1;  // needed only where the schema leaves it open
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
@@ -7051,7 +7055,8 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
-      ::opkit::detail::RegisterBackendAvailability(backend, __VA_ARGS__)
+      ::opkit::detail::RegisterBackendAvailability(                      \
+          backend, []() -> std::string { return (__VA_ARGS__)(); })
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
@@ -8423,7 +8428,8 @@ struct ProfileDiff {
 // `significance` is the probability of calling any of the differences significant where there is
 // none. Runs of one process are no independent samples (clocks, caches and memory drift together):
 // where it matters, record in turns and put several recordings of each side together. Error
-// (kInvalidArgument) for a significance that is not between 0 and 1.
+// (kInvalidArgument) for a significance that is not between 0 and 1, and for a time that is a NaN
+// or infinite.
 //
 //   Profiler::Start(); RunOld(); Profiler::Stop();
 //   const auto before = TimesByName(Profiler::Read());
@@ -8731,7 +8737,8 @@ class Profiler {
                           const RunReport& run = {});
 };
 
-// A part of the program's own code, under the invocation that is current: its child.
+// A part of the program's own code, under the invocation that is current: its child. It ends on the
+// thread that it began on, after the scopes that began inside it.
 class ProfileScope {
  public:
   // `name` is copied while a profile is recorded.
@@ -11349,7 +11356,11 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
                     "', which is none of its values", SuggestName(*wrong, attribute.values));
   }
   for (const NamedAttribute& arg : args)
-    if (!Takes(arg.name)) return StrCat(op, " has no argument '", arg.name, "'", Suggest(arg.name));
+    if (!Takes(arg.name))
+      return StrCat(op, " has no argument '", arg.name, "'",
+                    declared.empty() ? "; its schema declares none: .Arg<float>(\"name\", …) "
+                                       "declares one, .AllowUncheckedAttributes() takes any"
+                                     : Suggest(arg.name));
   return {};
 }
 
@@ -11814,7 +11825,8 @@ struct OpRegistry::State {
                         "registered its operators yet"
                       : "",
           NearestName(op, names).empty()
-              ? "; one in a static archive is kept by opkit_link_operators (CMake) or "
+              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one in a "
+                "static archive is kept by opkit_link_operators (CMake) or "
                 "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",
           detail::HasOwnRegistries()
@@ -12850,6 +12862,11 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
   for (const auto& [backend, why] : MissingBackends(def)) Throw(ErrorCode::kNotFound, why);
 }
 
+OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
+  for (const std::string& name : SplitBackends(def.engine()))
+    if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
+}
+
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
@@ -13225,6 +13242,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
+  detail::CheckEngine(def_);
   call_ = detail::MakeDirectCall(*schema_, def_);
   if (!call_.run) call_ = detail::g_operator_call(*schema_, def_);
 }
@@ -14123,6 +14141,15 @@ void AppendInteger(std::string& out, Integer value) {
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
+// null for a number that JSON does not have: NaN and the infinities.
+inline void AppendNumber(std::string& out, double value) {
+  char digits[32];
+  if (!__builtin_isfinite(value))
+    out += "null";
+  else
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
 // ns as microseconds with three decimals.
 inline void AppendMicroseconds(std::string& out, int64_t ns) {
   if (ns < 0) {
@@ -14159,7 +14186,8 @@ struct MannWhitney {
 };
 
 // Exact for up to 50 numbers without equal ones, else by the normal approximation with corrections
-// for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988, section 6.4).
+// for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988, section 6.4). Error
+// (kInvalidArgument) for a NaN.
 MannWhitney MannWhitneyTest(const std::vector<double>& a, const std::vector<double>& b);
 
 // The smallest p that samples of these sizes can have: 2 / C(a + b, a).
@@ -14341,11 +14369,15 @@ OPKIT_INLINE ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
     std::vector<double> before, after;
   };
   std::map<std::string, Pair> pairs;
-  const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
-    to.insert(to.end(), from.begin(), from.end());
+  const auto append = [](std::vector<double>& to, const NamedTimes& from) {
+    for (const double time : from.times)
+      if (!std::isfinite(time))
+        Throw(ErrorCode::kInvalidArgument, "a time of '", from.name, "' is ", time,
+              "; times to compare are finite");
+    to.insert(to.end(), from.times.begin(), from.times.end());
   };
-  for (const NamedTimes& one : before) append(pairs[one.name].before, one.times);
-  for (const NamedTimes& one : after) append(pairs[one.name].after, one.times);
+  for (const NamedTimes& one : before) append(pairs[one.name].before, one);
+  for (const NamedTimes& one : after) append(pairs[one.name].after, one);
 
   ProfileDiff diff;
   diff.rows.reserve(pairs.size());
@@ -14407,11 +14439,16 @@ OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
   for (const ProfileDiffRow& row : diff.rows) {
     out += out.back() == '[' ? "{\"name\": " : ", {\"name\": ";
     detail::AppendJsonString(out, row.name);
-    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after,
-                  ", \"median_before_ns\": ", row.median_before,
-                  ", \"median_after_ns\": ", row.median_after);
-    out += StrCat(", \"change\": ", row.change, ", \"p\": ", row.p, ", \"verdict\": \"",
-                  detail::VerdictText(row.verdict), "\"}");
+    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after);
+    const auto number = [&](const char* key, double value) {
+      out += key;
+      detail::AppendNumber(out, value);
+    };
+    number(", \"median_before_ns\": ", row.median_before);
+    number(", \"median_after_ns\": ", row.median_after);
+    number(", \"change\": ", row.change);
+    number(", \"p\": ", row.p);
+    out += StrCat(", \"verdict\": \"", detail::VerdictText(row.verdict), "\"}");
   }
   return out + "]}";
 }
@@ -14700,7 +14737,13 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     detail::AppendJsonString(out, value);
   };
   const auto number = [&](const char* key, auto value) {
-    out += StrCat(", \"", key, "\": ", value);
+    out += ", ";
+    detail::AppendJsonString(out, key);
+    out += ": ";
+    if constexpr (std::is_floating_point_v<decltype(value)>)
+      detail::AppendNumber(out, value);
+    else
+      detail::AppendInteger(out, value);
   };
   begin_list("rows");
   for (const ProfileTableRow& row : table.rows) {
@@ -14947,6 +14990,8 @@ class ThreadProfile {
     return record;
   }
   void Close(uint32_t session, uint64_t now) {
+    if (depth_ == 0) [[unlikely]]
+      return;  // the scope began on another thread, where its span stays open
     const int depth = --depth_;
     if (depth < earlier_) [[unlikely]] {
       earlier_ = depth;  // it began in an earlier session
@@ -15622,6 +15667,9 @@ OPKIT_INLINE MannWhitney MannWhitneyTest(const std::vector<double>& a,
   items.reserve(a.size() + b.size());
   for (double value : a) items.push_back({value, false});
   for (double value : b) items.push_back({value, true});
+  for (const Item& item : items)
+    if (std::isnan(item.value))
+      Throw(ErrorCode::kInvalidArgument, "a number of a sample is a NaN, which has no rank");
   std::sort(items.begin(), items.end(),
             [](const Item& x, const Item& y) { return x.value < y.value; });
   double ties = 0, a_before = 0;
@@ -15667,7 +15715,8 @@ namespace detail {
 
 // A new file beside the old one, whose place it takes when all is written: what goes wrong until
 // then leaves the old one as it was. Links are followed, permissions kept. A pipe, a device, and a
-// file in a folder where none may be made are written where they are.
+// file in a folder where none may be made are written where they are. A descriptor, "/dev/stdout"
+// or "/dev/fd/3", is written to from where it stands, whatever is behind it.
 class OutputFile {
  public:
   // Errors here and below: kFailedPrecondition with the path and what the system says.
@@ -15684,7 +15733,7 @@ class OutputFile {
 
   std::string path_, target_, temporary_;  // `target_` is behind links; no temporary: in place
   std::FILE* file_ = nullptr;
-  bool truncated_ = false;
+  bool truncated_ = false;  // or not to be
 };
 
 }  // namespace detail
@@ -15720,9 +15769,10 @@ class ChromeTrace {
         },
         [](const ProfileSpan&, int64_t) {});
     for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // JSON has no such number, viewers no null
       Begin("C", InternedName(counter.name), counter.time);
       out_ += R"(,"args":{"value":)";
-      Text(counter.value).AppendTo(out_);
+      AppendNumber(out_, counter.value);
       out_ += "}}";
     }
     for (const ProfileMarker& marker : profile_.markers) {
@@ -15784,7 +15834,9 @@ class ChromeTrace {
                          [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
     if (counts != profile_.counts.end() && counts->invocation == span.id)
       for (size_t i = 0; i < profile_.counted.size(); ++i) {
-        out_ += StrCat(",\"", profile_.counted[i], "\":");
+        out_ += ',';
+        AppendJsonString(out_, profile_.counted[i]);
+        out_ += ':';
         AppendInteger(out_, counts->values[i]);
       }
     if (span.open) out_ += R"(,"open":true)";
@@ -17029,26 +17081,61 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands for; -1:
+// none. The file behind it may have no name by now, and has its own place to write at.
+inline int DescriptorOf(std::string_view path) {
+  for (const auto& [name, number] :
+       {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
+    if (path == name) return number;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    int number = -1;
+    const std::string_view digits = path.substr(folder.size());
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+  }
+  return -1;
+}
+inline std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+// The name that a path is a link to, through any number of links; the file may not exist.
+inline std::string BehindLinks(std::string path) {
+  char next[4096];
+  for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
+    const ssize_t length = readlink(path.c_str(), next, sizeof next);
+    if (length < 0) return path;
+    const std::string_view target(next, static_cast<size_t>(length));
+    path = target.starts_with('/') ? std::string(target) : StrCat(FolderOf(path), target);
+  }
+  return path;
+}
+
 // An open file of its own name beside `target`, which is stored in `name`; -1 where the folder
-// takes none.
+// takes none. The name is short, whatever the target's is.
 inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
   for (int n = 0;; ++n) {
-    *name = StrCat(target, ".", getpid(), ".", n, ".new");
+    *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
     const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (file >= 0 || errno != EEXIST) return file;
   }
 }
 
-OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
-  struct stat old;
-  const bool exists = stat(path.c_str(), &old) == 0;
-  if (exists) {
-    if (access(path.c_str(), W_OK) != 0) Fail();
-    if (char* real = realpath(path.c_str(), nullptr)) {
-      target_ = real;
-      std::free(real);
-    }
+OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
+    : path_(path), target_(detail::BehindLinks(path)) {
+  if (const int descriptor = detail::DescriptorOf(target_); descriptor >= 0) {
+    if (descriptor == 1) std::fflush(stdout);  // what was printed before stands before
+    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    file_ = own < 0 ? nullptr : fdopen(own, "wb");
+    if (!file_) Fail();
+    truncated_ = true;  // never: others write there as well
+    return;
   }
+  struct stat old;
+  const bool exists = stat(target_.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) Fail();
+  if (exists && access(target_.c_str(), W_OK) != 0) Fail();
   if (!exists || S_ISREG(old.st_mode)) {
     const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
     if (made >= 0) {
@@ -17060,7 +17147,7 @@ OPKIT_INLINE OutputFile::OutputFile(const std::string& path) : path_(path), targ
     temporary_.clear();
     if (!exists) Fail();
   }
-  file_ = std::fopen(path.c_str(), "ab");
+  file_ = std::fopen(target_.c_str(), "ab");
   if (!file_) Fail();
 }
 OPKIT_INLINE OutputFile::~OutputFile() {
