@@ -172,6 +172,18 @@ TEST_CASE("exponential and Softplus end at infinity and at 0") {
   CHECK(Run("Softplus", "eigen", {ends}).ToVector<float>() == Floats{1e30f, INFINITY, 0, 0});
 }
 
+TEST_CASE("exponential is finite as far as float is") {
+  Floats x;
+  for (float at = 87.9f; at < 88.7228f; at += 1e-3f) x.push_back(at);
+  x.push_back(88.7228f);
+  x.push_back(std::nanf(""));
+  const auto count = static_cast<int64_t>(x.size());
+  const Floats y = Run("Exp", "eigen", {Tensor::From<float>({count}, x)}).ToVector<float>();
+  for (size_t i = 0; i + 1 < x.size(); ++i)
+    CHECK(std::abs(y[i] / std::exp(static_cast<double>(x[i])) - 1) < 4e-7);
+  CHECK(std::isnan(y.back()));
+}
+
 TEST_CASE("the error function is within 1e-6 of std::erf, and never beyond 1") {
   Tensor x({200001}, DType::kFloat32);
   for (int64_t i = 0; i < x.numel(); ++i)

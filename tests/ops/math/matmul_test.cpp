@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "opkit/op/invoke.hpp"
@@ -104,6 +105,13 @@ TEST_CASE("Gemm scales, transposes and adds") {
   const Tensor bt = Tensor::From<float>({2, 3}, {1, 0, 10, 0, 1, 100});
   CHECK(Invoke("Gemm", {at, bt}, {{"transA", 1}, {"transB", 1}})[0].ToVector<float>() ==
         Floats{31, 302, 64, 605});
+}
+
+TEST_CASE("Gemm does not read what has the factor 0") {
+  const Tensor one = Tensor::From<float>({1, 1}, {2}), nan = Tensor::From<float>({1, 1}, {NAN});
+  CHECK(Invoke("Gemm", {one, one, nan}, {{"beta", 0.f}})[0].ToVector<float>() == Floats{4});
+  CHECK(Invoke("Gemm", {nan, one, one}, {{"alpha", 0.f}})[0].ToVector<float>() == Floats{2});
+  CHECK(std::isnan(Invoke("Gemm", {one, one, nan})[0].ToVector<float>()[0]));
 }
 
 TEST_CASE("Gemm of integers is exact, and saturates where it scales") {

@@ -90,6 +90,12 @@ TEST_CASE("Integers wrap around, and real results are cut towards zero") {
   CHECK(Invoke("ReduceSum", {x})[0].ToVector<int32_t>()[0] == std::numeric_limits<int32_t>::min());
   const Tensor few = Tensor::From<int64_t>({2}, {-3, -4});
   CHECK(Invoke("ReduceMean", {few})[0].ToVector<int64_t>()[0] == -3);
+  // The mean of integers is one of them or lies between, whatever their sum is.
+  const Tensor large = Tensor::From<int32_t>({4}, {1 << 30, 1 << 30, 1 << 30, -3});
+  CHECK(Invoke("ReduceMean", {large})[0].ToVector<int32_t>()[0] == 805306367);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const Tensor largest = Tensor::From<int64_t>({3}, {kMost, kMost, kMost - 3});
+  CHECK(Invoke("ReduceMean", {largest})[0].ToVector<int64_t>()[0] == kMost - 1);
   CHECK(Invoke("ReduceL1", {few})[0].ToVector<int64_t>()[0] == 7);
   CHECK(Invoke("ReduceL2", {few})[0].ToVector<int64_t>()[0] == 5);
   const Tensor flags = Tensor::From<bool>({2, 2}, {true, false, true, true});
