@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "opkit/base/error.hpp"
+
 namespace mann_whitney_test {
 namespace {
 
