@@ -5780,7 +5780,8 @@ OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor&
 [[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
                                                  const Tensor& input);
 // A tensor for an output: in the memory of `out` where that is dense, on `device` and large enough,
-// and otherwise, or where `clobbers` says that writing to it would change an input, in new memory.
+// and otherwise, or where `clobbers` says that writing to it would change an input or another
+// output, in new memory.
 OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
                                FunctionRef<bool(const Tensor&)> clobbers);
 // Ends the span that began last on this thread, where a profile wants to know its work. Returns
@@ -40507,7 +40508,8 @@ class BatchNormalizationFolder {
          (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
     return same_place ? &bases_.at(found->second) : nullptr;
   }
-  // What the channels of a base become by the node, which reads it as its input `found_input_`.
+  // The scaling of a base with the node behind it, which reads the base's output as `found_input_`;
+  // none where the node cannot be folded.
   std::optional<ChannelScaling> Scaling(int node) {
     const OperatorDef& def = graph_.node(node);
     const auto inputs = view_.inputs(node);
@@ -42552,7 +42554,8 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     if (const int node = view.producer(value);
         node >= 0 && (is_own || planned.producer == carrier_end)) {
       planned.producer = is_exclusive(node) ? begin_[step_of(node)] : end_[step_of(node)];
-      // The branch that is taken writes it at any step, also where nobody reads it.
+      // A branch may write the value at any of its steps, so it lives to the node's end, read or
+      // not.
       if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
     }
     for (const int node : view.consumers(value))
@@ -43990,7 +43993,7 @@ class OutputFile {
 
   std::string path_, target_, temporary_;  // `target_` is behind links; no temporary: in place
   std::FILE* file_ = nullptr;
-  bool truncated_ = false;  // or not to be
+  bool truncated_ = false;  // the old contents are cut off, or stay because others write there too
 };
 
 }  // namespace detail
@@ -45386,7 +45389,7 @@ OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
     const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     file_ = own < 0 ? nullptr : fdopen(own, "wb");
     if (!file_) Fail();
-    truncated_ = true;  // never: others write there as well
+    truncated_ = true;
     return;
   }
   struct stat old;

@@ -5779,7 +5779,8 @@ OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor&
 [[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
                                                  const Tensor& input);
 // A tensor for an output: in the memory of `out` where that is dense, on `device` and large enough,
-// and otherwise, or where `clobbers` says that writing to it would change an input, in new memory.
+// and otherwise, or where `clobbers` says that writing to it would change an input or another
+// output, in new memory.
 OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
                                FunctionRef<bool(const Tensor&)> clobbers);
 // Ends the span that began last on this thread, where a profile wants to know its work. Returns

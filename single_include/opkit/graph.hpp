@@ -5777,7 +5777,8 @@ OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor&
 [[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
                                                  const Tensor& input);
 // A tensor for an output: in the memory of `out` where that is dense, on `device` and large enough,
-// and otherwise, or where `clobbers` says that writing to it would change an input, in new memory.
+// and otherwise, or where `clobbers` says that writing to it would change an input or another
+// output, in new memory.
 OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
                                FunctionRef<bool(const Tensor&)> clobbers);
 // Ends the span that began last on this thread, where a profile wants to know its work. Returns
@@ -26238,7 +26239,8 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     if (const int node = view.producer(value);
         node >= 0 && (is_own || planned.producer == carrier_end)) {
       planned.producer = is_exclusive(node) ? begin_[step_of(node)] : end_[step_of(node)];
-      // The branch that is taken writes it at any step, also where nobody reads it.
+      // A branch may write the value at any of its steps, so it lives to the node's end, read or
+      // not.
       if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
     }
     for (const int node : view.consumers(value))

@@ -6936,7 +6936,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionReco
   std::string problems;
   for (const FunctionRecord& record : ThisLibrary().records) {
     bool known = false;
-    for (size_t i = records.size(); i > 0 && !known; --i) {
+    for (size_t i = records.size(); i > 0; --i) {
       const FunctionOpRecord& other = *records[i - 1];
       if (other.name != record->name) continue;
       known = other.line == record->line && std::string_view(other.file) == record->file;

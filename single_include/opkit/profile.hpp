@@ -5776,7 +5776,8 @@ OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor&
 [[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
                                                  const Tensor& input);
 // A tensor for an output: in the memory of `out` where that is dense, on `device` and large enough,
-// and otherwise, or where `clobbers` says that writing to it would change an input, in new memory.
+// and otherwise, or where `clobbers` says that writing to it would change an input or another
+// output, in new memory.
 OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
                                FunctionRef<bool(const Tensor&)> clobbers);
 // Ends the span that began last on this thread, where a profile wants to know its work. Returns
@@ -15733,7 +15734,7 @@ class OutputFile {
 
   std::string path_, target_, temporary_;  // `target_` is behind links; no temporary: in place
   std::FILE* file_ = nullptr;
-  bool truncated_ = false;  // or not to be
+  bool truncated_ = false;  // the old contents are cut off, or stay because others write there too
 };
 
 }  // namespace detail
@@ -17129,7 +17130,7 @@ OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
     const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     file_ = own < 0 ? nullptr : fdopen(own, "wb");
     if (!file_) Fail();
-    truncated_ = true;  // never: others write there as well
+    truncated_ = true;
     return;
   }
   struct stat old;

@@ -31,7 +31,7 @@ class OutputFile {
 
   std::string path_, target_, temporary_;  // `target_` is behind links; no temporary: in place
   std::FILE* file_ = nullptr;
-  bool truncated_ = false;  // or not to be
+  bool truncated_ = false;  // the old contents are cut off, or stay because others write there too
 };
 
 }  // namespace detail

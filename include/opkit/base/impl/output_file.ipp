@@ -62,7 +62,7 @@ OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
     const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     file_ = own < 0 ? nullptr : fdopen(own, "wb");
     if (!file_) Fail();
-    truncated_ = true;  // never: others write there as well
+    truncated_ = true;
     return;
   }
   struct stat old;

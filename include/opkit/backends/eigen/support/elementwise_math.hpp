@@ -23,11 +23,12 @@ inline Packet Clamp01(Packet x) { return Least(Most(x, Splat(0)), Splat(1)); }
 inline Packet IfNegative(Packet x, Packet then, Packet otherwise) {
   return packet::pselect(packet::pcmp_lt(x, Splat(0)), then, otherwise);
 }
-// Of numbers up to 88. Eigen's own of numbers far below 0 stays a little above 0, without AVX-512.
+// e to the power of x, for x up to 88. Without AVX-512 Eigen's pexp of numbers far below 0 stays a
+// little above 0.
 inline Packet Exp(Packet x) {
   return packet::pandnot(packet::pexp(x), packet::pcmp_lt(x, Splat(-104)));
 }
-// Of any number. Eigen's own is infinite from 88.377 on, and float's from 88.723 on.
+// e to the power of any x. Eigen's pexp is infinite from 88.377 on, a float only from 88.723 on.
 inline Packet ExpOfAny(Packet x) {
   const Packet large = packet::pcmp_lt(Splat(88), x);
   const Packet less = Exp(packet::psub(x, packet::pand(large, Splat(0.5f))));

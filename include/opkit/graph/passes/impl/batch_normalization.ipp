@@ -152,7 +152,8 @@ class BatchNormalizationFolder {
          (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
     return same_place ? &bases_.at(found->second) : nullptr;
   }
-  // What the channels of a base become by the node, which reads it as its input `found_input_`.
+  // The scaling of a base with the node behind it, which reads the base's output as `found_input_`;
+  // none where the node cannot be folded.
   std::optional<ChannelScaling> Scaling(int node) {
     const OperatorDef& def = graph_.node(node);
     const auto inputs = view_.inputs(node);

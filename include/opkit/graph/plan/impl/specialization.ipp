@@ -200,7 +200,8 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     if (const int node = view.producer(value);
         node >= 0 && (is_own || planned.producer == carrier_end)) {
       planned.producer = is_exclusive(node) ? begin_[step_of(node)] : end_[step_of(node)];
-      // The branch that is taken writes it at any step, also where nobody reads it.
+      // A branch may write the value at any of its steps, so it lives to the node's end, read or
+      // not.
       if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
     }
     for (const int node : view.consumers(value))
