@@ -7859,10 +7859,10 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Whether a gradient is registered for an operator, also one of the kinds that say that there is
-// none. The registration of a gradient fills both hooks.
+// none. The registration of a gradient fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/graph.hpp"};
-// Frees the registry, where its image ends.
+// Frees a library's registry of gradients, where the library ends. The registry fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail

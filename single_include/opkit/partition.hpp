@@ -17481,10 +17481,10 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Whether a gradient is registered for an operator, also one of the kinds that say that there is
-// none. The registration of a gradient fills both hooks.
+// none. The registration of a gradient fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/graph.hpp"};
-// Frees the registry, where its image ends.
+// Frees a library's registry of gradients, where the library ends. The registry fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
@@ -17506,7 +17506,11 @@ struct GradientRegistry::State {
 OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
 OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
 OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
-  static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
+  static auto* registry = [] {
+    if (!detail::HasOwnRegistries()) return &OfProgram();
+    detail::g_delete_gradients.Fill([] { delete &Global(); });
+    return new GradientRegistry;
+  }();
   return *registry;
 }
 OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
@@ -17649,7 +17653,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
                                    int line) noexcept {
   return Registered([&] {
     g_has_gradient.Fill(&IsGradientRegistered);
-    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
     GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
   });
 }

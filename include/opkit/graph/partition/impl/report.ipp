@@ -2,6 +2,8 @@
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
+#include <algorithm>
+
 #include "opkit/graph/partition/report.hpp"
 #include "opkit/profile/json_text.hpp"
 

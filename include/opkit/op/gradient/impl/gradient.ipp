@@ -17,7 +17,11 @@ struct GradientRegistry::State {
 OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
 OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
 OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
-  static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
+  static auto* registry = [] {
+    if (!detail::HasOwnRegistries()) return &OfProgram();
+    detail::g_delete_gradients.Fill([] { delete &Global(); });
+    return new GradientRegistry;
+  }();
   return *registry;
 }
 OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
@@ -160,7 +164,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
                                    int line) noexcept {
   return Registered([&] {
     g_has_gradient.Fill(&IsGradientRegistered);
-    g_delete_gradients.Fill([] { delete &GradientRegistry::Global(); });
     GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
   });
 }
