@@ -43,6 +43,17 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 
 }  // namespace detail
 
+// Runs the loops of the process's pool on `threads` threads of the program's own, so that the two
+// do not compete for the CPUs. That pool has one thread then, so that plans run their nodes one
+// after the other and start none; loops inside a loop run on its thread. An empty function undoes
+// it. Not while a loop runs. Error (kInvalidArgument) for a number outside 1 to
+// ThreadPool::kMaxThreads.
+//
+//   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
+//     tbb::parallel_for(0, count, [&](int) { work(); });
+//   });
+void SetParallelFor(int threads, RunOnThreads run);
+
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
 // positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter, whatever the
 // number of threads is, so partial results by range are reproducible; with kAutoGrain they depend

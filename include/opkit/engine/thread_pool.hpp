@@ -15,6 +15,7 @@
 #include "opkit/engine/pool/inbox.hpp"
 #include "opkit/engine/pool/latch.hpp"
 #include "opkit/engine/pool/loop_board.hpp"
+#include "opkit/engine/pool/own_threads.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -194,8 +195,24 @@ class ThreadPool {
   alignas(detail::kCacheLine) detail::IdleList idle_;
 };
 
-// Threads of the process's pool, the one setting that kernels hand on to the libraries they call.
-inline int NumThreads() { return ThreadPool::Default().threads(); }
+namespace detail {
+
+// The threads that loops of this thread run on in place of a pool; null where there are none, or
+// where a PoolScope or a pool's own task asks for another pool than the process's.
+inline const OwnThreads* CurrentOwnThreads() {
+  const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+}
+
+}  // namespace detail
+
+// The threads that loops of this thread run on, which kernels hand on to the libraries they call:
+// those of the current pool, or of SetParallelFor.
+inline int NumThreads() {
+  const detail::OwnThreads* const own = detail::CurrentOwnThreads();
+  return own ? own->threads : ThreadPool::Current().threads();
+}
+// Resizes the process's pool.
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
 }  // namespace opkit

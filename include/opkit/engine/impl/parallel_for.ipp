@@ -2,6 +2,9 @@
 #ifndef OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 #define OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
+#include <algorithm>
+#include <exception>
+
 #include "opkit/engine/parallel_for.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -10,7 +13,8 @@ namespace detail {
 // Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
 // long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
 // here; the rest of others is shared in chunks of equal work.
-inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
+template <class RunLoop>
+void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loop) {
   constexpr uint64_t kTellingTicks = 2'000;
   constexpr double kWorthSharingTicks = 12'000;  // waking a sleeper takes about that long
   constexpr double kChunkTicks = 25'000;
@@ -33,24 +37,76 @@ inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
   const int64_t rest = n - done;
   if (index_ticks * static_cast<double>(rest) < kWorthSharingTicks) return body(done, n);
   // At least four chunks a thread, so that the threads end together.
-  const int64_t most = (rest - 1) / (int64_t{4} * pool.threads()) + 1;
+  const int64_t most = (rest - 1) / (int64_t{4} * threads) + 1;
   const double wanted = kChunkTicks / index_ticks;
   const int64_t grain = wanted < 1                           ? 1
                         : wanted > static_cast<double>(most) ? most
                                                              : static_cast<int64_t>(wanted);
-  pool.RunLoop(done, n, grain, body);
+  run_loop(done, n, grain);
+}
+
+inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunction body) {
+  int64_t begin = 0;
+  for (; grain > 0 && n - begin > grain; begin += grain) body(begin, begin + grain);
+  body(begin, n);
+}
+inline constexpr LoopRunner kInPlace{&RunInPlace};
+
+// The loop's chunks, by as many calls of one function as there are threads: whoever is first takes
+// the next chunk, so that calls which come late, or one after the other, lose nothing.
+inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
+                            RangeFunction body) {
+  const int64_t chunks = (last - first - 1) / grain + 1;
+  const auto count = static_cast<int>((std::min)(chunks, int64_t{own.threads}));
+  ParallelLoop loop(first, last, grain, chunks, body);
+  Mutex mutex;
+  const auto work = [&] {
+    const auto invocation = InvocationScope::Adopt(loop.invocation);
+    const LoopRunnerScope nested(&kInPlace);
+    loop.RunChunks(mutex);
+  };
+  own.run(count, work);
+  if (loop.error) std::rethrow_exception(loop.error);
+}
+OPKIT_COLD inline void RunParallelOn(const OwnThreads& own, int64_t n, int64_t grain,
+                                     RangeFunction body) {
+  if (own.threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
+  if (grain > 0) return RunOnOwnThreads(own, 0, n, grain, body);
+  RunMeasuredLoop(own.threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    RunOnOwnThreads(own, first, last, measured, body);
+  });
 }
 
 OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
   if (t_loop_runner) [[unlikely]]
     return t_loop_runner->run(*t_loop_runner, n, grain, body);
+  if (const OwnThreads* own = CurrentOwnThreads()) [[unlikely]]
+    return RunParallelOn(*own, n, grain, body);
   ThreadPool& pool = ThreadPool::Current();
   if (grain > 0) return pool.RunLoop(0, n, grain, body);
   if (pool.threads() == 1 || n == 1) return body(0, n);
-  RunMeasuredLoop(pool, n, body);
+  RunMeasuredLoop(pool.threads(), n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    pool.RunLoop(first, last, measured, body);
+  });
 }
 
 }  // namespace detail
+
+OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
+  if (run && (threads < 1 || threads > ThreadPool::kMaxThreads))
+    Throw(ErrorCode::kInvalidArgument, "SetParallelFor with ", threads, " threads; expected 1 to ",
+          int{ThreadPool::kMaxThreads});
+  static constinit detail::Mutex mutex;
+  detail::MutexLock lock(mutex);
+  ThreadPool& pool = ThreadPool::Default();
+  const detail::OwnThreads* const before = detail::g_own_threads.load();
+  const int pool_threads = before ? before->pool_threads : pool.threads();
+  const detail::OwnThreads* const now =
+      run ? new detail::OwnThreads{threads, std::move(run), pool_threads} : nullptr;
+  pool.Resize(now ? 1 : pool_threads);
+  detail::g_own_threads.store(now, std::memory_order_release);
+  delete before;
+}
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_

@@ -1,0 +1,29 @@
+// OwnThreads: threads of the program's own, on which loops run in place of the process's pool. Set
+// by SetParallelFor of engine/parallel_for.hpp.
+#ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+#define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+
+#include <atomic>
+
+#include "opkit/base/function_ref.hpp"
+#include "opkit/base/unique_function.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
+// returned. `work` throws nothing. Called by several threads at once.
+using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
+
+namespace detail {
+
+struct OwnThreads {
+  int threads;
+  mutable RunOnThreads run;
+  int pool_threads;  // of the process's pool, before
+};
+inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
