@@ -207,9 +207,10 @@ class Run(Cli):
         out = self.opkit("run", self.affine(), "--random", "--explain", "-", "--save-selection",
                          "kernels")
         self.assertRegex(out, r"(?m)^\d+ Add 'adds' .*: eigen$")
-        self.assertRegex(out, r"(?m)^    then reference: comes later in the order of backends$")
+        self.assertRegex(out, r"(?m)^    then reference: comes later in the order of backends: rank 0, "
+                         r"and that of eigen is \d+$")
         saved = (self.folder / "kernels").read_text()
-        self.assertRegex(saved, r"(?m)\tAdd\teigen\t0$")
+        self.assertRegex(saved, r"(?m)\tAdd\teigen\t0\tcpu$")
         (self.folder / "kernels").write_text(saved.replace("\tAdd\teigen\t0", "\tAdd\treference\t-1"))
         self.opkit("run", self.affine(), "--random", "--selection", "kernels", "--explain", "e.json")
         nodes = json.loads((self.folder / "e.json").read_text())["nodes"]
@@ -774,8 +775,8 @@ class Libraries(Cli):
                          environment={"ASAN_OPTIONS": "handle_segv=0"})
         found = {section.split()[0]: section for section in out.split("\n\n")[1:]}
         # A crash is named, and those behind it are checked all the same.
-        self.assertEqual(list(found), ["InHost", "Everything", "Crashes", "Refuses", "Forgets",
-                                       "Hands"])
+        self.assertEqual(list(found), ["Forgetful", "InHost", "Everything", "Crashes", "Refuses",
+                                       "Forgets", "Hands"])
         self.assertIn("not checked: what it runs, which is a graph that a partitioner gives it",
                       found["InHost"])
         self.assertIn("wrong: it crashes: signal 11 (Segmentation fault), during its partitioning of "
@@ -786,7 +787,7 @@ class Libraries(Cli):
                       found["Forgets"])
         self.assertIn("not checked: what it takes, because it refuses a graph", found["Refuses"])
         self.assertIn("there is no licence for it", found["Refuses"])
-        self.assertEqual(self.stderr, "opkit: error: 2 of 6 operators and partitioners of "
+        self.assertEqual(self.stderr, "opkit: error: 2 of 7 operators and partitioners of "
                          "library 'libpartitioners.so' are wrong\n")
         self.assertIn("\n\npartitioners: Everything, Crashes, Refuses, Forgets, Hands\n",
                       self.opkit("lib", self.PARTITIONERS))

@@ -7,6 +7,7 @@
 #include "opkit/ops/identity.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/unary.hpp"
+#include "support/sim_device.hpp"
 
 namespace subgraph_test {
 using namespace opkit_tests;
@@ -48,6 +49,38 @@ REGISTER_OP(carries_body)
       return SUCCESS;
     })
     .setIsSubgraphOp();
+
+// The same with a state, which has no Backward.
+int MakeNothing(const AttrMap&, std::unique_ptr<StatefulOp>* state) {
+  class Nothing final : public StatefulOp {
+   public:
+    Status Forward(std::span<const OpTensor>, std::span<OpTensor>, OpResource&) override {
+      return SUCCESS;
+    }
+  };
+  *state = std::make_unique<Nothing>();
+  return SUCCESS;
+}
+REGISTER_OP(carries_body_and_state).setIsSubgraphOp().setCreateOpState(MakeNothing);
+REGISTER_OP(carries_state_and_body).setCreateOpState(MakeNothing).setIsSubgraphOp();
+
+// y = x + 1, on the CPU and on a simulated device.
+template <class Context>
+class AddOneOp final : public Operator<Context> {
+ public:
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = this->Input(0);
+    Tensor* y = this->Output(0, x.shape(), x.dtype());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      static_cast<float*>(y->raw_mutable_data())[i] =
+          static_cast<const float*>(x.raw_data())[i] + 1;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(AddOne).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(AddOne, AddOneOp<CPUContext>);
+OPKIT_REGISTER_DEVICE_OPERATOR(sim_device::kSim, AddOne, AddOneOp<sim_device::SimContext>);
 
 OPERATOR_SCHEMA(CarriesBody).NumInputs(0, 9).NumOutputs(0, 9).NeedsSubgraph();
 
@@ -95,6 +128,42 @@ TEST_CASE("a body for another runtime may have operators that nobody registered"
   const Graph here = around("Subgraph");  // the program runs that one
   const GraphView view(here);
   CHECK(ErrorOf([&] { InferGraph(view); }).code() == ErrorCode::kNotFound);
+}
+
+TEST_CASE("what a body returns comes from the device on which the body makes it") {
+  const sim_device::SimDevice device;
+  const Device on_sim{sim_device::kSim, 0};
+  const auto body = [](const char* last, Device there) {
+    Graph made;
+    made.AddInput("v", DType::kFloat32, {3});
+    made.AddNode(OperatorDef("AddOne", {"v"}, {"w"}));
+    made.AddNode(OperatorDef(last, {"w"}, {"z"}).Device(there));
+    made.AddOutput("z");
+    return made;
+  };
+  const auto run = [](OperatorDef node, const char* after, PlanOptions options) {
+    Graph g;
+    g.AddInput("x", DType::kFloat32, {3});
+    g.AddNode(std::move(node));
+    g.AddNode(OperatorDef(after, {"p"}, {"y"}));
+    g.AddOutput("y");
+    Tensor out;
+    Executor exec(Compile(g, options));
+    for (int i = 0; i < 2; ++i)
+      Copy(exec.Run({{"x", Tensor::From<float>({3}, {1, 2, 3})}}).at("y"), &out);
+    return FloatsOf(out);
+  };
+  PlanOptions devices{.threads = 1};
+  devices.devices = {on_sim, Device{}};
+  const OperatorDef node("Subgraph", {"x"}, {"p"});
+  const auto carrying = [&](const char* last, Device there = {}) {
+    return OperatorDef(node).Subgraph("body", MakeSubgraph(body(last, there)));
+  };
+  CHECK(run(carrying("AddOne"), "Neg", devices) == Floats{-3, -4, -5});
+  CHECK(run(carrying("AddOne"), "AddOne", devices) == Floats{4, 5, 6});
+  CHECK(run(carrying("Neg"), "AddOne", devices) == Floats{-1, -2, -3});
+  CHECK(run(carrying("AddOne", on_sim), "Neg", {.threads = 1}) == Floats{-3, -4, -5});
+  CHECK(sim_device::copies > 0);
 }
 
 TEST_CASE("a symbol of the body is not one of the graph around it") {
@@ -151,14 +220,18 @@ TEST_CASE("the gradient of a node comes from its body") {
   const auto flat = gradients("");
   CHECK(flat.first == Floats{-2 * 1 * 9, -2 * 2 * 16});
   CHECK(gradients("Subgraph") == flat);
-  Graph g;  // the forward of this one runs nothing, so that its backward's form is what is asked
-  g.AddInput("x", DType::kFloat32, {2}).AddInput("y", DType::kFloat32, {2});
-  g.AddNode(Product("carries_body"));
-  const GradientMap d = AddGradients(g, "n", {"x"});
-  const OperatorDef& backward = g.node(g.Producer(d.at("x").dense));
-  CHECK(backward.type() == "Subgraph");
-  CHECK(backward.outputs().size() == 2);
-  CHECK(backward.is_gradient_op());
+  // The forward of these runs nothing, so that their backward's form is what is asked.
+  for (const char* type : {"carries_body", "carries_body_and_state", "carries_state_and_body"}) {
+    CAPTURE(type);
+    Graph g;
+    g.AddInput("x", DType::kFloat32, {2}).AddInput("y", DType::kFloat32, {2});
+    g.AddNode(Product(type));
+    const GradientMap d = AddGradients(g, "n", {"x"});
+    const OperatorDef& backward = g.node(g.Producer(d.at("x").dense));
+    CHECK(backward.type() == "Subgraph");
+    CHECK(backward.outputs().size() == 2);
+    CHECK(backward.is_gradient_op());
+  }
 }
 
 TEST_CASE("CheckNode finds nothing wrong with a Subgraph") {

@@ -144,8 +144,8 @@ class BasicFunctionOpBuilder {
     return OnDevice<FunctionPass::kBackward>(device, "setBackward", &FunctionDevice::backward,
                                              std::move(f));
   }
-  // Makes the object that runs the operator. It is also asked for the gradient; with
-  // setNoGradient() it is not.
+  // Makes the object that runs the operator. It is also asked for the gradient, but for that of an
+  // operator with setIsSubgraphOp(), which is its graph's; with setNoGradient() there is none.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -156,7 +156,7 @@ class BasicFunctionOpBuilder {
                                      std::move(f));
     return Guarded([&] {
       if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-        if (!record_->Has(OPKIT_OP_NO_GRADIENT))
+        if (!record_->Has(OPKIT_OP_NO_GRADIENT) && !record_->Has(OPKIT_OP_SUBGRAPH))
           host_.template Add<FunctionPass::kBackward>(*added);
     });
   }
@@ -285,9 +285,16 @@ class BasicFunctionOpBuilder {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
   }
-  // Its nodes carry a graph, which the functions run; one without is refused.
+  // Its nodes carry a graph, which the functions run; one without is refused. Without setBackward
+  // its gradient is that of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
-    return Guarded([&] { host_.NeedsSubgraph(); }).Set(OPKIT_OP_SUBGRAPH);
+    return Guarded([&] {
+             host_.NeedsSubgraph();
+             for (const FunctionDevice& device : record_->devices)
+               if (device.backward) return;
+             host_.DropBackward();  // of setCreateOpState
+           })
+        .Set(OPKIT_OP_SUBGRAPH);
   }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }

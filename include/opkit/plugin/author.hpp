@@ -47,6 +47,9 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void HasEffects() {}
   void NeedsSubgraph() {}
   void NoGradient() {}
+  void DropBackward() {
+    for (FunctionDevice& device : record_->devices) device.abi.backward = nullptr;
+  }
   void Problem(const std::string&) {}
 
  private:

@@ -376,7 +376,9 @@ TEST_CASE("nodes with effects keep their order, and nodes on other devices stay 
   Graph devices = Chain();
   OperatorDef elsewhere = devices.node(2);
   devices.ReplaceNode(2, elsewhere.Device(DeviceType::kCPUStream));
-  CHECK(Ops(Partition(devices, "everything")) == "RunBody RunBody RunBody");
+  PartitionReport report;
+  CHECK(Ops(Partition(devices, "everything", {}, &report)) == "RunBody Relu RunBody");
+  CHECK(Contains(report.ToText(), "rejected: operator RunBody has no kernel for cpu_stream"));
 }
 
 TEST_CASE("the report tells who took each node, or why not, and what crosses the boundaries") {

@@ -87,6 +87,52 @@ REGISTER_PARTITIONER(reads_options)
     .setSubgraphOp("RunBody")
     .setAcceptSubgraph(reviewByOptions);
 
+std::string last_subgraph;
+MXReturnValue takeScales(std::string json, std::vector<int>& ids,
+                         std::unordered_map<std::string, std::string>&) {
+  size_t at = 0;
+  for (int& id : ids) {
+    at = json.find("\"op\": \"", at) + 7;
+    if (json.compare(at, 5, "Scale") == 0) id = -1;
+  }
+  return MX_SUCCESS;
+}
+MXReturnValue giveTexts(std::string json, int, bool* accept,
+                        std::unordered_map<std::string, std::string>& options,
+                        std::unordered_map<std::string, std::string>& attrs) {
+  last_subgraph = json;
+  *accept = true;
+  attrs = {{"factor", "0.1"}, {"axes", "[0, -1]"}, {"fast", "True"}, {"note", "12"}};
+  if (options.count("count")) attrs["count"] = options["count"];
+  return MX_SUCCESS;
+}
+OPERATOR_SCHEMA(Typed)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .NeedsSubgraph()
+    .Arg<int>("count", "", 0)
+    .Arg<float>("factor", "", 1.0f)
+    .Arg<std::vector<int64_t>>("axes", "")
+    .Arg<std::vector<int64_t>>("isArg", "")
+    .Arg<bool>("fast", "", false)
+    .Arg<std::string>("note", "", "");
+REGISTER_PARTITIONER(types_texts)
+    .setSupportedOps(takeScales)
+    .setSubgraphOp("Typed")
+    .setAcceptSubgraph(giveTexts);
+
+MXReturnValue flagRelus(std::string json, const int num_ids, int* ids,
+                        std::unordered_map<std::string, std::string>&) {
+  size_t at = 0;
+  for (int i = 0; i < num_ids; ++i) {
+    at = json.find("\"op\": \"", at) + 7;
+    ids[i] = json.compare(at, 4, "Relu") == 0;
+  }
+  return MX_SUCCESS;
+}
+REGISTER_PARTITIONER(flags).setSupportedOps(flagRelus).setSubgraphOp("RunBody");
+REGISTER_PARTITIONER(takes_no_body).setSupportedOps(takeAll).setSubgraphOp("Relu");
+
 REGISTER_PARTITIONER(no_function).setSubgraphOp("RunBody");
 REGISTER_PARTITIONER(two_functions).setSupportedOps(takeAll).setSupportedOps(takeAll);
 REGISTER_PARTITIONER(registered_twice).setSupportedOps(takeAll);
@@ -190,6 +236,46 @@ TEST_CASE("a typed review reads the options where it wants them") {
   PartitionReport report;
   CHECK(SameGraph(Partition(graph, "reads_options", {}, &report), graph));
   CHECK(Contains(report.ToText(), "no option says what to do"));
+}
+
+TEST_CASE(
+    "a subgraph's inputs are marked where the model gives them, in the JSON and on the node") {
+  Graph graph = WithInputs({"X", "Z"});
+  graph.AddNode(Scale("X", "A", 2));
+  graph.AddNode(OperatorDef("MatMul", {"A", "Z"}, {"B"}));
+  graph.AddNode(Scale("B", "C", 2));
+  graph.AddOutput("C");
+  const Graph after = Partition(graph, "types_texts");
+  CHECK(Ops(after) == "Typed MatMul Typed");
+  CHECK(after.node(0).args().Get<std::vector<int64_t>>("isArg") == std::vector<int64_t>{1});
+  CHECK(after.node(2).args().Get<std::vector<int64_t>>("isArg") == std::vector<int64_t>{0});
+  CHECK_FALSE(after.node(0).args().Has("isAux"));  // its schema does not declare it
+  CHECK(Contains(mxnet::last_subgraph, R"("name": "B", "attrs": {"isArg": "False", "isAux": )"));
+}
+
+TEST_CASE("attributes that are given as text get the types that the operator declares") {
+  const Graph after = Partition(Sample(), "types_texts", {{"count", "3"}});
+  const Arguments& args = after.node(0).args();
+  CHECK(args.Get<int64_t>("count") == 3);
+  CHECK(args.Get<double>("factor") == 0.1);
+  CHECK(args.Get<std::vector<int64_t>>("axes") == std::vector<int64_t>{0, -1});
+  CHECK(args.Get<bool>("fast"));
+  CHECK(args.Get<std::string>("note") == "12");
+  const Error error = ErrorOf([] { Partition(Sample(), "types_texts", {{"count", "three"}}); });
+  CHECK(Contains(error.what(), "argument 'count' of Typed is string"));
+  CHECK(Contains(error.what(), "expected int"));
+}
+
+TEST_CASE("the oldest spelling's ids are flags: 0 leaves a node and 1 takes it") {
+  CHECK(Ops(Partition(Sample(), "flags")) == "Scale RunBody MatMul RunBody RunBody");
+}
+
+TEST_CASE("an operator that runs no subgraph may not take the place of one") {
+  const Graph graph = Sample();
+  const Error error = ErrorOf([&] { Partition(graph, "takes_no_body"); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(
+      Contains(error.what(), "the operator 'Relu' is to take a subgraph's place and does not run"));
 }
 
 TEST_CASE("kinds have operators of their own") {

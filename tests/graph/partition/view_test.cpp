@@ -42,6 +42,11 @@ TEST_CASE("nodes and values are read with what is known of them") {
   CHECK(view.FindValue("W").bytes() == 16);
   CHECK(view.inputs().size() == 1);
   CHECK(view.outputs()[1].name() == "D");
+  // What an accessor answers with may go before the element that was taken of it.
+  const PartitionNode& reader = a.output(0).consumers()[0];
+  const PartitionValue& read = reader.inputs()[0];
+  CHECK(reader == view.node(1));
+  CHECK(read == a.output(0));
   CHECK(view.nodes_in_order().size() == 4);
 
   CHECK_FALSE(view.FindNode("b").exists());

@@ -3,35 +3,38 @@
 #ifndef OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 #define OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 
+#include <algorithm>
 #include <cstring>
 
 #include "opkit/base/platform.hpp"
+#include "opkit/graph/executor.hpp"
 #include "opkit/graph/partition/report.hpp"
-#include "opkit/graph/simple_net.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The shortest of several runs: what disturbs a run only makes it longer. Inputs are zeros, which
-// are indices and lengths that every operator takes.
+// The shortest of several runs, with the kernels and layouts that a plan of the graph has: what
+// disturbs a run only makes it longer. Inputs are zeros, which are indices and lengths that every
+// operator takes.
 inline double MeasureNs(const Graph& graph) {
   constexpr int kLeastRuns = 3, kMostRuns = 100;
   constexpr int64_t kEnoughNs = 20'000'000;
-  Workspace ws;
+  std::vector<NamedTensor> inputs;
   for (const GraphInput& input : graph.inputs()) {
-    Tensor& tensor = *ws.CreateTensor(input.name);
-    tensor = Tensor(input.info.shape.ToShape(), input.info.dtype);
+    Tensor tensor(input.info.shape.ToShape(), input.info.dtype);
     if (tensor.nbytes() > 0)
       std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
+    inputs.push_back({input.name, std::move(tensor)});
   }
-  SimpleNet net(graph, &ws);
-  net.Run();
+  const PassList none;
+  Executor executor(Compile(graph, {.passes = &none}));
+  executor.Run(inputs);
   int64_t best = INT64_MAX;
   const int64_t begin = MonotonicNs();
   for (int run = 0; run < kLeastRuns || (run < kMostRuns && MonotonicNs() - begin < kEnoughNs);
        ++run) {
     const int64_t start = MonotonicNs();
-    net.Run();
+    executor.Run(inputs);
     best = (std::min)(best, MonotonicNs() - start);
   }
   return static_cast<double>(best);

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "opkit/base/named_parts.hpp"
+#include "opkit/base/registration/named_parts.hpp"
 #include "opkit/graph/partition/cut.hpp"
 #include "opkit/graph/partition/request.hpp"
 #include "opkit/graph/partition/view.hpp"
@@ -68,10 +68,13 @@ class SubgraphReview {
   // Input i of the subgraph is an input of the model, which the caller of a run gives; it is
   // another operator's output otherwise.
   bool IsArg(int i) const;
+  // The same of every input.
+  std::vector<bool> IsArg() const;
 
   // Leaves the graph as it was here. The last reason counts.
   void Reject(std::string why) { rejected_ = true, why_ = std::move(why); }
-  // Gives the operator an attribute; one that it has is replaced.
+  // Gives the operator an attribute; one that it has is replaced. Text becomes a value of the type
+  // that the operator declares, where it reads as one: MXNet's functions give text alone.
   void SetAttribute(const std::string& name, Attribute value);
   // Puts data into the body under a name that no value of it has: packed weights, a compiled
   // engine. Error (kAlreadyExists).

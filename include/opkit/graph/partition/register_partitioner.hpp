@@ -82,7 +82,8 @@ class PartitionerBuilder {
   //   MXReturnValue f(std::string json, const int num_ids, int* ids,
   //                   std::unordered_map<std::string, std::string>& options)
   // or the same with std::vector<int>& ids: one for each node of the JSON (symbol_json.hpp), -2 at
-  // first: left alone. -1 takes the node, a number from 0 on takes it for a kind of its own.
+  // first: left alone. -1 takes the node, a number from 0 on takes it for a kind of its own; with
+  // int* ids 0 leaves it alone too, as in MXNet 1.7.
   template <class F>
   PartitionerBuilder& setSupportedOps(F f) {
     static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F> ||

@@ -21,8 +21,10 @@ struct SymbolJson {
 // attributes are text, as AttrMap reads it; an extent that is not known is -1, a shape of unknown
 // rank null. Constants have isArg too, and "constant": "True". A node without a name gets one: its
 // op and number. The version of a value that rewriting nodes leave is that of the last before the
-// reader.
-SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types);
+// reader. `is_arg`: by input of the graph, what its isArg says: false for an input of a subgraph
+// that another operator of the model makes. Empty: all are true.
+SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
+                           const std::vector<bool>& is_arg = {});
 
 }  // namespace opkit
 

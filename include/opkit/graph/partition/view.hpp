@@ -3,12 +3,57 @@
 #ifndef OPKIT_GRAPH_PARTITION_VIEW_HPP_
 #define OPKIT_GRAPH_PARTITION_VIEW_HPP_
 
+#include <iterator>
+
 #include "opkit/graph/graph_inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 class PartitionView;
 class PartitionNode;
+
+// The nodes or values that an accessor answers with. Elements are made when they are asked for:
+// `const PartitionNode& node = value.consumers()[0];` keeps one.
+template <class T>
+class PartitionList {
+ public:
+  class iterator {
+   public:
+    using value_type = T;
+    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::forward_iterator_tag;
+
+    iterator() = default;
+    iterator(const PartitionView* view, const int* at) : view_(view), at_(at) {}
+    T operator*() const { return T(view_, *at_); }
+    iterator& operator++() { return ++at_, *this; }
+    iterator operator++(int) { return {view_, at_++}; }
+    friend bool operator==(const iterator& a, const iterator& b) { return a.at_ == b.at_; }
+
+   private:
+    const PartitionView* view_ = nullptr;
+    const int* at_ = nullptr;
+  };
+
+  PartitionList(const PartitionView* view, std::vector<int> numbers)
+      : view_(view), numbers_(std::move(numbers)) {}
+
+  size_t size() const { return numbers_.size(); }
+  bool empty() const { return numbers_.empty(); }
+  T operator[](size_t i) const { return T(view_, numbers_[i]); }
+  T front() const { return (*this)[0]; }
+  T back() const { return (*this)[numbers_.size() - 1]; }
+  iterator begin() const { return {view_, numbers_.data()}; }
+  iterator end() const { return {view_, numbers_.data() + numbers_.size()}; }
+  operator std::vector<T>() const { return std::vector<T>(begin(), end()); }  // NOLINT: implicit
+  friend bool operator==(const PartitionList& list, const std::vector<T>& other) {
+    return std::vector<T>(list) == other;
+  }
+
+ private:
+  const PartitionView* view_;
+  std::vector<int> numbers_;
+};
 
 // A value, or the place of an optional input or output that a node leaves out: exists() is false
 // then and nothing else may be asked. Valid as long as its view, copied freely.
@@ -33,7 +78,7 @@ class PartitionValue {
   // The node that makes it; exists() is false for inputs and constants of the graph.
   PartitionNode producer() const;
   // The nodes that read it, each once, by index.
-  std::vector<PartitionNode> consumers() const;
+  PartitionList<PartitionNode> consumers() const;
   friend bool operator==(const PartitionValue&, const PartitionValue&) = default;
 
  private:
@@ -53,12 +98,12 @@ class PartitionNode {
   const Arguments& attributes() const { return def().args(); }
   Device device() const { return def().device(); }
   // Where the node leaves one out, exists() of its place is false.
-  std::vector<PartitionValue> inputs() const;
-  std::vector<PartitionValue> outputs() const;
+  PartitionList<PartitionValue> inputs() const;
+  PartitionList<PartitionValue> outputs() const;
   PartitionValue input(int i) const;  // Error (kOutOfRange) for a place that it does not have
   PartitionValue output(int i) const;
   // Nodes that must run before it though it reads none of their outputs, by name.
-  std::vector<PartitionNode> control_inputs() const;
+  PartitionList<PartitionNode> control_inputs() const;
   // Somebody registered the operator. Without that nothing is known of the types of its outputs.
   bool is_registered() const;
   // A partitioner before this one put it there in place of what it took; it may not be taken again.
@@ -90,11 +135,11 @@ class PartitionView {
   PartitionNode node(int i) const;
   PartitionValue value(int i) const;
   // All nodes, by index.
-  std::vector<PartitionNode> nodes() const;
+  PartitionList<PartitionNode> nodes() const;
   // The same, each after those it waits for.
-  std::vector<PartitionNode> nodes_in_order() const;
-  std::vector<PartitionValue> inputs() const;
-  std::vector<PartitionValue> outputs() const;
+  PartitionList<PartitionNode> nodes_in_order() const;
+  PartitionList<PartitionValue> inputs() const;
+  PartitionList<PartitionValue> outputs() const;
   // exists() is false where no node has the name; Error (kInvalidArgument) where two have it.
   PartitionNode FindNode(std::string_view name) const;
   // exists() is false where the graph has no value of that name.

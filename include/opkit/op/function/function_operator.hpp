@@ -125,6 +125,8 @@ class FunctionOpHost {
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
   // that exists, a gradient that is there already stays.
   void AddBackward();
+  // Takes both away again.
+  void DropBackward();
   void NoGradient();
   // Lists the problem once, however many translation units include the registration.
   void Problem(const std::string& problem);

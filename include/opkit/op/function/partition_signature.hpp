@@ -64,15 +64,20 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f in the one of the forms that it has.
+// Calls f in the one of the forms that it has. The form with a pointer is MXNet 1.7's, which reads
+// the ids as flags: 0 leaves a node alone.
 template <class F>
 MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                                StringMapArgument& options) {
-  if constexpr (SupportedOpsOfVector<F>)
+  if constexpr (SupportedOpsOfVector<F>) {
     return static_cast<MXReturnValue>(f(std::move(json), ids, options));
-  else
-    return static_cast<MXReturnValue>(
+  } else {
+    const auto answer = static_cast<MXReturnValue>(
         f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
+    for (int& id : ids)
+      if (id == 0) id = -2;
+    return answer;
+  }
 }
 template <class F>
 MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,

@@ -339,7 +339,9 @@ class LibraryLoader {
                           mend);
     };
     const opkit_op& op = record.abi;
-    need(op.parse_attrs, "parseAttrs", "nothing says how many inputs and outputs a node has",
+    const bool carries_graph = record.Has(OPKIT_OP_SUBGRAPH);
+    need(op.parse_attrs || carries_graph, "parseAttrs",
+         "nothing says how many inputs and outputs a node has",
          "add .setParseAttrs(f), or declare them by .setInput(name) and .setOutput(name)");
     int inputs = -1, outputs = -1;
     try {
@@ -347,7 +349,6 @@ class LibraryLoader {
     } catch (const Error&) {  // it depends on attributes
     }
     if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
-    const bool carries_graph = record.Has(OPKIT_OP_SUBGRAPH);
     if (carries_graph && !op.infer_type && !op.infer_shape) return;
     need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
          carries_graph ? "add .setInferShape(f), or leave out .setInferType(f): then both follow "

@@ -136,7 +136,7 @@ class LibraryPartitionWork final : public PartitionWork {
         const bool whole = !self.body_;
         static_cast<SymbolJson&>(*json) =
             whole ? WriteSymbolJson(self.view_.structure(), self.view_.types())
-                  : WriteSymbolJson(*self.body_, *self.body_types_);
+                  : WriteSymbolJson(*self.body_, *self.body_types_, self.review_->IsArg());
         std::vector<int> number(Index(self.view_.num_nodes()), -1);
         if (whole)
           for (size_t i = 0; i < self.graph_->order.size(); ++i)

@@ -206,11 +206,21 @@ class PartitionRun {
         Throw(ErrorCode::kNotFound, "the subgraph operator '", op, "' is not registered",
               op == "Subgraph" ? "; include opkit/ops/subgraph.hpp, or link opkit::ops"
                                : SuggestName(op, OpRegistry::Global().Operators()));
+      const Device device = state_.graph.node(group.nodes[0]).device();
+      if (device != Device{} && OpRegistry::Global().FindKernels(op, device.type).empty()) {
+        Reject(group, StrCat("rejected: operator ", op, " has no kernel for ", device));
+        continue;
+      }
       std::string name = StrCat(op, id);
       for (int n = 1; names.Find(name) >= 0; ++n) name = StrCat(op, id, "_", n);
       OperatorDef def(op, extracted.inputs, extracted.outputs);
-      def.Name(name).Device(state_.graph.node(group.nodes[0]).device());
+      def.Name(name).Device(device);
       for (const std::string& control : extracted.control_inputs) def.ControlInput(control);
+      if (!schema->needs_subgraph())
+        Throw(ErrorCode::kInvalidArgument, "the operator '", op,
+              "' is to take a subgraph's place and "
+              "does not run one: .setIsSubgraphOp() in its registration or .NeedsSubgraph() in its "
+              "schema says that it does");
       MarkInputs(*schema, extracted, def);
       SubgraphReview review(view_, group.nodes, extracted.body, def, id, group.kind);
       work.Review(review);
@@ -234,14 +244,15 @@ class PartitionRun {
       replacements_.push_back({group.nodes, std::move(def)});
     }
   }
-  // Which inputs are inputs of the model; for operators that take the attribute.
+  // Which inputs are inputs of the model; an operator gets each of the two attributes that it
+  // takes.
   void MarkInputs(const OpSchema& schema, const ExtractedSubgraph& extracted,
                   OperatorDef& def) const {
-    if (!schema.TakesArgument("isArg") || !schema.TakesArgument("isAux")) return;
     std::vector<int64_t> is_arg, is_aux(extracted.inputs.size(), 0);
     for (const std::string& input : extracted.inputs)
       is_arg.push_back(state_.graph.IsInput(input) ? 1 : 0);
-    def.Arg("isArg", is_arg).Arg("isAux", is_aux);
+    if (schema.TakesArgument("isArg")) def.Arg("isArg", is_arg);
+    if (schema.TakesArgument("isAux")) def.Arg("isAux", is_aux);
   }
   void Reject(Group& group, std::string why) {
     group.told.rejected = why;

@@ -4,6 +4,7 @@
 
 #include "opkit/base/suggest.hpp"
 #include "opkit/graph/partition/partitioner.hpp"
+#include "opkit/op/abi/attr_map.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -52,7 +53,46 @@ OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
     Throw(ErrorCode::kOutOfRange, "input ", i, " of a subgraph that has ", body_->inputs().size());
   return view_->graph().IsInput(body_->inputs()[detail::Index(i)].name);
 }
+OPKIT_INLINE std::vector<bool> SubgraphReview::IsArg() const {
+  std::vector<bool> all;
+  for (const GraphInput& input : body_->inputs()) all.push_back(view_->graph().IsInput(input.name));
+  return all;
+}
+namespace detail {
+
+// The text as a value of the type; the text itself where it does not read as one.
+inline Attribute ReadAs(AttributeType type, const Attribute& text) {
+  const std::string& from = text.values().strings[0];
+  const auto made = [&]<class T>(const std::optional<T>& read) {
+    return read ? Attribute(*read) : text;
+  };
+  switch (type) {
+    case AttributeType::kInt:
+      return made(ParseText<int64_t>(from));
+    case AttributeType::kFloat:
+      return made(ParseText<double>(from));
+    case AttributeType::kBool:
+      return made(ParseText<bool>(from));
+    case AttributeType::kInts:
+      return made(ParseList<int64_t>(from));
+    case AttributeType::kFloats:
+      return made(ParseList<double>(from));
+    case AttributeType::kBools:
+      return made(ParseList<bool>(from));
+    case AttributeType::kStrings:
+      return made(ParseList<std::string>(from));
+    default:
+      return text;
+  }
+}
+
+}  // namespace detail
+
 OPKIT_INLINE void SubgraphReview::SetAttribute(const std::string& name, Attribute value) {
+  if (value.type() == AttributeType::kString)
+    if (const OpSchema* schema = OpRegistry::Global().FindSchema(def_->type()))
+      if (const AttributeSchema* declared = schema->FindAttribute(name); declared && declared->type)
+        value = detail::ReadAs(*declared->type, value);
   def_->mutable_args().Set(name, std::move(value));
 }
 OPKIT_INLINE void SubgraphReview::AddConstant(const std::string& name, const Tensor& value) {

@@ -91,8 +91,8 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
   CallReturning("setAcceptSubgraph's function", [&] {
-    return call(WriteSymbolJson(view, types).text, review.id(), &accept, options, attributes, args,
-                aux);
+    return call(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept, options,
+                attributes, args, aux);
   });
   if (!accept) return review.Reject("");
   PartitionArguments given = attributes.Read();

@@ -13,8 +13,8 @@ namespace detail {
 
 class SymbolJsonWriter {
  public:
-  SymbolJsonWriter(const GraphView& view, const GraphTypes& types)
-      : view_(view), types_(types), made_by_(Index(view.num_values()), {-1, -1}) {}
+  SymbolJsonWriter(const GraphView& view, const GraphTypes& types, const std::vector<bool>& is_arg)
+      : view_(view), types_(types), is_arg_(is_arg), made_by_(Index(view.num_values()), {-1, -1}) {}
 
   SymbolJson Write() && {
     text_ = "{\n  \"nodes\": [";
@@ -49,7 +49,11 @@ class SymbolJsonWriter {
   void WriteVariable(int value) {
     made_by_[Index(value)] = {static_cast<int>(nodes_.size()), 0};
     Begin(-1, "null", view_.name(value));
-    text_ += ", \"attrs\": {\"isArg\": \"True\", \"isAux\": \"False\"";
+    // Inputs are the first values.
+    const bool is_arg = Index(value) >= is_arg_.size() || is_arg_[Index(value)];
+    text_ += ", \"attrs\": {\"isArg\": ";
+    text_ += is_arg ? "\"True\"" : "\"False\"";
+    text_ += ", \"isAux\": \"False\"";
     if (view_.IsConstant(value)) text_ += ", \"constant\": \"True\"";
     text_ += "}, \"inputs\": []";
     AppendTypes({&value, 1});
@@ -120,6 +124,7 @@ class SymbolJsonWriter {
 
   const GraphView& view_;
   const GraphTypes& types_;
+  const std::vector<bool>& is_arg_;
   std::vector<std::pair<int, int>> made_by_;  // by value: node of the text, and its output
   std::string text_;
   std::vector<int> nodes_;
@@ -127,8 +132,9 @@ class SymbolJsonWriter {
 
 }  // namespace detail
 
-OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types) {
-  return detail::SymbolJsonWriter(view, types).Write();
+OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
+                                        const std::vector<bool>& is_arg) {
+  return detail::SymbolJsonWriter(view, types, is_arg).Write();
 }
 
 }  // namespace opkit

@@ -2,6 +2,8 @@
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 
+#include <numeric>
+
 #include "opkit/graph/partition/view.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -19,22 +21,30 @@ OPKIT_INLINE bool PartitionValue::is_output() const { return view_->structure().
 OPKIT_INLINE PartitionNode PartitionValue::producer() const {
   return {view_, view_->structure().producer(index_)};
 }
-OPKIT_INLINE std::vector<PartitionNode> PartitionValue::consumers() const {
-  std::vector<PartitionNode> nodes;
-  for (const int node : view_->structure().consumers(index_)) nodes.emplace_back(view_, node);
-  return nodes;
+namespace detail {
+
+template <class Numbers>
+std::vector<int> Listed(const Numbers& numbers) {
+  return {numbers.begin(), numbers.end()};
+}
+inline std::vector<int> FirstNumbers(size_t count) {
+  std::vector<int> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE PartitionList<PartitionNode> PartitionValue::consumers() const {
+  return {view_, detail::Listed(view_->structure().consumers(index_))};
 }
 
 OPKIT_INLINE const OperatorDef& PartitionNode::def() const { return view_->graph().node(index_); }
-OPKIT_INLINE std::vector<PartitionValue> PartitionNode::inputs() const {
-  std::vector<PartitionValue> values;
-  for (const int value : view_->structure().inputs(index_)) values.emplace_back(view_, value);
-  return values;
+OPKIT_INLINE PartitionList<PartitionValue> PartitionNode::inputs() const {
+  return {view_, detail::Listed(view_->structure().inputs(index_))};
 }
-OPKIT_INLINE std::vector<PartitionValue> PartitionNode::outputs() const {
-  std::vector<PartitionValue> values;
-  for (const int value : view_->structure().outputs(index_)) values.emplace_back(view_, value);
-  return values;
+OPKIT_INLINE PartitionList<PartitionValue> PartitionNode::outputs() const {
+  return {view_, detail::Listed(view_->structure().outputs(index_))};
 }
 namespace detail {
 
@@ -53,10 +63,11 @@ OPKIT_INLINE PartitionValue PartitionNode::input(int i) const {
 OPKIT_INLINE PartitionValue PartitionNode::output(int i) const {
   return {view_, detail::ValueAt(view_->structure().outputs(index_), i, "output", def())};
 }
-OPKIT_INLINE std::vector<PartitionNode> PartitionNode::control_inputs() const {
-  std::vector<PartitionNode> nodes;
-  for (const std::string& name : def().control_inputs()) nodes.push_back(view_->FindNode(name));
-  return nodes;
+OPKIT_INLINE PartitionList<PartitionNode> PartitionNode::control_inputs() const {
+  std::vector<int> nodes;
+  for (const std::string& name : def().control_inputs())
+    nodes.push_back(view_->FindNode(name).index());
+  return {view_, std::move(nodes)};
 }
 OPKIT_INLINE bool PartitionNode::is_registered() const {
   return static_cast<bool>(OpRegistry::Global().FindSchema(op()));
@@ -74,26 +85,17 @@ OPKIT_INLINE PartitionValue PartitionView::value(int i) const {
     Throw(ErrorCode::kOutOfRange, "value ", i, " of a graph that has ", num_values());
   return {this, i};
 }
-OPKIT_INLINE std::vector<PartitionNode> PartitionView::nodes() const {
-  std::vector<PartitionNode> nodes;
-  for (int i = 0; i < num_nodes(); ++i) nodes.emplace_back(this, i);
-  return nodes;
+OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes() const {
+  return {this, detail::FirstNumbers(detail::Index(num_nodes()))};
 }
-OPKIT_INLINE std::vector<PartitionNode> PartitionView::nodes_in_order() const {
-  std::vector<PartitionNode> nodes;
-  for (const int i : structure_->order()) nodes.emplace_back(this, i);
-  return nodes;
+OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes_in_order() const {
+  return {this, detail::Listed(structure_->order())};
 }
-OPKIT_INLINE std::vector<PartitionValue> PartitionView::inputs() const {
-  std::vector<PartitionValue> values;
-  for (size_t i = 0; i < graph().inputs().size(); ++i)
-    values.emplace_back(this, static_cast<int>(i));  // inputs are the first values
-  return values;
+OPKIT_INLINE PartitionList<PartitionValue> PartitionView::inputs() const {
+  return {this, detail::FirstNumbers(graph().inputs().size())};  // the first values
 }
-OPKIT_INLINE std::vector<PartitionValue> PartitionView::outputs() const {
-  std::vector<PartitionValue> values;
-  for (const int value : structure_->outputs()) values.emplace_back(this, value);
-  return values;
+OPKIT_INLINE PartitionList<PartitionValue> PartitionView::outputs() const {
+  return {this, detail::Listed(structure_->outputs())};
 }
 OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const {
   if (named_.empty())

@@ -497,7 +497,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     const Release release{*this};
     opkit_call& call = run_->call;
     std::memset(call.author, 0, sizeof call.author);
-    StartRandom();
+    run_->call.random_seed = seeds_.Next();
     if (!views_.AreBound()) [[unlikely]]
       views_.Bind(*run_, link_);
     if (call.scratch_bytes != 0) call.scratch = node_.op.Scratch(call.scratch_bytes);
@@ -539,9 +539,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   IntrusivePtr<FunctionRun> NewRun() {
     IntrusivePtr<FunctionRun> run = views_.NewRun();
     const OperatorDef& def = node_.op.def();
-    random_key_ = 0;
-    for (char c : StrCat(def.type(), " ", def.name(), " ", def.outputs()))
-      random_key_ = MixBits(random_key_ ^ static_cast<unsigned char>(c));
+    seeds_.SetKey(StrCat(def.type(), " ", def.name(), " ", def.outputs()));
     run->resource.kept_by_work = {node_.record, node_.in_use};
     Connect(*run);
     return run;
@@ -559,16 +557,6 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     run.resource.deferrable = is_async() && !link_.asynchronous ? &node_.op : nullptr;
     run.call.asynchronous = link_.asynchronous;
     run.call.stream = link_.stream;
-  }
-
-  // Runs count from the last SetSeed on.
-  void StartRandom() {
-    const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
-    if (epoch != random_epoch_) [[unlikely]] {
-      next_seed_ = MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ random_key_);
-      random_epoch_ = epoch;
-    }
-    run_->call.random_seed = next_seed_++;
   }
 
   OpStatus Call(OpResource& resource) {
@@ -647,7 +635,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   FunctionNode node_;
   FunctionViews views_;
   FunctionDeviceLink link_;
-  uint64_t random_key_ = 0, random_epoch_ = 0, next_seed_ = 0;
+  RunSeeds seeds_;
   IntrusivePtr<FunctionRun> run_;
   FunctionStateHandle state_;  // destroyed first: its code may be a library's, which node_ keeps
 };

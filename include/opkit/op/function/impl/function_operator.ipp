@@ -228,11 +228,13 @@ OPKIT_INLINE void FunctionOpHost::HasEffects() {
 OPKIT_INLINE void FunctionOpHost::NeedsSubgraph() {
   if (schema_) schema_->NeedsSubgraph();
 }
+OPKIT_INLINE void FunctionOpHost::DropBackward() {
+  if (!std::exchange(backward_added_, false)) return;
+  OpRegistry::Global().Remove(record_->name + "_backward");
+  GradientRegistry::Global().Remove(record_->name);
+}
 OPKIT_INLINE void FunctionOpHost::NoGradient() {
-  if (backward_added_) {
-    OpRegistry::Global().Remove(record_->name + "_backward");
-    GradientRegistry::Global().Remove(record_->name);
-  }
+  DropBackward();
   GradientRegistry::Global().Add(record_->name,
                                  {GradientKind::kNone, {}, record_->file, record_->line, {}});
 }
