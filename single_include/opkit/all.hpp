@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <initializer_list>
 #include <iosfwd>
+#include <iterator>
 #include <linux/futex.h>
 #include <map>
 #include <memory>
@@ -544,10 +545,14 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// Bytes of one element; 0 for kUndefined.
+// Whether the number is a dtype's, kUndefined included: numbers of files and of other hosts may not
+// be.
+constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
+
+// Bytes of one element; 0 for kUndefined and for what is no dtype.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return kSizes[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
 }
 
 constexpr const char* ToString(DType dtype) {
@@ -555,7 +560,7 @@ constexpr const char* ToString(DType dtype) {
                                               "int32",     "int64",   "uint8",     "uint16",
                                               "uint32",    "uint64",  "float16",   "bfloat16",
                                               "float32",   "float64", "complex64", "complex128"};
-  return kNames[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kNames[static_cast<int>(dtype)] : "not a dtype";
 }
 
 constexpr bool IsFloatingPoint(DType dtype) {
@@ -2396,6 +2401,8 @@ class SymbolicShape {
   int size() const { return rank(); }
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
+  // The same; of elements.
+  int64_t numel() const { return ToShape().numel(); }
 
   // The shape that both describe, with the knowledge of both; nothing if they contradict each
   // other.
@@ -3213,8 +3220,13 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Memory that the host reaches on both sides needs no registered function. Null where nothing
-// copies.
+// Copies through memory of the host, by the two functions that are registered for that, and waits.
+// Error (kUnsupported) for a stream.
+void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
+                     int64_t nbytes, void* stream);
+
+// The function that is registered, or else CopyThroughHost where one leads to the host and another
+// from there. Memory that the host reaches on both sides needs none. Null where nothing copies.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
 // The same, or an Error (kUnsupported).
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
@@ -3242,8 +3254,9 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
 
 // A dense copy of `source` in the target's own device, done when it returns; the target is resized
-// and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
-// where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
+// and reuses its memory, or takes new where the two overlap. Between two accelerators without a
+// copy of their own it goes through the host. Errors: kUninitialized, kUnsupported where no copy
+// leads from one device to the other, kOutOfMemory; the target is then as it was.
 void Copy(const Tensor& source, Tensor* target);
 
 // As Copy, after the work issued on the context's stream and before what is issued next; the target
@@ -3961,6 +3974,32 @@ class LoopBoard {
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
+// ---- opkit/engine/pool/own_threads.hpp
+// OwnThreads: threads of the program's own, on which loops run in place of the process's pool. Set
+// by SetParallelFor of engine/parallel_for.hpp.
+#ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+#define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
+// returned. `work` throws nothing. Called by several threads at once.
+using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
+
+namespace detail {
+
+struct OwnThreads {
+  int threads;
+  mutable RunOnThreads run;
+  int pool_threads;  // of the process's pool, before
+};
+inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+
 // ---- opkit/engine/thread_pool.hpp
 // ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
 // kernels, the Var engine, the executor. One of them serves the process (Default), sized by one
@@ -4146,8 +4185,24 @@ class ThreadPool {
   alignas(detail::kCacheLine) detail::IdleList idle_;
 };
 
-// Threads of the process's pool, the one setting that kernels hand on to the libraries they call.
-inline int NumThreads() { return ThreadPool::Default().threads(); }
+namespace detail {
+
+// The threads that loops of this thread run on in place of a pool; null where there are none, or
+// where a PoolScope or a pool's own task asks for another pool than the process's.
+inline const OwnThreads* CurrentOwnThreads() {
+  const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+}
+
+}  // namespace detail
+
+// The threads that loops of this thread run on, which kernels hand on to the libraries they call:
+// those of the current pool, or of SetParallelFor.
+inline int NumThreads() {
+  const detail::OwnThreads* const own = detail::CurrentOwnThreads();
+  return own ? own->threads : ThreadPool::Current().threads();
+}
+// Resizes the process's pool.
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
 }  // namespace opkit
@@ -4193,6 +4248,17 @@ class OPKIT_IMAGE_LOCAL LoopRunnerScope {
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
 }  // namespace detail
+
+// Runs the loops of the process's pool on `threads` threads of the program's own, so that the two
+// do not compete for the CPUs. That pool has one thread then, so that plans run their nodes one
+// after the other and start none; loops inside a loop run on its thread. An empty function undoes
+// it. Not while a loop runs. Error (kInvalidArgument) for a number outside 1 to
+// ThreadPool::kMaxThreads.
+//
+//   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
+//     tbb::parallel_for(0, count, [&](int) { work(); });
+//   });
+void SetParallelFor(int threads, RunOnThreads run);
 
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
 // positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter, whatever the
@@ -5288,9 +5354,6 @@ class OpRegistry {
   // The same kernel from the same place is the same kernel.
   void AddKernel(Kernel kernel);
 
-  // Two registrations are one when a header has made them in two translation units.
-  static bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b, int line_b);
-
   // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
   // the code that keeps the registration reports it at lookup.
   void AddProblem(const std::string& op, std::string text);
@@ -5346,8 +5409,11 @@ class OpRegistry {
   void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
   void CheckPreference(DeviceType device, const BackendPreference& backends) const;
   void CheckPreference(const std::string& op, DeviceType device) const;
-  // Preferred backends of an operator, its own first.
+  // Preferred backends of an operator, its own first. In a PreferenceScope: those of its time.
   BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
+  // All preferences that hold on this thread now, behind `first`, which are tried for every
+  // operator. A plan keeps them, so that shapes that it meets later run on the same backends.
+  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(const BackendPreference& first) const;
 
  private:
   struct State;
@@ -5375,6 +5441,19 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
   RegistryRemoval(const RegistryRemoval&) = delete;
   RegistryRemoval& operator=(const RegistryRemoval&) = delete;
   ~RegistryRemoval();
+};
+
+// Has PreferenceOf answer on this thread with preferences that KeepPreferences has kept. Nests; the
+// innermost counts.
+class OPKIT_IMAGE_LOCAL PreferenceScope {
+ public:
+  explicit PreferenceScope(const RefCounted& preferences);
+  PreferenceScope(const PreferenceScope&) = delete;
+  PreferenceScope& operator=(const PreferenceScope&) = delete;
+  ~PreferenceScope();
+
+ private:
+  const RefCounted* const outer_;
 };
 
 }  // namespace detail
@@ -5855,6 +5934,10 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
+  // Whose kernel it is, "eigen"; empty for an operator that its program made without a kernel.
+  std::string backend() const {
+    return identity_->work.backend ? *identity_->work.backend : std::string();
+  }
   // Caffe2's spellings: every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
   static constexpr bool has_debug_def() { return true; }
@@ -6437,6 +6520,8 @@ struct InvokeOptions {
   // program has.
   std::string engine = {};
   int num_outputs = -1;  // needed only where the schema leaves it open
+  // The backends of `engine` and no others: Error (kUnsupported) where none of them takes the call.
+  bool require_engine = false;
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
@@ -7936,6 +8021,7 @@ struct IgnoredOp {
     return {};
   }
   IgnoredOp Flops(const auto&) { return {}; }
+  IgnoredOp PointwiseCost(const auto&) { return {}; }
   IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
@@ -8088,6 +8174,7 @@ class TypedOp {
   }
   // Floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
+  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // as schemas call it
   // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
   // shapes.
   template <std::invocable<const InferenceContext&> F>
@@ -9257,15 +9344,57 @@ constexpr uint64_t MixBits(uint64_t x) {
 struct RandomSeed {
   std::atomic<uint64_t> seed{0};
   std::atomic<uint64_t> epoch{1};  // how often it was set
+  std::atomic<uint64_t> calls{0};  // of Invoke that have drawn since
 };
 inline constinit RandomSeed g_random_seed;
+inline constinit thread_local bool t_in_invoke = false;
+
+// While it lives, operators of this thread are made for one call, by Invoke: the runs of different
+// calls are told apart by their order in the program.
+class InvokeScope {
+ public:
+  InvokeScope() = default;
+  InvokeScope(const InvokeScope&) = delete;
+  InvokeScope& operator=(const InvokeScope&) = delete;
+  ~InvokeScope() { t_in_invoke = outer_; }
+
+ private:
+  const bool outer_ = std::exchange(t_in_invoke, true);
+};
+
+// The seed of each run of an operator: it depends on SetSeed, the operator's key, and how often it
+// has run since.
+class RunSeeds {
+ public:
+  void SetKey(std::string_view text) {
+    key_ = 0;
+    for (const char c : text) key_ = MixBits(key_ ^ static_cast<unsigned char>(c));
+  }
+  // Relaxed: SetSeed is not called while an operator runs, and the order of calls of Invoke on
+  // different threads is nobody's.
+  uint64_t Next() {
+    const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
+    if (epoch != epoch_) [[unlikely]] {
+      epoch_ = epoch;
+      next_ = MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ key_);
+      if (t_in_invoke)
+        next_ += MixBits(g_random_seed.calls.fetch_add(1, std::memory_order_relaxed));
+    }
+    return next_++;
+  }
+
+ private:
+  uint64_t key_ = 0, epoch_ = 0, next_ = 0;
+};
 
 }  // namespace detail
 
-// Operators draw the same numbers again from their next run on. Not while an operator runs.
+// Operators draw the same numbers again from their next run on: those that stay by their names and
+// runs, those of Invoke by the order of the calls. Not while an operator runs.
 inline void SetSeed(uint64_t seed) {
   // Relaxed: operators that run later see it by whatever orders them after this call.
   detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
+  detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
   detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -10621,8 +10750,8 @@ class BasicFunctionOpBuilder {
     return OnDevice<FunctionPass::kBackward>(device, "setBackward", &FunctionDevice::backward,
                                              std::move(f));
   }
-  // Makes the object that runs the operator. It is also asked for the gradient; with
-  // setNoGradient() it is not.
+  // Makes the object that runs the operator. It is also asked for the gradient, but for that of an
+  // operator with setIsSubgraphOp(), which is its graph's; with setNoGradient() there is none.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -10633,7 +10762,7 @@ class BasicFunctionOpBuilder {
                                      std::move(f));
     return Guarded([&] {
       if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-        if (!record_->Has(OPKIT_OP_NO_GRADIENT))
+        if (!record_->Has(OPKIT_OP_NO_GRADIENT) && !record_->Has(OPKIT_OP_SUBGRAPH))
           host_.template Add<FunctionPass::kBackward>(*added);
     });
   }
@@ -10762,9 +10891,16 @@ class BasicFunctionOpBuilder {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
   }
-  // Its nodes carry a graph, which the functions run; one without is refused.
+  // Its nodes carry a graph, which the functions run; one without is refused. Without setBackward
+  // its gradient is that of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
-    return Guarded([&] { host_.NeedsSubgraph(); }).Set(OPKIT_OP_SUBGRAPH);
+    return Guarded([&] {
+             host_.NeedsSubgraph();
+             for (const FunctionDevice& device : record_->devices)
+               if (device.backward) return;
+             host_.DropBackward();  // of setCreateOpState
+           })
+        .Set(OPKIT_OP_SUBGRAPH);
   }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
@@ -11022,6 +11158,8 @@ class FunctionOpHost {
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
   // that exists, a gradient that is there already stays.
   void AddBackward();
+  // Takes both away again.
+  void DropBackward();
   void NoGradient();
   // Lists the problem once, however many translation units include the registration.
   void Problem(const std::string& problem);
@@ -11369,7 +11507,10 @@ class Graph {
  public:
   // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
+  // A tensor in another layout is kept in the standard one.
   Graph& AddConstant(std::string name, Tensor value);
+  // The same, but the layout stays: for the graphs that plans make, whose kernels read it so.
+  Graph& AddConstantInLayout(std::string name, Tensor value);
   // Returns the node's index. Check(graph) and Compile, which see the whole graph, check that the
   // node's inputs exist and that its operator accepts it.
   int AddNode(OperatorDef def) { return InsertNode(num_nodes(), std::move(def)); }
@@ -11511,7 +11652,7 @@ bool SameGraph(const Graph& a, const Graph& b);
 
 // The graph inside a carried subgraph; null when it is something else than a Graph.
 const Graph* GraphOf(const SubgraphBase& subgraph);
-// Null when the node has no subgraph of that name.
+// The node's subgraph of that name, null where it has none. It belongs to `def` and its copies.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
 }  // namespace opkit
@@ -11773,8 +11914,14 @@ struct Explanation {
     bool is_converter() const { return chosen < 0; }
   };
   std::vector<Node> nodes;  // in the order in which they run
+  // Of a run: conversions between layouts, and copies between devices.
   int converters = 0;
   int64_t converted_bytes = 0;
+  int copies = 0;
+  int64_t copied_bytes = 0;
+  // Constants that the plan has in another layout or on another device: Compile has made them, and
+  // runs do not.
+  int converted_constants = 0;
 };
 
 std::string ToString(const Explanation& explanation);
@@ -12167,10 +12314,15 @@ enum class SelectionObjective : uint8_t {
 };
 
 struct SelectedKernel {
-  std::string node;     // the name of its first output that is not left out
+  // The name of its first output that is not left out. Of nodes that write the same value the
+  // second is "y#2"; a node in a body has the names of the node and of the body before it,
+  // "y/body/z".
+  std::string node;
   std::string backend;  // "eigen"
   int config = -1;      // among those that the kernel proposes for the node; -1: any of them
   std::string op = {};  // empty: any
+  // "cuda:1", one of PlanOptions::devices, for a node that names none; empty: any.
+  std::string device = {};
 };
 
 //   Selection chosen = plan.selection();
@@ -12183,8 +12335,8 @@ struct Selection {
   const SelectedKernel* Find(std::string_view node) const;
 };
 
-// A line "node TAB op TAB backend TAB config" for each; a backslash, a tab and an end of line in a
-// name are written \\, \t and \n.
+// A line "node TAB op TAB backend TAB config TAB device" for each; a backslash, a tab and an end of
+// line in a name are written \\, \t and \n. ParseSelection takes lines without a device too.
 std::string ToString(const Selection& selection);
 // Error (kInvalidArgument) that names the line.
 Selection ParseSelection(std::string_view text);
@@ -12218,8 +12370,12 @@ struct PlanOptions {
   // Filled in with what they took, if given.
   PartitionReport* partition_report = nullptr;
   MemoryPlanOptions memory = {};
-  // Every backend that a node names is required, and one that is only preferred for the program
-  // must be there: Compile throws kNotFound where it would pass it over.
+  // Backends that are tried for every node, in this order, behind those that the node names and
+  // before those that are preferred for the program (SetGlobalEnginePref), which Compile reads
+  // once: shapes that the plan meets later run on the same.
+  std::vector<std::string> backends = {};
+  // Every backend that a node names is required, and one that is only preferred for the program or
+  // the plan must be there: Compile throws kNotFound where it would pass it over.
   bool strict_backends = false;
   // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
   // is not there or does not take its node.
@@ -13214,11 +13370,40 @@ class NameMap {
 
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
-// ---- opkit/base/named_parts.hpp
+// ---- opkit/base/registration/source_place.hpp
+// SamePlace: whether two registrations stand at one place of the source. Registries ask it, since a
+// header that registers something does so in every unit that includes it.
+#ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
+#define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The folder and the name of a header, "ops/exp.hpp": all that is the same of it where it is
+// installed and where a library was built with it. Other files are known by their whole path.
+OPKIT_COLD inline std::string_view PlaceOfFile(std::string_view file) {
+  while (file.substr(0, 2) == "./") file.remove_prefix(2);
+  const size_t dot = file.rfind('.');
+  if (dot == file.npos || file.substr(dot + 1, 1) != "h") return file;
+  const size_t name = file.rfind('/');
+  const size_t folder = name == file.npos || name == 0 ? file.npos : file.rfind('/', name - 1);
+  return folder == file.npos ? file : file.substr(folder + 1);
+}
+OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b,
+                                 int line_b) {
+  return line_a == line_b && PlaceOfFile(file_a) == PlaceOfFile(file_b);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
+
+// ---- opkit/base/registration/named_parts.hpp
 // NamedParts: what a program and its libraries register by name and take away again: partitioners,
 // passes. Registration never throws, for static initialisers.
-#ifndef OPKIT_BASE_NAMED_PARTS_HPP_
-#define OPKIT_BASE_NAMED_PARTS_HPP_
+#ifndef OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
+#define OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -13239,7 +13424,7 @@ class NamedParts {
     const bool is_new = !first.part;
     if (is_new)
       first = {part, file, line, {}};
-    else if (first.line != line || std::string_view(first.file) != file)
+    else if (!SamePlace(first.file, first.line, file, line))
       first.problem = StrCat(what_, " '", name, "' is registered at ", first.file, ":", first.line,
                              " and at ", file, ":", line, "; rename one of them");
     return is_new;
@@ -13291,7 +13476,7 @@ class NamedParts {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_BASE_NAMED_PARTS_HPP_
+#endif  // OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
 // ---- opkit/graph/partition/cut.hpp
 // CutSubgraphs: joins the nodes that a partitioner takes into few subgraphs that can run as one
@@ -13353,6 +13538,49 @@ namespace opkit::inline OPKIT_ABI {
 class PartitionView;
 class PartitionNode;
 
+// The nodes or values that an accessor answers with. Elements are made when they are asked for:
+// `const PartitionNode& node = value.consumers()[0];` keeps one.
+template <class T>
+class PartitionList {
+ public:
+  class iterator {
+   public:
+    using value_type = T;
+    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::forward_iterator_tag;
+
+    iterator() = default;
+    iterator(const PartitionView* view, const int* at) : view_(view), at_(at) {}
+    T operator*() const { return T(view_, *at_); }
+    iterator& operator++() { return ++at_, *this; }
+    iterator operator++(int) { return {view_, at_++}; }
+    friend bool operator==(const iterator& a, const iterator& b) { return a.at_ == b.at_; }
+
+   private:
+    const PartitionView* view_ = nullptr;
+    const int* at_ = nullptr;
+  };
+
+  PartitionList(const PartitionView* view, std::vector<int> numbers)
+      : view_(view), numbers_(std::move(numbers)) {}
+
+  size_t size() const { return numbers_.size(); }
+  bool empty() const { return numbers_.empty(); }
+  T operator[](size_t i) const { return T(view_, numbers_[i]); }
+  T front() const { return (*this)[0]; }
+  T back() const { return (*this)[numbers_.size() - 1]; }
+  iterator begin() const { return {view_, numbers_.data()}; }
+  iterator end() const { return {view_, numbers_.data() + numbers_.size()}; }
+  operator std::vector<T>() const { return std::vector<T>(begin(), end()); }  // NOLINT: implicit
+  friend bool operator==(const PartitionList& list, const std::vector<T>& other) {
+    return std::vector<T>(list) == other;
+  }
+
+ private:
+  const PartitionView* view_;
+  std::vector<int> numbers_;
+};
+
 // A value, or the place of an optional input or output that a node leaves out: exists() is false
 // then and nothing else may be asked. Valid as long as its view, copied freely.
 class PartitionValue {
@@ -13376,7 +13604,7 @@ class PartitionValue {
   // The node that makes it; exists() is false for inputs and constants of the graph.
   PartitionNode producer() const;
   // The nodes that read it, each once, by index.
-  std::vector<PartitionNode> consumers() const;
+  PartitionList<PartitionNode> consumers() const;
   friend bool operator==(const PartitionValue&, const PartitionValue&) = default;
 
  private:
@@ -13396,12 +13624,12 @@ class PartitionNode {
   const Arguments& attributes() const { return def().args(); }
   Device device() const { return def().device(); }
   // Where the node leaves one out, exists() of its place is false.
-  std::vector<PartitionValue> inputs() const;
-  std::vector<PartitionValue> outputs() const;
+  PartitionList<PartitionValue> inputs() const;
+  PartitionList<PartitionValue> outputs() const;
   PartitionValue input(int i) const;  // Error (kOutOfRange) for a place that it does not have
   PartitionValue output(int i) const;
   // Nodes that must run before it though it reads none of their outputs, by name.
-  std::vector<PartitionNode> control_inputs() const;
+  PartitionList<PartitionNode> control_inputs() const;
   // Somebody registered the operator. Without that nothing is known of the types of its outputs.
   bool is_registered() const;
   // A partitioner before this one put it there in place of what it took; it may not be taken again.
@@ -13433,11 +13661,11 @@ class PartitionView {
   PartitionNode node(int i) const;
   PartitionValue value(int i) const;
   // All nodes, by index.
-  std::vector<PartitionNode> nodes() const;
+  PartitionList<PartitionNode> nodes() const;
   // The same, each after those it waits for.
-  std::vector<PartitionNode> nodes_in_order() const;
-  std::vector<PartitionValue> inputs() const;
-  std::vector<PartitionValue> outputs() const;
+  PartitionList<PartitionNode> nodes_in_order() const;
+  PartitionList<PartitionValue> inputs() const;
+  PartitionList<PartitionValue> outputs() const;
   // exists() is false where no node has the name; Error (kInvalidArgument) where two have it.
   PartitionNode FindNode(std::string_view name) const;
   // exists() is false where the graph has no value of that name.
@@ -13524,10 +13752,13 @@ class SubgraphReview {
   // Input i of the subgraph is an input of the model, which the caller of a run gives; it is
   // another operator's output otherwise.
   bool IsArg(int i) const;
+  // The same of every input.
+  std::vector<bool> IsArg() const;
 
   // Leaves the graph as it was here. The last reason counts.
   void Reject(std::string why) { rejected_ = true, why_ = std::move(why); }
-  // Gives the operator an attribute; one that it has is replaced.
+  // Gives the operator an attribute; one that it has is replaced. Text becomes a value of the type
+  // that the operator declares, where it reads as one: MXNet's functions give text alone.
   void SetAttribute(const std::string& name, Attribute value);
   // Puts data into the body under a name that no value of it has: packed weights, a compiled
   // engine. Error (kAlreadyExists).
@@ -13702,15 +13933,20 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f in the one of the forms that it has.
+// Calls f in the one of the forms that it has. The form with a pointer is MXNet 1.7's, which reads
+// the ids as flags: 0 leaves a node alone.
 template <class F>
 MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                                StringMapArgument& options) {
-  if constexpr (SupportedOpsOfVector<F>)
+  if constexpr (SupportedOpsOfVector<F>) {
     return static_cast<MXReturnValue>(f(std::move(json), ids, options));
-  else
-    return static_cast<MXReturnValue>(
+  } else {
+    const auto answer = static_cast<MXReturnValue>(
         f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
+    for (int& id : ids)
+      if (id == 0) id = -2;
+    return answer;
+  }
 }
 template <class F>
 MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
@@ -13807,7 +14043,8 @@ class PartitionerBuilder {
   //   MXReturnValue f(std::string json, const int num_ids, int* ids,
   //                   std::unordered_map<std::string, std::string>& options)
   // or the same with std::vector<int>& ids: one for each node of the JSON (symbol_json.hpp), -2 at
-  // first: left alone. -1 takes the node, a number from 0 on takes it for a kind of its own.
+  // first: left alone. -1 takes the node, a number from 0 on takes it for a kind of its own; with
+  // int* ids 0 leaves it alone too, as in MXNet 1.7.
   template <class F>
   PartitionerBuilder& setSupportedOps(F f) {
     static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F> ||
@@ -14824,7 +15061,7 @@ class Registry {
     Row& first = rows_[name];
     if (!first.creator)
       first = {creator, file, line, {}};
-    else if (first.line != line || std::string_view(first.file) != file)
+    else if (!detail::SamePlace(first.file, first.line, file, line))
       first.problem = StrCat("'", name, "' is registered in ", name_, " at ", first.file, ":",
                              first.line, " and at ", file, ":", line, "; remove one of them");
     return true;
@@ -16032,11 +16269,12 @@ class ConvertedConstants {
 class ConvertedGraph {
  public:
   // `types` has the layouts that the choices give the values of `view`. Constants that are read in
-  // other layouts are converted here. `choices` grows by those of the converters. Errors: as
-  // ConvertLayout.
+  // other layouts are converted here. `choices` grows by those of the converters. `outputs_on`: as
+  // of NeedsConverters. Errors: as ConvertLayout.
   static std::unique_ptr<ConvertedGraph> Make(const GraphView& view, const GraphTypes& types,
                                               std::vector<NodeChoice>& choices,
-                                              ConvertedConstants& constants);
+                                              ConvertedConstants& constants,
+                                              const Device* outputs_on);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
@@ -16068,7 +16306,8 @@ class ConvertedGraph {
 
 // ConvertedGraph::Make, where NeedsConverters.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
-    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&)>
+    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&,
+    const Device* outputs_on)>
     g_make_converted_graph{"a plan of kernels that differ in layout or device",
                            "opkit/graph/plan/converters.hpp"};
 
@@ -16869,7 +17108,7 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
       shape_(std::move(shape)),
       strides_(std::move(strides)),
       dtype_(dtype) {
-  if (!storage_ || dtype == DType::kUndefined)
+  if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
   device_ = storage_->device();
@@ -17057,6 +17296,8 @@ OPKIT_INLINE std::string Tensor::Describe() const {
 
 OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
+  if (!IsDType(dtype)) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
   if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
@@ -17075,8 +17316,8 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
-  return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) && nbytes <= capacity_ &&
-         (storage_ || nbytes == 0) &&
+  return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
+         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
          (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
 }
 
@@ -17544,11 +17785,31 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
+// Null where no function is registered.
+inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())
     if (route.from == from && route.to == to && route.copy) return route.copy;
-  return IsHostAccessible(from) && IsHostAccessible(to) ? &CopyHost : nullptr;
+  return nullptr;
+}
+OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
+  if (const CopyFunction registered = RegisteredCopy(from, to)) return registered;
+  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  return RegisteredCopy(from, DeviceType::kCPU) && RegisteredCopy(DeviceType::kCPU, to)
+             ? &CopyThroughHost
+             : nullptr;
+}
+OPKIT_COLD OPKIT_INLINE void CopyThroughHost(void* target, Device target_device, const void* source,
+                                             Device source_device, int64_t nbytes, void* stream) {
+  const CopyFunction to_host = RegisteredCopy(source_device.type, DeviceType::kCPU);
+  const CopyFunction from_host = RegisteredCopy(DeviceType::kCPU, target_device.type);
+  if (stream || !to_host || !from_host)
+    Throw(ErrorCode::kUnsupported, "cannot copy from ", source_device, " to ", target_device,
+          stream ? " on a stream: it goes through the host; use Copy, which waits"
+                 : ": the copies to and from the host are registered no more");
+  const Storage between = AllocateStorage(Device{}, nbytes);
+  to_host(between->data(), Device{}, source, source_device, nbytes, nullptr);
+  from_host(target, target_device, between->data(), Device{}, nbytes, nullptr);
 }
 OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;
@@ -18400,7 +18661,8 @@ namespace detail {
 // Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
 // long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
 // here; the rest of others is shared in chunks of equal work.
-inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
+template <class RunLoop>
+void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loop) {
   constexpr uint64_t kTellingTicks = 2'000;
   constexpr double kWorthSharingTicks = 12'000;  // waking a sleeper takes about that long
   constexpr double kChunkTicks = 25'000;
@@ -18423,24 +18685,76 @@ inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
   const int64_t rest = n - done;
   if (index_ticks * static_cast<double>(rest) < kWorthSharingTicks) return body(done, n);
   // At least four chunks a thread, so that the threads end together.
-  const int64_t most = (rest - 1) / (int64_t{4} * pool.threads()) + 1;
+  const int64_t most = (rest - 1) / (int64_t{4} * threads) + 1;
   const double wanted = kChunkTicks / index_ticks;
   const int64_t grain = wanted < 1                           ? 1
                         : wanted > static_cast<double>(most) ? most
                                                              : static_cast<int64_t>(wanted);
-  pool.RunLoop(done, n, grain, body);
+  run_loop(done, n, grain);
+}
+
+inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunction body) {
+  int64_t begin = 0;
+  for (; grain > 0 && n - begin > grain; begin += grain) body(begin, begin + grain);
+  body(begin, n);
+}
+inline constexpr LoopRunner kInPlace{&RunInPlace};
+
+// The loop's chunks, by as many calls of one function as there are threads: whoever is first takes
+// the next chunk, so that calls which come late, or one after the other, lose nothing.
+inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
+                            RangeFunction body) {
+  const int64_t chunks = (last - first - 1) / grain + 1;
+  const auto count = static_cast<int>((std::min)(chunks, int64_t{own.threads}));
+  ParallelLoop loop(first, last, grain, chunks, body);
+  Mutex mutex;
+  const auto work = [&] {
+    const auto invocation = InvocationScope::Adopt(loop.invocation);
+    const LoopRunnerScope nested(&kInPlace);
+    loop.RunChunks(mutex);
+  };
+  own.run(count, work);
+  if (loop.error) std::rethrow_exception(loop.error);
+}
+OPKIT_COLD inline void RunParallelOn(const OwnThreads& own, int64_t n, int64_t grain,
+                                     RangeFunction body) {
+  if (own.threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
+  if (grain > 0) return RunOnOwnThreads(own, 0, n, grain, body);
+  RunMeasuredLoop(own.threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    RunOnOwnThreads(own, first, last, measured, body);
+  });
 }
 
 OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
   if (t_loop_runner) [[unlikely]]
     return t_loop_runner->run(*t_loop_runner, n, grain, body);
+  if (const OwnThreads* own = CurrentOwnThreads()) [[unlikely]]
+    return RunParallelOn(*own, n, grain, body);
   ThreadPool& pool = ThreadPool::Current();
   if (grain > 0) return pool.RunLoop(0, n, grain, body);
   if (pool.threads() == 1 || n == 1) return body(0, n);
-  RunMeasuredLoop(pool, n, body);
+  RunMeasuredLoop(pool.threads(), n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    pool.RunLoop(first, last, measured, body);
+  });
 }
 
 }  // namespace detail
+
+OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
+  if (run && (threads < 1 || threads > ThreadPool::kMaxThreads))
+    Throw(ErrorCode::kInvalidArgument, "SetParallelFor with ", threads, " threads; expected 1 to ",
+          int{ThreadPool::kMaxThreads});
+  static constinit detail::Mutex mutex;
+  detail::MutexLock lock(mutex);
+  ThreadPool& pool = ThreadPool::Default();
+  const detail::OwnThreads* const before = detail::g_own_threads.load();
+  const int pool_threads = before ? before->pool_threads : pool.threads();
+  const detail::OwnThreads* const now =
+      run ? new detail::OwnThreads{threads, std::move(run), pool_threads} : nullptr;
+  pool.Resize(now ? 1 : pool_threads);
+  detail::g_own_threads.store(now, std::memory_order_release);
+  delete before;
+}
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
@@ -19111,6 +19425,19 @@ OPKIT_INLINE RegistryUse::~RegistryUse() {
   }
   if (sleeper) Parker::Wake(sleeper);
 }
+struct KeptPreferences : RefCounted {
+  BackendPreference first;
+  NameMap<BackendPreference> by_key;
+};
+OPKIT_IMAGE_LOCAL inline constinit thread_local const RefCounted* t_preferences = nullptr;
+inline const KeptPreferences* PreferencesOfThread() {
+  return static_cast<const KeptPreferences*>(t_preferences);
+}
+
+OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
+    : outer_(std::exchange(t_preferences, &preferences)) {}
+OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
+
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
 OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
@@ -19243,7 +19570,8 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::
   const OpSchema& known = *entry.schema;
   const bool same_signature =
       !schema.signature().empty() && schema.signature() == known.signature();
-  if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
+  if (!same_signature &&
+      !detail::SamePlace(known.file(), known.line(), schema.file(), schema.line()))
     entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
                      " and at ", detail::SchemaPlace(schema), "; remove one of them"));
   state_->kept.push_back(std::move(owner));
@@ -19254,7 +19582,7 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   for (auto& row : entry.kernels) {
     const Kernel& known = State::KernelOf(row);
     if (known.device != kernel.device || known.backend != kernel.backend) continue;
-    if (SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
+    if (detail::SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
     if (known.priority == kernel.priority)
       entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
                        kernel.backend, ": at ", known.Place(), " and at ", kernel.Place(),
@@ -19265,14 +19593,6 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
     return;
   }
   entry.kernels.push_back(detail::MakeIntrusive<State::KernelRow>(std::move(kernel)));
-}
-OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
-                                        std::string_view file_b, int line_b) {
-  auto strip = [](std::string_view path) {
-    while (path.substr(0, 2) == "./") path.remove_prefix(2);
-    return path;
-  };
-  return line_a == line_b && strip(file_a) == strip(file_b);
 }
 OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text) {
   detail::MutexLock lock(state_->mutex);
@@ -19466,15 +19786,33 @@ OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_v
   detail::MutexLock lock(state_->mutex);
   BackendPreference out;
   // Nearly always empty, and asked for every operator that is created.
-  if (state_->preferences.empty() && !state_->has_overrides) return out;
+  const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
+  if (kept) out = kept->first;
+  const NameMap<BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
+  if (by_key.empty() && !state_->has_overrides) return out;
   for (const std::string_view key : {op, std::string_view()})
-    if (const BackendPreference* known =
-            state_->preferences.Find(State::PreferenceKey(key, device)))
+    if (const BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
       for (const std::string& backend : *known) out.push_back(backend);
   if (const State::Entry* entry = state_->ops.Find(op))
     for (size_t i = entry->overrides.size(); i > 0; --i)
       out.push_back(entry->overrides[i - 1].backend);
   return out;
+}
+OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::KeepPreferences(
+    const BackendPreference& first) const {
+  auto now = detail::MakeIntrusive<detail::KeptPreferences>();
+  now->first = first;
+  const auto add = [&](const NameMap<BackendPreference>& by_key) {
+    for (const auto& row : by_key) now->by_key[row.name] = row.value;
+  };
+  if (const detail::KeptPreferences* kept = detail::PreferencesOfThread()) {
+    now->first.insert(now->first.end(), kept->first.begin(), kept->first.end());
+    add(kept->by_key);
+  } else {
+    detail::MutexLock lock(state_->mutex);
+    add(state_->preferences);
+  }
+  return now;
 }
 
 }  // namespace opkit
@@ -20573,7 +20911,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{})).Engine(options.engine);
+  def_.Device(options.device.value_or(Device{}));
+  options.require_engine ? def_.Engine(options.engine, kRequired) : def_.Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -20635,6 +20974,7 @@ OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
+  const detail::InvokeScope scope;
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
@@ -20645,6 +20985,7 @@ struct PendingOutputs::State : RefCounted {
   void Run() noexcept {
     std::exception_ptr failure;
     {  // nothing of the call outlives it on this thread but the outputs
+      const detail::InvokeScope scope;
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
       try {
@@ -22956,7 +23297,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     const Release release{*this};
     opkit_call& call = run_->call;
     std::memset(call.author, 0, sizeof call.author);
-    StartRandom();
+    run_->call.random_seed = seeds_.Next();
     if (!views_.AreBound()) [[unlikely]]
       views_.Bind(*run_, link_);
     if (call.scratch_bytes != 0) call.scratch = node_.op.Scratch(call.scratch_bytes);
@@ -22998,9 +23339,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   IntrusivePtr<FunctionRun> NewRun() {
     IntrusivePtr<FunctionRun> run = views_.NewRun();
     const OperatorDef& def = node_.op.def();
-    random_key_ = 0;
-    for (char c : StrCat(def.type(), " ", def.name(), " ", def.outputs()))
-      random_key_ = MixBits(random_key_ ^ static_cast<unsigned char>(c));
+    seeds_.SetKey(StrCat(def.type(), " ", def.name(), " ", def.outputs()));
     run->resource.kept_by_work = {node_.record, node_.in_use};
     Connect(*run);
     return run;
@@ -23018,16 +23357,6 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     run.resource.deferrable = is_async() && !link_.asynchronous ? &node_.op : nullptr;
     run.call.asynchronous = link_.asynchronous;
     run.call.stream = link_.stream;
-  }
-
-  // Runs count from the last SetSeed on.
-  void StartRandom() {
-    const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
-    if (epoch != random_epoch_) [[unlikely]] {
-      next_seed_ = MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ random_key_);
-      random_epoch_ = epoch;
-    }
-    run_->call.random_seed = next_seed_++;
   }
 
   OpStatus Call(OpResource& resource) {
@@ -23106,7 +23435,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   FunctionNode node_;
   FunctionViews views_;
   FunctionDeviceLink link_;
-  uint64_t random_key_ = 0, random_epoch_ = 0, next_seed_ = 0;
+  RunSeeds seeds_;
   IntrusivePtr<FunctionRun> run_;
   FunctionStateHandle state_;  // destroyed first: its code may be a library's, which node_ keeps
 };
@@ -23380,11 +23709,13 @@ OPKIT_INLINE void FunctionOpHost::HasEffects() {
 OPKIT_INLINE void FunctionOpHost::NeedsSubgraph() {
   if (schema_) schema_->NeedsSubgraph();
 }
+OPKIT_INLINE void FunctionOpHost::DropBackward() {
+  if (!std::exchange(backward_added_, false)) return;
+  OpRegistry::Global().Remove(record_->name + "_backward");
+  GradientRegistry::Global().Remove(record_->name);
+}
 OPKIT_INLINE void FunctionOpHost::NoGradient() {
-  if (backward_added_) {
-    OpRegistry::Global().Remove(record_->name + "_backward");
-    GradientRegistry::Global().Remove(record_->name);
-  }
+  DropBackward();
   GradientRegistry::Global().Add(record_->name,
                                  {GradientKind::kNone, {}, record_->file, record_->line, {}});
 }
@@ -23594,7 +23925,7 @@ OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistrat
     OpRegistry::Global().ExpectOperator(
         op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
   }
-  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
+  if (added || detail::SamePlace(known.file, known.line, registration.file, registration.line))
     return;
   known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
                          registration.Place(), "; remove one of them");
@@ -23757,6 +24088,11 @@ OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape
 }
 
 OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
+  if (value.initialized() && !value.layout().is_standard())
+    value = detail::g_convert_layout(value, Layout());
+  return AddConstantInLayout(std::move(name), std::move(value));
+}
+OPKIT_INLINE Graph& Graph::AddConstantInLayout(std::string name, Tensor value) {
   if (!value.initialized())
     Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
   Declare(name, ValueSource::kConstant, constants_.size());
@@ -25021,8 +25357,14 @@ inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::st
 OPKIT_INLINE std::string ToString(const Explanation& explanation) {
   std::string text;
   detail::AppendNodes(explanation.nodes, "", text);
-  return text + StrCat(explanation.converters, " conversions between layouts, ",
-                       explanation.converted_bytes, " bytes\n");
+  text += StrCat(explanation.converters, " conversions between layouts, ",
+                 explanation.converted_bytes, " bytes");
+  if (explanation.copies > 0)
+    text += StrCat("; ", explanation.copies, " copies between devices, ", explanation.copied_bytes,
+                   " bytes");
+  if (explanation.converted_constants > 0)
+    text += StrCat("; ", explanation.converted_constants, " constants converted by Compile");
+  return text + "\n";
 }
 
 OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
@@ -25032,6 +25374,9 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
     detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
     all.Value("converters", explanation.converters);
     all.Value("converted_bytes", explanation.converted_bytes);
+    all.Value("copies", explanation.copies);
+    all.Value("copied_bytes", explanation.copied_bytes);
+    all.Value("converted_constants", explanation.converted_constants);
   }
   return out;
 }
@@ -25707,7 +26052,8 @@ OPKIT_INLINE std::string ToString(const Selection& selection) {
     detail::AppendField(text, one.node, '\t');
     detail::AppendField(text, one.op, '\t');
     detail::AppendField(text, one.backend, '\t');
-    detail::AppendField(text, StrCat(one.config), '\n');
+    detail::AppendField(text, StrCat(one.config), one.device.empty() ? '\n' : '\t');
+    if (!one.device.empty()) detail::AppendField(text, one.device, '\n');
   }
   return text;
 }
@@ -25723,14 +26069,15 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
     one.node = detail::TakeField(line, at);
     one.op = detail::TakeField(line, at);
     one.backend = detail::TakeField(line, at);
-    const std::string_view config = line.substr((std::min)(at, line.size()));
+    const std::string config = detail::TakeField(line, at);
+    if (at < line.size()) one.device = detail::TakeField(line, at);
     const auto [rest, error] =
         std::from_chars(config.data(), config.data() + config.size(), one.config);
     if (error != std::errc() || rest != config.data() + config.size() || one.config < -1 ||
-        one.node.empty() || one.backend.empty())
+        at < line.size() || one.node.empty() || one.backend.empty())
       Throw(ErrorCode::kInvalidArgument, "line ", number, " of a selection is '", line,
-            "'; expected node, operator, backend and the number of a configuration, with tabs "
-            "between them");
+            "'; expected node, operator, backend, the number of a configuration and perhaps a "
+            "device, with tabs between them");
   }
   return selection;
 }
@@ -25937,8 +26284,17 @@ std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& ty
 // Whether a node runs on another device than the graph says, or reads a value in another layout
 // or on another device than it is made, or the graph returns one that is not in the standard
 // layout.
+// `outputs_on`: the device on which what the graph returns must be; null: that which makes it.
 bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                     const std::vector<NodeChoice>& choices);
+                     const std::vector<NodeChoice>& choices, const Device* outputs_on);
+inline bool IsElsewhere(const TensorInfo& output, const Device* outputs_on) {
+  return outputs_on && MemoryDevice(output.device) != MemoryDevice(*outputs_on);
+}
+
+// Of a copy between two devices, about: over a bus.
+constexpr double EstimatedCopyNs(int64_t bytes) {
+  return 10'000 + 0.1 * static_cast<double>(bytes);
+}
 
 class KernelSelector {
  public:
@@ -25974,7 +26330,12 @@ class KernelSelector {
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
   // The memory of a run; -1 while a shape that decides it is unknown.
   int64_t MemoryOf(int node, const KernelConfig& config) const;
+  // The node names no device, and there are some to choose from.
+  bool Chooses(const OperatorDef& def) const {
+    return options_.devices && !options_.devices->empty() && def.device() == Device{};
+  }
   void FindForced();
+  void CheckForcedDevice(const SelectedKernel& forced, const OperatorDef& def) const;
   const SelectedKernel* Forced(int node) const {
     return forced_.empty() ? nullptr : forced_[Index(node)];
   }
@@ -25991,13 +26352,16 @@ class KernelSelector {
   std::vector<const SelectedKernel*> forced_;  // by node, null: none; empty where nothing is
 };
 
-// The name by which selections know a node.
+// The first output, by which selections know a node that makes it.
 const std::string& SelectionName(const OperatorDef& def);
+// The names by which selections know the nodes of a graph. Where several have the same first
+// output, since they rewrite it, "y#2" is the second of them.
+std::vector<std::string> SelectionNames(const Graph& graph);
 // The name of the node that carries it and its own, "y/body/", come before the names of the nodes
 // in a body.
-std::string SelectionPrefix(const OperatorDef& def, std::string_view body);
+std::string SelectionPrefix(const std::string& node, std::string_view body);
 // What a selection, or null, says of the nodes in a body of a node.
-Selection SelectionInside(const Selection* selection, const OperatorDef& def,
+Selection SelectionInside(const Selection* selection, const std::string& node,
                           std::string_view body);
 
 }  // namespace detail
@@ -26177,6 +26541,8 @@ class Specialization final : public RefCounted {
     const BoundNodes& nodes;
     int node;
     const NodeBody& body;
+
+    Device device() const { return plan.view().graph().node(node).device(); }
   };
 
   // Of a body, with `around`: it has no arenas, since those of the graph around hold its values.
@@ -26312,9 +26678,12 @@ class Specialization final : public RefCounted {
       for (int node = 0; node < plan_view_.num_nodes(); ++node)
         if (const int first = PartsOf(NodeOf(node)).front(); first != node)
           selected_[Index(node)].computed_by = first;
-      if (NeedsConverters(fused_view(), fused_types(), choices_))
+      // What a body returns is where the node that carries it makes its outputs.
+      const std::optional<Device> device = around ? std::optional(around->device()) : std::nullopt;
+      const Device* const outputs_on = device ? &*device : nullptr;
+      if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
         converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
-                                            *options.converted_constants);
+                                            *options.converted_constants, outputs_on);
       for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
       FindOuter(around);
       try {
@@ -26395,19 +26764,40 @@ class Specialization final : public RefCounted {
     Options inner = options;
     inner.walked = true;
     inner.donated = {};
-    planned->forced = SelectionInside(options.selection.forced, def, body.name);
+    if (options.selection.forced)
+      planned->forced =
+          SelectionInside(options.selection.forced,
+                          SelectionNames(plan_view_.graph())[Index(PartsOf(node)[0])], body.name);
     inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
+    const Around around{*this, *spare_, node, body};
     try {
-      const Around around{*this, *spare_, node, body};
-      planned->plan =
-          MakeIntrusive<Specialization>(planned->view, std::move(infos), inner, &around);
+      planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &around);
     } catch (const Error& error) {
-      if (exclusive && error.code() != ErrorCode::kNotFound) return;
+      const bool may_not_fit = exclusive && error.code() != ErrorCode::kNotFound;
+      if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, around))) return;
       RethrowInContext(StrCat("in ", body.name, " of ", def));
     }
-    if (planned->plan->may_pend()) return;
+    if (planned->plan->may_pend()) {
+      if (planned->forced.nodes.empty()) return;
+      Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
+            def,
+            ", which is not planned with the graph: an operator in it completes after it has "
+            "returned");
+    }
     spare_->bodies().push_back(planned->plan->TakeNodes());
     bodies_.push_back(std::move(planned));
+  }
+
+  // Whether the body can be planned where no kernel is forced.
+  OPKIT_COLD static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos,
+                              Options options, const Around& around) {
+    options.selection.forced = nullptr;
+    try {
+      static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &around));
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   // An edge is early between two operators of one device that both take work before the work they
@@ -26587,6 +26977,7 @@ class PlanState final : public RefCounted {
  public:
   PlanState(Graph graph, const PlanOptions& options)
       : options_(options),
+        preferences_(OpRegistry::Global().KeepPreferences({})),
         graph_(std::move(graph)),
         view_(graph_),
         specializations_(options.max_shapes) {
@@ -26605,6 +26996,8 @@ class PlanState final : public RefCounted {
   }
 
   const PlanOptions& options() const { return options_; }
+  // The preferences for backends that held in Compile.
+  const RefCounted& preferences() const { return *preferences_; }
   // The inputs whose memory is the plan's during a run.
   const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_; }
@@ -26636,6 +27029,7 @@ class PlanState final : public RefCounted {
   }
   // One that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
+    const PreferenceScope scope(*preferences_);
     return MakeIntrusive<Specialization>(
         view_, std::move(inputs),
         Specialization::Options{IsWalked(),
@@ -26654,7 +27048,7 @@ class PlanState final : public RefCounted {
     types_for_any_.emplace(InferGraph(view_));
     for (const OperatorDef& def : graph_.nodes()) {
       if (options_.strict_backends) CheckBackends(def);
-      if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
+      if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
   }
   // Drops the constants that Latest(), the specialization for the only shapes that there are, has
@@ -26671,6 +27065,7 @@ class PlanState final : public RefCounted {
     converted_constants_.Clear();
   }
   Explanation Explain() const {
+    const PreferenceScope scope(*preferences_);
     return explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
   }
   // What is known of the values whatever the shapes of the inputs are; null where these are known.
@@ -26691,6 +27086,14 @@ class PlanState final : public RefCounted {
   }
 
  private:
+  // On the node's device, or, where it names none, on one of PlanOptions::devices.
+  OPKIT_COLD bool HasKernel(const OperatorDef& def) const {
+    if (options_.devices.empty() || def.device() != Device{})
+      return !KernelOrder(def, /*by_rank=*/true).empty();
+    for (const Device device : options_.devices)
+      if (!KernelOrder(OperatorDef(def).Device(device), /*by_rank=*/true).empty()) return true;
+    return false;
+  }
   OPKIT_COLD void FindDonated() {
     std::vector<std::string> names;
     for (const GraphInput& input : graph_.inputs()) names.push_back(input.name);
@@ -26715,6 +27118,7 @@ class PlanState final : public RefCounted {
   }
 
   PlanOptions options_;
+  const IntrusivePtr<RefCounted> preferences_;
   Graph graph_;
   const GraphView view_;
   std::vector<TensorInfo> inputs_;
@@ -26769,6 +27173,7 @@ OPKIT_COLD inline void DescribeSteps(const Specialization& found, const std::str
   }
 }
 OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
+  const PreferenceScope preferring(state.preferences());
   const Graph& graph = state.graph();
   const int threads = state.pool().threads();
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
@@ -26835,14 +27240,15 @@ namespace detail {
 OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
                                        Selection& selection) {
   const Graph& graph = found.plan_view().graph();
+  const std::vector<std::string> names = SelectionNames(graph);
   for (int node = 0; node < graph.num_nodes(); ++node) {
-    const OperatorDef& def = graph.node(node);
+    const std::string& name = names[Index(node)];
     const NodeChoice& choice = found.plan_choice(node);
     if (choice.computed_by >= 0) continue;
-    selection.nodes.push_back(
-        {prefix + SelectionName(def), choice.kernel->backend, choice.config_number, def.type()});
+    selection.nodes.push_back({prefix + name, choice.kernel->backend, choice.config_number,
+                               graph.node(node).type(), ToString(choice.device)});
     for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
-      AppendSelection(*body->plan, prefix + SelectionPrefix(def, body->name), selection);
+      AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), selection);
   }
 }
 
@@ -26953,6 +27359,8 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
   if (options.release_constants) detail::CheckInputsKnown(graph);
+  const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
+  const detail::PreferenceScope preferring(*preferences);
   auto state =
       detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
@@ -32488,26 +32896,28 @@ OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The shortest of several runs: what disturbs a run only makes it longer. Inputs are zeros, which
-// are indices and lengths that every operator takes.
+// The shortest of several runs, with the kernels and layouts that a plan of the graph has: what
+// disturbs a run only makes it longer. Inputs are zeros, which are indices and lengths that every
+// operator takes.
 inline double MeasureNs(const Graph& graph) {
   constexpr int kLeastRuns = 3, kMostRuns = 100;
   constexpr int64_t kEnoughNs = 20'000'000;
-  Workspace ws;
+  std::vector<NamedTensor> inputs;
   for (const GraphInput& input : graph.inputs()) {
-    Tensor& tensor = *ws.CreateTensor(input.name);
-    tensor = Tensor(input.info.shape.ToShape(), input.info.dtype);
+    Tensor tensor(input.info.shape.ToShape(), input.info.dtype);
     if (tensor.nbytes() > 0)
       std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
+    inputs.push_back({input.name, std::move(tensor)});
   }
-  SimpleNet net(graph, &ws);
-  net.Run();
+  const PassList none;
+  Executor executor(Compile(graph, {.passes = &none}));
+  executor.Run(inputs);
   int64_t best = INT64_MAX;
   const int64_t begin = MonotonicNs();
   for (int run = 0; run < kLeastRuns || (run < kMostRuns && MonotonicNs() - begin < kEnoughNs);
        ++run) {
     const int64_t start = MonotonicNs();
-    net.Run();
+    executor.Run(inputs);
     best = (std::min)(best, MonotonicNs() - start);
   }
   return static_cast<double>(best);
@@ -32772,11 +33182,21 @@ class PartitionRun {
         Throw(ErrorCode::kNotFound, "the subgraph operator '", op, "' is not registered",
               op == "Subgraph" ? "; include opkit/ops/subgraph.hpp, or link opkit::ops"
                                : SuggestName(op, OpRegistry::Global().Operators()));
+      const Device device = state_.graph.node(group.nodes[0]).device();
+      if (device != Device{} && OpRegistry::Global().FindKernels(op, device.type).empty()) {
+        Reject(group, StrCat("rejected: operator ", op, " has no kernel for ", device));
+        continue;
+      }
       std::string name = StrCat(op, id);
       for (int n = 1; names.Find(name) >= 0; ++n) name = StrCat(op, id, "_", n);
       OperatorDef def(op, extracted.inputs, extracted.outputs);
-      def.Name(name).Device(state_.graph.node(group.nodes[0]).device());
+      def.Name(name).Device(device);
       for (const std::string& control : extracted.control_inputs) def.ControlInput(control);
+      if (!schema->needs_subgraph())
+        Throw(ErrorCode::kInvalidArgument, "the operator '", op,
+              "' is to take a subgraph's place and "
+              "does not run one: .setIsSubgraphOp() in its registration or .NeedsSubgraph() in its "
+              "schema says that it does");
       MarkInputs(*schema, extracted, def);
       SubgraphReview review(view_, group.nodes, extracted.body, def, id, group.kind);
       work.Review(review);
@@ -32800,14 +33220,15 @@ class PartitionRun {
       replacements_.push_back({group.nodes, std::move(def)});
     }
   }
-  // Which inputs are inputs of the model; for operators that take the attribute.
+  // Which inputs are inputs of the model; an operator gets each of the two attributes that it
+  // takes.
   void MarkInputs(const OpSchema& schema, const ExtractedSubgraph& extracted,
                   OperatorDef& def) const {
-    if (!schema.TakesArgument("isArg") || !schema.TakesArgument("isAux")) return;
     std::vector<int64_t> is_arg, is_aux(extracted.inputs.size(), 0);
     for (const std::string& input : extracted.inputs)
       is_arg.push_back(state_.graph.IsInput(input) ? 1 : 0);
-    def.Arg("isArg", is_arg).Arg("isAux", is_aux);
+    if (schema.TakesArgument("isArg")) def.Arg("isArg", is_arg);
+    if (schema.TakesArgument("isAux")) def.Arg("isAux", is_aux);
   }
   void Reject(Group& group, std::string why) {
     group.told.rejected = why;
@@ -33399,22 +33820,30 @@ OPKIT_INLINE bool PartitionValue::is_output() const { return view_->structure().
 OPKIT_INLINE PartitionNode PartitionValue::producer() const {
   return {view_, view_->structure().producer(index_)};
 }
-OPKIT_INLINE std::vector<PartitionNode> PartitionValue::consumers() const {
-  std::vector<PartitionNode> nodes;
-  for (const int node : view_->structure().consumers(index_)) nodes.emplace_back(view_, node);
-  return nodes;
+namespace detail {
+
+template <class Numbers>
+std::vector<int> Listed(const Numbers& numbers) {
+  return {numbers.begin(), numbers.end()};
+}
+inline std::vector<int> FirstNumbers(size_t count) {
+  std::vector<int> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE PartitionList<PartitionNode> PartitionValue::consumers() const {
+  return {view_, detail::Listed(view_->structure().consumers(index_))};
 }
 
 OPKIT_INLINE const OperatorDef& PartitionNode::def() const { return view_->graph().node(index_); }
-OPKIT_INLINE std::vector<PartitionValue> PartitionNode::inputs() const {
-  std::vector<PartitionValue> values;
-  for (const int value : view_->structure().inputs(index_)) values.emplace_back(view_, value);
-  return values;
+OPKIT_INLINE PartitionList<PartitionValue> PartitionNode::inputs() const {
+  return {view_, detail::Listed(view_->structure().inputs(index_))};
 }
-OPKIT_INLINE std::vector<PartitionValue> PartitionNode::outputs() const {
-  std::vector<PartitionValue> values;
-  for (const int value : view_->structure().outputs(index_)) values.emplace_back(view_, value);
-  return values;
+OPKIT_INLINE PartitionList<PartitionValue> PartitionNode::outputs() const {
+  return {view_, detail::Listed(view_->structure().outputs(index_))};
 }
 namespace detail {
 
@@ -33433,10 +33862,11 @@ OPKIT_INLINE PartitionValue PartitionNode::input(int i) const {
 OPKIT_INLINE PartitionValue PartitionNode::output(int i) const {
   return {view_, detail::ValueAt(view_->structure().outputs(index_), i, "output", def())};
 }
-OPKIT_INLINE std::vector<PartitionNode> PartitionNode::control_inputs() const {
-  std::vector<PartitionNode> nodes;
-  for (const std::string& name : def().control_inputs()) nodes.push_back(view_->FindNode(name));
-  return nodes;
+OPKIT_INLINE PartitionList<PartitionNode> PartitionNode::control_inputs() const {
+  std::vector<int> nodes;
+  for (const std::string& name : def().control_inputs())
+    nodes.push_back(view_->FindNode(name).index());
+  return {view_, std::move(nodes)};
 }
 OPKIT_INLINE bool PartitionNode::is_registered() const {
   return static_cast<bool>(OpRegistry::Global().FindSchema(op()));
@@ -33454,26 +33884,17 @@ OPKIT_INLINE PartitionValue PartitionView::value(int i) const {
     Throw(ErrorCode::kOutOfRange, "value ", i, " of a graph that has ", num_values());
   return {this, i};
 }
-OPKIT_INLINE std::vector<PartitionNode> PartitionView::nodes() const {
-  std::vector<PartitionNode> nodes;
-  for (int i = 0; i < num_nodes(); ++i) nodes.emplace_back(this, i);
-  return nodes;
+OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes() const {
+  return {this, detail::FirstNumbers(detail::Index(num_nodes()))};
 }
-OPKIT_INLINE std::vector<PartitionNode> PartitionView::nodes_in_order() const {
-  std::vector<PartitionNode> nodes;
-  for (const int i : structure_->order()) nodes.emplace_back(this, i);
-  return nodes;
+OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes_in_order() const {
+  return {this, detail::Listed(structure_->order())};
 }
-OPKIT_INLINE std::vector<PartitionValue> PartitionView::inputs() const {
-  std::vector<PartitionValue> values;
-  for (size_t i = 0; i < graph().inputs().size(); ++i)
-    values.emplace_back(this, static_cast<int>(i));  // inputs are the first values
-  return values;
+OPKIT_INLINE PartitionList<PartitionValue> PartitionView::inputs() const {
+  return {this, detail::FirstNumbers(graph().inputs().size())};  // the first values
 }
-OPKIT_INLINE std::vector<PartitionValue> PartitionView::outputs() const {
-  std::vector<PartitionValue> values;
-  for (const int value : structure_->outputs()) values.emplace_back(this, value);
-  return values;
+OPKIT_INLINE PartitionList<PartitionValue> PartitionView::outputs() const {
+  return {this, detail::Listed(structure_->outputs())};
 }
 OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const {
   if (named_.empty())
@@ -33549,7 +33970,46 @@ OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
     Throw(ErrorCode::kOutOfRange, "input ", i, " of a subgraph that has ", body_->inputs().size());
   return view_->graph().IsInput(body_->inputs()[detail::Index(i)].name);
 }
+OPKIT_INLINE std::vector<bool> SubgraphReview::IsArg() const {
+  std::vector<bool> all;
+  for (const GraphInput& input : body_->inputs()) all.push_back(view_->graph().IsInput(input.name));
+  return all;
+}
+namespace detail {
+
+// The text as a value of the type; the text itself where it does not read as one.
+inline Attribute ReadAs(AttributeType type, const Attribute& text) {
+  const std::string& from = text.values().strings[0];
+  const auto made = [&]<class T>(const std::optional<T>& read) {
+    return read ? Attribute(*read) : text;
+  };
+  switch (type) {
+    case AttributeType::kInt:
+      return made(ParseText<int64_t>(from));
+    case AttributeType::kFloat:
+      return made(ParseText<double>(from));
+    case AttributeType::kBool:
+      return made(ParseText<bool>(from));
+    case AttributeType::kInts:
+      return made(ParseList<int64_t>(from));
+    case AttributeType::kFloats:
+      return made(ParseList<double>(from));
+    case AttributeType::kBools:
+      return made(ParseList<bool>(from));
+    case AttributeType::kStrings:
+      return made(ParseList<std::string>(from));
+    default:
+      return text;
+  }
+}
+
+}  // namespace detail
+
 OPKIT_INLINE void SubgraphReview::SetAttribute(const std::string& name, Attribute value) {
+  if (value.type() == AttributeType::kString)
+    if (const OpSchema* schema = OpRegistry::Global().FindSchema(def_->type()))
+      if (const AttributeSchema* declared = schema->FindAttribute(name); declared && declared->type)
+        value = detail::ReadAs(*declared->type, value);
   def_->mutable_args().Set(name, std::move(value));
 }
 OPKIT_INLINE void SubgraphReview::AddConstant(const std::string& name, const Tensor& value) {
@@ -33668,8 +34128,10 @@ struct SymbolJson {
 // attributes are text, as AttrMap reads it; an extent that is not known is -1, a shape of unknown
 // rank null. Constants have isArg too, and "constant": "True". A node without a name gets one: its
 // op and number. The version of a value that rewriting nodes leave is that of the last before the
-// reader.
-SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types);
+// reader. `is_arg`: by input of the graph, what its isArg says: false for an input of a subgraph
+// that another operator of the model makes. Empty: all are true.
+SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
+                           const std::vector<bool>& is_arg = {});
 
 }  // namespace opkit
 
@@ -33791,8 +34253,8 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
   CallReturning("setAcceptSubgraph's function", [&] {
-    return call(WriteSymbolJson(view, types).text, review.id(), &accept, options, attributes, args,
-                aux);
+    return call(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept, options,
+                attributes, args, aux);
   });
   if (!accept) return review.Reject("");
   PartitionArguments given = attributes.Read();
@@ -35748,7 +36210,7 @@ class LibraryPartitionWork final : public PartitionWork {
         const bool whole = !self.body_;
         static_cast<SymbolJson&>(*json) =
             whole ? WriteSymbolJson(self.view_.structure(), self.view_.types())
-                  : WriteSymbolJson(*self.body_, *self.body_types_);
+                  : WriteSymbolJson(*self.body_, *self.body_types_, self.review_->IsArg());
         std::vector<int> number(Index(self.view_.num_nodes()), -1);
         if (whole)
           for (size_t i = 0; i < self.graph_->order.size(); ++i)
@@ -36407,7 +36869,9 @@ class LibraryLoader {
                           mend);
     };
     const opkit_op& op = record.abi;
-    need(op.parse_attrs, "parseAttrs", "nothing says how many inputs and outputs a node has",
+    const bool carries_graph = record.Has(OPKIT_OP_SUBGRAPH);
+    need(op.parse_attrs || carries_graph, "parseAttrs",
+         "nothing says how many inputs and outputs a node has",
          "add .setParseAttrs(f), or declare them by .setInput(name) and .setOutput(name)");
     int inputs = -1, outputs = -1;
     try {
@@ -36415,7 +36879,6 @@ class LibraryLoader {
     } catch (const Error&) {  // it depends on attributes
     }
     if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
-    const bool carries_graph = record.Has(OPKIT_OP_SUBGRAPH);
     if (carries_graph && !op.infer_type && !op.infer_shape) return;
     need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
          carries_graph ? "add .setInferShape(f), or leave out .setInferType(f): then both follow "
@@ -40848,17 +41311,21 @@ OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout
 
 struct ConvertedGraph::Builder {
   Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
-          ConvertedConstants& converted_constants)
-      : view(from), types(known), choices(chosen), constants(converted_constants) {
+          ConvertedConstants& converted_constants, const Device* device_of_outputs)
+      : view(from),
+        types(known),
+        choices(chosen),
+        constants(converted_constants),
+        outputs_on(device_of_outputs) {
     const Graph& plan = view.graph();
     for (const GraphInput& input : plan.inputs())
       graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
     for (const GraphConstant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
     std::vector<OperatorDef> nodes = plan.nodes();
-    // What the graph returns keeps its name for the standard layout.
+    // What the graph returns keeps its name for the place where it is returned.
     for (const int value : view.outputs())
-      if (!types[value].layout.is_standard()) Rename(value, nodes);
+      if (!OutputPlace(value).Is(types[value].layout, types[value].device)) Rename(value, nodes);
     for (int node = 0; node < view.num_nodes(); ++node) {
       const auto inputs = view.inputs(node);
       // By value: adding a converter moves the choices.
@@ -40871,16 +41338,21 @@ struct ConvertedGraph::Builder {
         if (name != nodes[Index(node)].inputs()[i]) nodes[Index(node)].mutable_inputs()[i] = name;
       }
     }
-    for (const int value : view.outputs()) NameIn(value, {Layout(), types[value].device});
+    for (const int value : view.outputs()) NameIn(value, OutputPlace(value));
     for (OperatorDef& node : nodes) graph.AddNode(std::move(node));
     for (OperatorDef& converter : converters) graph.AddNode(std::move(converter));
     for (const std::string& output : plan.outputs()) graph.AddOutput(output);
   }
 
+  ValuePlace OutputPlace(int value) const {
+    const TensorInfo& made = types[value];
+    return {Layout(), IsElsewhere(made, outputs_on) ? *outputs_on : made.device};
+  }
   // The node that makes it makes it under another name.
   void Rename(int value, std::vector<OperatorDef>& nodes) {
     const int node = view.producer(value);
-    made_as[value] = FreshName(value, LayoutName(types[value].layout.id));
+    made_as[value] =
+        FreshName(value, NameOf(OutputPlace(value), {types[value].layout, types[value].device}));
     std::ranges::replace(nodes[Index(node)].mutable_outputs(), view.name(value), made_as[value]);
   }
   std::string FreshName(int value, const std::string& place) {
@@ -40918,7 +41390,7 @@ struct ConvertedGraph::Builder {
       const Tensor converted = InContext(
           [&] { return constants.Get(*constant, target.layout, memory); },
           [&] { return StrCat("in the conversion of constant '", view.name(value), "'"); });
-      graph.AddConstant(name, converted);
+      graph.AddConstantInLayout(name, converted);
       placed.push_back({name, value, {converted.layout(), memory}});
       return name;
     }
@@ -40928,7 +41400,8 @@ struct ConvertedGraph::Builder {
       if (const std::string* known = FindPlace(value, step)) {
         name = *known;
       } else {
-        const bool is_own = renamed != made_as.end() && step.Is(Layout(), info.device);
+        const ValuePlace returned = OutputPlace(value);
+        const bool is_own = renamed != made_as.end() && step.Is(returned.layout, returned.device);
         std::string next = is_own ? view.name(value) : FreshName(value, NameOf(last, step));
         AddConverter(value, name, next, last, step);
         placed.push_back({next, value, step});
@@ -40974,6 +41447,7 @@ struct ConvertedGraph::Builder {
   const GraphTypes& types;
   std::vector<NodeChoice>& choices;
   ConvertedConstants& constants;
+  const Device* const outputs_on;
   Graph graph;
   NameIndex names;                     // those that were made here
   std::map<int, std::string> made_as;  // by value
@@ -40984,9 +41458,10 @@ struct ConvertedGraph::Builder {
 OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(const GraphView& view,
                                                                   const GraphTypes& types,
                                                                   std::vector<NodeChoice>& choices,
-                                                                  ConvertedConstants& constants) {
+                                                                  ConvertedConstants& constants,
+                                                                  const Device* outputs_on) {
   return std::unique_ptr<ConvertedGraph>(
-      new ConvertedGraph(Builder(view, types, choices, constants)));
+      new ConvertedGraph(Builder(view, types, choices, constants, outputs_on)));
 }
 
 OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)
@@ -41354,11 +41829,13 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   detail::StableSort(
       runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
   for (const ProfileSpan* run : runs) inside[run->id];
+  const uint32_t copy_node = InternName("CopyToDevice");
   for (const ProfileSpan& span : profile.spans) {
     const auto run = inside.find(span.parent);
     const bool is_operator = span.kind == InvocationKind::kOperator ||
                              span.kind == InvocationKind::kCustomOperator ||
-                             span.kind == InvocationKind::kConverter;
+                             span.kind == InvocationKind::kConverter ||
+                             (span.kind == InvocationKind::kCopy && span.name == copy_node);
     if (run != inside.end() && is_operator && !span.adopted) run->second.push_back(&span);
   }
   for (const ProfileSpan* run : runs) {
@@ -42035,14 +42512,27 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   return def.name();
 }
 
-OPKIT_INLINE std::string SelectionPrefix(const OperatorDef& def, std::string_view body) {
-  return StrCat(SelectionName(def), "/", body, "/");
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
+  std::vector<std::string> out;
+  NameIndex names;
+  std::vector<int> writers;  // by number of a name
+  for (const OperatorDef& def : graph.nodes()) {
+    out.push_back(SelectionName(def));
+    const size_t number = Index(names.Add(out.back()));
+    writers.resize((std::max)(writers.size(), number + 1));
+    if (++writers[number] > 1) out.back() += StrCat("#", writers[number]);
+  }
+  return out;
+}
+
+OPKIT_INLINE std::string SelectionPrefix(const std::string& node, std::string_view body) {
+  return StrCat(node, "/", body, "/");
 }
 OPKIT_COLD OPKIT_INLINE Selection SelectionInside(const Selection* selection,
-                                                  const OperatorDef& def, std::string_view body) {
+                                                  const std::string& node, std::string_view body) {
   Selection inside;
   if (!selection) return inside;
-  const std::string prefix = SelectionPrefix(def, body);
+  const std::string prefix = SelectionPrefix(node, body);
   for (const SelectedKernel& one : selection->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
@@ -42076,9 +42566,10 @@ OPKIT_INLINE std::vector<ValuePlace> WantedPlaces(const GraphView& view, const G
 }
 
 OPKIT_INLINE bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                                  const std::vector<NodeChoice>& choices) {
+                                  const std::vector<NodeChoice>& choices,
+                                  const Device* outputs_on) {
   for (const int value : view.outputs())
-    if (!types[value].layout.is_standard()) return true;
+    if (!types[value].layout.is_standard() || IsElsewhere(types[value], outputs_on)) return true;
   for (int node = 0; node < view.num_nodes(); ++node) {
     const NodeChoice& choice = choices[Index(node)];
     if (choice.device != view.graph().node(node).device()) return true;
@@ -42100,40 +42591,48 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 // A forced choice that no node would take is not passed over in silence.
 OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
-  NameIndex names;
-  std::vector<int> first;  // the node of a name, by its number
+  const std::vector<std::string> names = SelectionNames(view_.graph());
   std::vector<std::string> bodies;
-  for (int node = 0; node < view_.num_nodes(); ++node) {
-    const OperatorDef& def = view_.graph().node(node);
-    if (const size_t number = Index(names.Add(SelectionName(def))); number == first.size())
-      first.push_back(node);
-    for (const NamedSubgraph& item : def.subgraphs())
-      bodies.push_back(SelectionPrefix(def, item.name));
-  }
+  for (int node = 0; node < view_.num_nodes(); ++node)
+    for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
+      bodies.push_back(SelectionPrefix(names[Index(node)], item.name));
   for (const SelectedKernel& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
-    const int found = names.Find(one.node);
-    if (found < 0) {
-      std::vector<std::string> known = names.names();
+    const auto found = std::ranges::find(names, one.node);
+    if (found == names.end()) {
+      std::vector<std::string> known = names;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
             "', which the graph does not have", SuggestName(one.node, known),
             "; nodes are known by their first output, after the passes");
     }
-    const int node = first[Index(found)];
+    const auto node = static_cast<int>(found - names.begin());
     const OperatorDef& def = view_.graph().node(node);
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
+    CheckForcedDevice(one, def);
     const SelectedKernel*& forced = forced_[Index(node)];
-    if (forced && (forced->backend != one.backend || forced->config != one.config))
+    if (forced && (forced->backend != one.backend || forced->config != one.config ||
+                   forced->device != one.device))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
             " and ", one.config);
     forced = &one;
   }
+}
+
+OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKernel& forced,
+                                                               const OperatorDef& def) const {
+  if (forced.device.empty() || forced.device == ToString(def.device())) return;
+  if (Chooses(def))
+    for (const Device device : *options_.devices)
+      if (forced.device == ToString(device)) return;
+  Throw(ErrorCode::kInvalidArgument, "the selection has node '", forced.node, "' run on ",
+        forced.device, ", but it may not: ", def, " runs on ",
+        def.device() == Device{} ? "those of PlanOptions::devices" : "the device that it names");
 }
 
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
@@ -42191,7 +42690,6 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
 
 OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& devices,
                                                    const KernelConfig& config) const {
-  constexpr double kCopyNs = 10'000, kCopyNsPerByte = 0.1;  // of a bus, about
   const auto inputs = view_.inputs(node);
   double sum = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -42202,8 +42700,7 @@ OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& 
       sum += FindLayoutPath(info.layout, wanted, info.shape.ToShape(), info.dtype).cost_ns;
     const std::optional<Device> device = devices.input(i);
     if (device && MemoryDevice(*device) != MemoryDevice(info.device))
-      sum += kCopyNs + kCopyNsPerByte * static_cast<double>(LayoutBytes(
-                                            Layout(), info.shape.ToShape(), info.dtype));
+      sum += EstimatedCopyNs(LayoutBytes(Layout(), info.shape.ToShape(), info.dtype));
   }
   return sum;
 }
@@ -42255,7 +42752,14 @@ OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
     return StrCat("needs ", one.bytes, " bytes, against ", chosen.bytes);
   if (one.candidate.config.cost_ns >= 0 && chosen.candidate.config.cost_ns >= 0)
     return StrCat("estimated at ", estimate(one), ", against ", estimate(chosen));
-  return i < best ? "" : "comes later in the order of backends";
+  if (i < best) return "";
+  const std::string &backend = one.candidate.backend, &first = chosen.candidate.backend;
+  if (backend == first) return "comes later among what its kernel proposes";
+  const OpRegistry& registry = OpRegistry::Global();
+  const int rank = registry.BackendRank(backend), first_rank = registry.BackendRank(first);
+  return rank <= first_rank ? StrCat("comes later in the order of backends: rank ", rank,
+                                     ", and that of ", first, " is ", first_rank)
+                            : StrCat("comes later in the order of backends, which prefers ", first);
 }
 
 OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
@@ -42263,11 +42767,13 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   const std::optional<OperatorDef> restricted = Restricted(node);
   const OperatorDef& asked = restricted ? *restricted : def;
-  if (!options_.devices || options_.devices->empty() || def.device() != Device{}) {
+  if (!Chooses(def)) {
     RateOn(def.device(), asked, node, rating);
     return rating;
   }
+  const SelectedKernel* const forced = Forced(node);
   for (const Device device : *options_.devices) {
+    if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
     const OperatorDef there = OperatorDef(asked).Device(device);
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
@@ -42799,18 +43305,20 @@ OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
   return text;
 }
 
-OPKIT_COLD inline void ExplainConverter(const Specialization& found, int node,
+OPKIT_COLD inline void ExplainConverter(const TensorInfo& from, const TensorInfo& to,
                                         Explanation::Node& out) {
-  const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
-  const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
   const Shape shape = from.shape.ToShape();
   out.from = ToString(from.layout);
   out.to = ToString(to.layout);
   out.bytes = LayoutBytes(from.layout, shape, from.dtype) + LayoutBytes(to.layout, shape, to.dtype);
   out.ns = FindLayoutPath(from.layout, to.layout, shape, from.dtype).cost_ns;
-  if (MemoryDevice(from.device) == MemoryDevice(to.device)) return;
+}
+OPKIT_COLD inline void ExplainCopy(const TensorInfo& from, const TensorInfo& to,
+                                   Explanation::Node& out) {
   out.from = ToString(from.device);
   out.to = ToString(to.device);
+  out.bytes = 2 * LayoutBytes(from.layout, from.shape.ToShape(), from.dtype);
+  out.ns = EstimatedCopyNs(out.bytes / 2);
 }
 
 // `node` is of the plan's graph.
@@ -42843,6 +43351,8 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
 OPKIT_COLD inline void ExplainNodes(const Specialization& found,
                                     std::vector<Explanation::Node>& nodes,
                                     Explanation& explanation) {
+  for (const GraphConstant& constant : found.view().graph().constants())
+    explanation.converted_constants += found.plan_view().FindValue(constant.name) < 0;
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
     const OperatorDef& def = found.view().graph().node(node);
@@ -42859,9 +43369,12 @@ OPKIT_COLD inline void ExplainNodes(const Specialization& found,
       }
       continue;
     }
-    ExplainConverter(found, node, out);
-    ++explanation.converters;
-    explanation.converted_bytes += out.bytes;
+    const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
+    const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
+    const bool copies = MemoryDevice(from.device) != MemoryDevice(to.device);
+    copies ? ExplainCopy(from, to, out) : ExplainConverter(from, to, out);
+    ++(copies ? explanation.copies : explanation.converters);
+    (copies ? explanation.copied_bytes : explanation.converted_bytes) += out.bytes;
   }
 }
 
@@ -43681,8 +44194,8 @@ namespace detail {
 
 class SymbolJsonWriter {
  public:
-  SymbolJsonWriter(const GraphView& view, const GraphTypes& types)
-      : view_(view), types_(types), made_by_(Index(view.num_values()), {-1, -1}) {}
+  SymbolJsonWriter(const GraphView& view, const GraphTypes& types, const std::vector<bool>& is_arg)
+      : view_(view), types_(types), is_arg_(is_arg), made_by_(Index(view.num_values()), {-1, -1}) {}
 
   SymbolJson Write() && {
     text_ = "{\n  \"nodes\": [";
@@ -43717,7 +44230,11 @@ class SymbolJsonWriter {
   void WriteVariable(int value) {
     made_by_[Index(value)] = {static_cast<int>(nodes_.size()), 0};
     Begin(-1, "null", view_.name(value));
-    text_ += ", \"attrs\": {\"isArg\": \"True\", \"isAux\": \"False\"";
+    // Inputs are the first values.
+    const bool is_arg = Index(value) >= is_arg_.size() || is_arg_[Index(value)];
+    text_ += ", \"attrs\": {\"isArg\": ";
+    text_ += is_arg ? "\"True\"" : "\"False\"";
+    text_ += ", \"isAux\": \"False\"";
     if (view_.IsConstant(value)) text_ += ", \"constant\": \"True\"";
     text_ += "}, \"inputs\": []";
     AppendTypes({&value, 1});
@@ -43788,6 +44305,7 @@ class SymbolJsonWriter {
 
   const GraphView& view_;
   const GraphTypes& types_;
+  const std::vector<bool>& is_arg_;
   std::vector<std::pair<int, int>> made_by_;  // by value: node of the text, and its output
   std::string text_;
   std::vector<int> nodes_;
@@ -43795,8 +44313,9 @@ class SymbolJsonWriter {
 
 }  // namespace detail
 
-OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types) {
-  return detail::SymbolJsonWriter(view, types).Write();
+OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
+                                        const std::vector<bool>& is_arg) {
+  return detail::SymbolJsonWriter(view, types, is_arg).Write();
 }
 
 }  // namespace opkit

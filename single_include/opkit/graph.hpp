@@ -541,10 +541,14 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// Bytes of one element; 0 for kUndefined.
+// Whether the number is a dtype's, kUndefined included: numbers of files and of other hosts may not
+// be.
+constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
+
+// Bytes of one element; 0 for kUndefined and for what is no dtype.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return kSizes[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
 }
 
 constexpr const char* ToString(DType dtype) {
@@ -552,7 +556,7 @@ constexpr const char* ToString(DType dtype) {
                                               "int32",     "int64",   "uint8",     "uint16",
                                               "uint32",    "uint64",  "float16",   "bfloat16",
                                               "float32",   "float64", "complex64", "complex128"};
-  return kNames[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kNames[static_cast<int>(dtype)] : "not a dtype";
 }
 
 constexpr bool IsFloatingPoint(DType dtype) {
@@ -2393,6 +2397,8 @@ class SymbolicShape {
   int size() const { return rank(); }
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
+  // The same; of elements.
+  int64_t numel() const { return ToShape().numel(); }
 
   // The shape that both describe, with the knowledge of both; nothing if they contradict each
   // other.
@@ -3210,8 +3216,13 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Memory that the host reaches on both sides needs no registered function. Null where nothing
-// copies.
+// Copies through memory of the host, by the two functions that are registered for that, and waits.
+// Error (kUnsupported) for a stream.
+void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
+                     int64_t nbytes, void* stream);
+
+// The function that is registered, or else CopyThroughHost where one leads to the host and another
+// from there. Memory that the host reaches on both sides needs none. Null where nothing copies.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
 // The same, or an Error (kUnsupported).
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
@@ -3239,8 +3250,9 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
 
 // A dense copy of `source` in the target's own device, done when it returns; the target is resized
-// and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
-// where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
+// and reuses its memory, or takes new where the two overlap. Between two accelerators without a
+// copy of their own it goes through the host. Errors: kUninitialized, kUnsupported where no copy
+// leads from one device to the other, kOutOfMemory; the target is then as it was.
 void Copy(const Tensor& source, Tensor* target);
 
 // As Copy, after the work issued on the context's stream and before what is issued next; the target
@@ -3958,6 +3970,32 @@ class LoopBoard {
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
+// ---- opkit/engine/pool/own_threads.hpp
+// OwnThreads: threads of the program's own, on which loops run in place of the process's pool. Set
+// by SetParallelFor of engine/parallel_for.hpp.
+#ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+#define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
+// returned. `work` throws nothing. Called by several threads at once.
+using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
+
+namespace detail {
+
+struct OwnThreads {
+  int threads;
+  mutable RunOnThreads run;
+  int pool_threads;  // of the process's pool, before
+};
+inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+
 // ---- opkit/engine/thread_pool.hpp
 // ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
 // kernels, the Var engine, the executor. One of them serves the process (Default), sized by one
@@ -4143,8 +4181,24 @@ class ThreadPool {
   alignas(detail::kCacheLine) detail::IdleList idle_;
 };
 
-// Threads of the process's pool, the one setting that kernels hand on to the libraries they call.
-inline int NumThreads() { return ThreadPool::Default().threads(); }
+namespace detail {
+
+// The threads that loops of this thread run on in place of a pool; null where there are none, or
+// where a PoolScope or a pool's own task asks for another pool than the process's.
+inline const OwnThreads* CurrentOwnThreads() {
+  const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+}
+
+}  // namespace detail
+
+// The threads that loops of this thread run on, which kernels hand on to the libraries they call:
+// those of the current pool, or of SetParallelFor.
+inline int NumThreads() {
+  const detail::OwnThreads* const own = detail::CurrentOwnThreads();
+  return own ? own->threads : ThreadPool::Current().threads();
+}
+// Resizes the process's pool.
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
 }  // namespace opkit
@@ -4190,6 +4244,17 @@ class OPKIT_IMAGE_LOCAL LoopRunnerScope {
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
 }  // namespace detail
+
+// Runs the loops of the process's pool on `threads` threads of the program's own, so that the two
+// do not compete for the CPUs. That pool has one thread then, so that plans run their nodes one
+// after the other and start none; loops inside a loop run on its thread. An empty function undoes
+// it. Not while a loop runs. Error (kInvalidArgument) for a number outside 1 to
+// ThreadPool::kMaxThreads.
+//
+//   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
+//     tbb::parallel_for(0, count, [&](int) { work(); });
+//   });
+void SetParallelFor(int threads, RunOnThreads run);
 
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
 // positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter, whatever the
@@ -5285,9 +5350,6 @@ class OpRegistry {
   // The same kernel from the same place is the same kernel.
   void AddKernel(Kernel kernel);
 
-  // Two registrations are one when a header has made them in two translation units.
-  static bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b, int line_b);
-
   // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
   // the code that keeps the registration reports it at lookup.
   void AddProblem(const std::string& op, std::string text);
@@ -5343,8 +5405,11 @@ class OpRegistry {
   void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
   void CheckPreference(DeviceType device, const BackendPreference& backends) const;
   void CheckPreference(const std::string& op, DeviceType device) const;
-  // Preferred backends of an operator, its own first.
+  // Preferred backends of an operator, its own first. In a PreferenceScope: those of its time.
   BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
+  // All preferences that hold on this thread now, behind `first`, which are tried for every
+  // operator. A plan keeps them, so that shapes that it meets later run on the same backends.
+  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(const BackendPreference& first) const;
 
  private:
   struct State;
@@ -5372,6 +5437,19 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
   RegistryRemoval(const RegistryRemoval&) = delete;
   RegistryRemoval& operator=(const RegistryRemoval&) = delete;
   ~RegistryRemoval();
+};
+
+// Has PreferenceOf answer on this thread with preferences that KeepPreferences has kept. Nests; the
+// innermost counts.
+class OPKIT_IMAGE_LOCAL PreferenceScope {
+ public:
+  explicit PreferenceScope(const RefCounted& preferences);
+  PreferenceScope(const PreferenceScope&) = delete;
+  PreferenceScope& operator=(const PreferenceScope&) = delete;
+  ~PreferenceScope();
+
+ private:
+  const RefCounted* const outer_;
 };
 
 }  // namespace detail
@@ -5852,6 +5930,10 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
+  // Whose kernel it is, "eigen"; empty for an operator that its program made without a kernel.
+  std::string backend() const {
+    return identity_->work.backend ? *identity_->work.backend : std::string();
+  }
   // Caffe2's spellings: every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
   static constexpr bool has_debug_def() { return true; }
@@ -6434,6 +6516,8 @@ struct InvokeOptions {
   // program has.
   std::string engine = {};
   int num_outputs = -1;  // needed only where the schema leaves it open
+  // The backends of `engine` and no others: Error (kUnsupported) where none of them takes the call.
+  bool require_engine = false;
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
@@ -7933,6 +8017,7 @@ struct IgnoredOp {
     return {};
   }
   IgnoredOp Flops(const auto&) { return {}; }
+  IgnoredOp PointwiseCost(const auto&) { return {}; }
   IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
@@ -8085,6 +8170,7 @@ class TypedOp {
   }
   // Floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
+  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // as schemas call it
   // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
   // shapes.
   template <std::invocable<const InferenceContext&> F>
@@ -8579,7 +8665,10 @@ class Graph {
  public:
   // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
+  // A tensor in another layout is kept in the standard one.
   Graph& AddConstant(std::string name, Tensor value);
+  // The same, but the layout stays: for the graphs that plans make, whose kernels read it so.
+  Graph& AddConstantInLayout(std::string name, Tensor value);
   // Returns the node's index. Check(graph) and Compile, which see the whole graph, check that the
   // node's inputs exist and that its operator accepts it.
   int AddNode(OperatorDef def) { return InsertNode(num_nodes(), std::move(def)); }
@@ -8721,7 +8810,7 @@ bool SameGraph(const Graph& a, const Graph& b);
 
 // The graph inside a carried subgraph; null when it is something else than a Graph.
 const Graph* GraphOf(const SubgraphBase& subgraph);
-// Null when the node has no subgraph of that name.
+// The node's subgraph of that name, null where it has none. It belongs to `def` and its copies.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
 }  // namespace opkit
@@ -8983,8 +9072,14 @@ struct Explanation {
     bool is_converter() const { return chosen < 0; }
   };
   std::vector<Node> nodes;  // in the order in which they run
+  // Of a run: conversions between layouts, and copies between devices.
   int converters = 0;
   int64_t converted_bytes = 0;
+  int copies = 0;
+  int64_t copied_bytes = 0;
+  // Constants that the plan has in another layout or on another device: Compile has made them, and
+  // runs do not.
+  int converted_constants = 0;
 };
 
 std::string ToString(const Explanation& explanation);
@@ -9377,10 +9472,15 @@ enum class SelectionObjective : uint8_t {
 };
 
 struct SelectedKernel {
-  std::string node;     // the name of its first output that is not left out
+  // The name of its first output that is not left out. Of nodes that write the same value the
+  // second is "y#2"; a node in a body has the names of the node and of the body before it,
+  // "y/body/z".
+  std::string node;
   std::string backend;  // "eigen"
   int config = -1;      // among those that the kernel proposes for the node; -1: any of them
   std::string op = {};  // empty: any
+  // "cuda:1", one of PlanOptions::devices, for a node that names none; empty: any.
+  std::string device = {};
 };
 
 //   Selection chosen = plan.selection();
@@ -9393,8 +9493,8 @@ struct Selection {
   const SelectedKernel* Find(std::string_view node) const;
 };
 
-// A line "node TAB op TAB backend TAB config" for each; a backslash, a tab and an end of line in a
-// name are written \\, \t and \n.
+// A line "node TAB op TAB backend TAB config TAB device" for each; a backslash, a tab and an end of
+// line in a name are written \\, \t and \n. ParseSelection takes lines without a device too.
 std::string ToString(const Selection& selection);
 // Error (kInvalidArgument) that names the line.
 Selection ParseSelection(std::string_view text);
@@ -9428,8 +9528,12 @@ struct PlanOptions {
   // Filled in with what they took, if given.
   PartitionReport* partition_report = nullptr;
   MemoryPlanOptions memory = {};
-  // Every backend that a node names is required, and one that is only preferred for the program
-  // must be there: Compile throws kNotFound where it would pass it over.
+  // Backends that are tried for every node, in this order, behind those that the node names and
+  // before those that are preferred for the program (SetGlobalEnginePref), which Compile reads
+  // once: shapes that the plan meets later run on the same.
+  std::vector<std::string> backends = {};
+  // Every backend that a node names is required, and one that is only preferred for the program or
+  // the plan must be there: Compile throws kNotFound where it would pass it over.
   bool strict_backends = false;
   // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
   // is not there or does not take its node.
@@ -10774,7 +10878,7 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
       shape_(std::move(shape)),
       strides_(std::move(strides)),
       dtype_(dtype) {
-  if (!storage_ || dtype == DType::kUndefined)
+  if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
   device_ = storage_->device();
@@ -10962,6 +11066,8 @@ OPKIT_INLINE std::string Tensor::Describe() const {
 
 OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
+  if (!IsDType(dtype)) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
   if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
@@ -10980,8 +11086,8 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
-  return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) && nbytes <= capacity_ &&
-         (storage_ || nbytes == 0) &&
+  return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
+         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
          (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
 }
 
@@ -11449,11 +11555,31 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
+// Null where no function is registered.
+inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())
     if (route.from == from && route.to == to && route.copy) return route.copy;
-  return IsHostAccessible(from) && IsHostAccessible(to) ? &CopyHost : nullptr;
+  return nullptr;
+}
+OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
+  if (const CopyFunction registered = RegisteredCopy(from, to)) return registered;
+  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  return RegisteredCopy(from, DeviceType::kCPU) && RegisteredCopy(DeviceType::kCPU, to)
+             ? &CopyThroughHost
+             : nullptr;
+}
+OPKIT_COLD OPKIT_INLINE void CopyThroughHost(void* target, Device target_device, const void* source,
+                                             Device source_device, int64_t nbytes, void* stream) {
+  const CopyFunction to_host = RegisteredCopy(source_device.type, DeviceType::kCPU);
+  const CopyFunction from_host = RegisteredCopy(DeviceType::kCPU, target_device.type);
+  if (stream || !to_host || !from_host)
+    Throw(ErrorCode::kUnsupported, "cannot copy from ", source_device, " to ", target_device,
+          stream ? " on a stream: it goes through the host; use Copy, which waits"
+                 : ": the copies to and from the host are registered no more");
+  const Storage between = AllocateStorage(Device{}, nbytes);
+  to_host(between->data(), Device{}, source, source_device, nbytes, nullptr);
+  from_host(target, target_device, between->data(), Device{}, nbytes, nullptr);
 }
 OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;
@@ -12305,7 +12431,8 @@ namespace detail {
 // Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
 // long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
 // here; the rest of others is shared in chunks of equal work.
-inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
+template <class RunLoop>
+void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loop) {
   constexpr uint64_t kTellingTicks = 2'000;
   constexpr double kWorthSharingTicks = 12'000;  // waking a sleeper takes about that long
   constexpr double kChunkTicks = 25'000;
@@ -12328,24 +12455,76 @@ inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
   const int64_t rest = n - done;
   if (index_ticks * static_cast<double>(rest) < kWorthSharingTicks) return body(done, n);
   // At least four chunks a thread, so that the threads end together.
-  const int64_t most = (rest - 1) / (int64_t{4} * pool.threads()) + 1;
+  const int64_t most = (rest - 1) / (int64_t{4} * threads) + 1;
   const double wanted = kChunkTicks / index_ticks;
   const int64_t grain = wanted < 1                           ? 1
                         : wanted > static_cast<double>(most) ? most
                                                              : static_cast<int64_t>(wanted);
-  pool.RunLoop(done, n, grain, body);
+  run_loop(done, n, grain);
+}
+
+inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunction body) {
+  int64_t begin = 0;
+  for (; grain > 0 && n - begin > grain; begin += grain) body(begin, begin + grain);
+  body(begin, n);
+}
+inline constexpr LoopRunner kInPlace{&RunInPlace};
+
+// The loop's chunks, by as many calls of one function as there are threads: whoever is first takes
+// the next chunk, so that calls which come late, or one after the other, lose nothing.
+inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
+                            RangeFunction body) {
+  const int64_t chunks = (last - first - 1) / grain + 1;
+  const auto count = static_cast<int>((std::min)(chunks, int64_t{own.threads}));
+  ParallelLoop loop(first, last, grain, chunks, body);
+  Mutex mutex;
+  const auto work = [&] {
+    const auto invocation = InvocationScope::Adopt(loop.invocation);
+    const LoopRunnerScope nested(&kInPlace);
+    loop.RunChunks(mutex);
+  };
+  own.run(count, work);
+  if (loop.error) std::rethrow_exception(loop.error);
+}
+OPKIT_COLD inline void RunParallelOn(const OwnThreads& own, int64_t n, int64_t grain,
+                                     RangeFunction body) {
+  if (own.threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
+  if (grain > 0) return RunOnOwnThreads(own, 0, n, grain, body);
+  RunMeasuredLoop(own.threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    RunOnOwnThreads(own, first, last, measured, body);
+  });
 }
 
 OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
   if (t_loop_runner) [[unlikely]]
     return t_loop_runner->run(*t_loop_runner, n, grain, body);
+  if (const OwnThreads* own = CurrentOwnThreads()) [[unlikely]]
+    return RunParallelOn(*own, n, grain, body);
   ThreadPool& pool = ThreadPool::Current();
   if (grain > 0) return pool.RunLoop(0, n, grain, body);
   if (pool.threads() == 1 || n == 1) return body(0, n);
-  RunMeasuredLoop(pool, n, body);
+  RunMeasuredLoop(pool.threads(), n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    pool.RunLoop(first, last, measured, body);
+  });
 }
 
 }  // namespace detail
+
+OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
+  if (run && (threads < 1 || threads > ThreadPool::kMaxThreads))
+    Throw(ErrorCode::kInvalidArgument, "SetParallelFor with ", threads, " threads; expected 1 to ",
+          int{ThreadPool::kMaxThreads});
+  static constinit detail::Mutex mutex;
+  detail::MutexLock lock(mutex);
+  ThreadPool& pool = ThreadPool::Default();
+  const detail::OwnThreads* const before = detail::g_own_threads.load();
+  const int pool_threads = before ? before->pool_threads : pool.threads();
+  const detail::OwnThreads* const now =
+      run ? new detail::OwnThreads{threads, std::move(run), pool_threads} : nullptr;
+  pool.Resize(now ? 1 : pool_threads);
+  detail::g_own_threads.store(now, std::memory_order_release);
+  delete before;
+}
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
@@ -13094,6 +13273,35 @@ class NameMap {
 
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
+// ---- opkit/base/registration/source_place.hpp
+// SamePlace: whether two registrations stand at one place of the source. Registries ask it, since a
+// header that registers something does so in every unit that includes it.
+#ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
+#define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The folder and the name of a header, "ops/exp.hpp": all that is the same of it where it is
+// installed and where a library was built with it. Other files are known by their whole path.
+OPKIT_COLD inline std::string_view PlaceOfFile(std::string_view file) {
+  while (file.substr(0, 2) == "./") file.remove_prefix(2);
+  const size_t dot = file.rfind('.');
+  if (dot == file.npos || file.substr(dot + 1, 1) != "h") return file;
+  const size_t name = file.rfind('/');
+  const size_t folder = name == file.npos || name == 0 ? file.npos : file.rfind('/', name - 1);
+  return folder == file.npos ? file : file.substr(folder + 1);
+}
+OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b,
+                                 int line_b) {
+  return line_a == line_b && PlaceOfFile(file_a) == PlaceOfFile(file_b);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
+
 // ---- opkit/op/impl/op_registry.ipp
 // OpRegistry's definitions: the table of operators, its lookups, and the sentences for mistakes.
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
@@ -13142,6 +13350,19 @@ OPKIT_INLINE RegistryUse::~RegistryUse() {
   }
   if (sleeper) Parker::Wake(sleeper);
 }
+struct KeptPreferences : RefCounted {
+  BackendPreference first;
+  NameMap<BackendPreference> by_key;
+};
+OPKIT_IMAGE_LOCAL inline constinit thread_local const RefCounted* t_preferences = nullptr;
+inline const KeptPreferences* PreferencesOfThread() {
+  return static_cast<const KeptPreferences*>(t_preferences);
+}
+
+OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
+    : outer_(std::exchange(t_preferences, &preferences)) {}
+OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
+
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
 OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
@@ -13274,7 +13495,8 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::
   const OpSchema& known = *entry.schema;
   const bool same_signature =
       !schema.signature().empty() && schema.signature() == known.signature();
-  if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
+  if (!same_signature &&
+      !detail::SamePlace(known.file(), known.line(), schema.file(), schema.line()))
     entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
                      " and at ", detail::SchemaPlace(schema), "; remove one of them"));
   state_->kept.push_back(std::move(owner));
@@ -13285,7 +13507,7 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   for (auto& row : entry.kernels) {
     const Kernel& known = State::KernelOf(row);
     if (known.device != kernel.device || known.backend != kernel.backend) continue;
-    if (SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
+    if (detail::SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
     if (known.priority == kernel.priority)
       entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
                        kernel.backend, ": at ", known.Place(), " and at ", kernel.Place(),
@@ -13296,14 +13518,6 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
     return;
   }
   entry.kernels.push_back(detail::MakeIntrusive<State::KernelRow>(std::move(kernel)));
-}
-OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
-                                        std::string_view file_b, int line_b) {
-  auto strip = [](std::string_view path) {
-    while (path.substr(0, 2) == "./") path.remove_prefix(2);
-    return path;
-  };
-  return line_a == line_b && strip(file_a) == strip(file_b);
 }
 OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text) {
   detail::MutexLock lock(state_->mutex);
@@ -13497,15 +13711,33 @@ OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_v
   detail::MutexLock lock(state_->mutex);
   BackendPreference out;
   // Nearly always empty, and asked for every operator that is created.
-  if (state_->preferences.empty() && !state_->has_overrides) return out;
+  const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
+  if (kept) out = kept->first;
+  const NameMap<BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
+  if (by_key.empty() && !state_->has_overrides) return out;
   for (const std::string_view key : {op, std::string_view()})
-    if (const BackendPreference* known =
-            state_->preferences.Find(State::PreferenceKey(key, device)))
+    if (const BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
       for (const std::string& backend : *known) out.push_back(backend);
   if (const State::Entry* entry = state_->ops.Find(op))
     for (size_t i = entry->overrides.size(); i > 0; --i)
       out.push_back(entry->overrides[i - 1].backend);
   return out;
+}
+OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::KeepPreferences(
+    const BackendPreference& first) const {
+  auto now = detail::MakeIntrusive<detail::KeptPreferences>();
+  now->first = first;
+  const auto add = [&](const NameMap<BackendPreference>& by_key) {
+    for (const auto& row : by_key) now->by_key[row.name] = row.value;
+  };
+  if (const detail::KeptPreferences* kept = detail::PreferencesOfThread()) {
+    now->first.insert(now->first.end(), kept->first.begin(), kept->first.end());
+    add(kept->by_key);
+  } else {
+    detail::MutexLock lock(state_->mutex);
+    add(state_->preferences);
+  }
+  return now;
 }
 
 }  // namespace opkit
@@ -14576,6 +14808,124 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
+// ---- opkit/op/random.hpp
+// Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
+// seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
+#ifndef OPKIT_OP_RANDOM_HPP_
+#define OPKIT_OP_RANDOM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
+constexpr uint64_t MixBits(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+struct RandomSeed {
+  std::atomic<uint64_t> seed{0};
+  std::atomic<uint64_t> epoch{1};  // how often it was set
+  std::atomic<uint64_t> calls{0};  // of Invoke that have drawn since
+};
+inline constinit RandomSeed g_random_seed;
+inline constinit thread_local bool t_in_invoke = false;
+
+// While it lives, operators of this thread are made for one call, by Invoke: the runs of different
+// calls are told apart by their order in the program.
+class InvokeScope {
+ public:
+  InvokeScope() = default;
+  InvokeScope(const InvokeScope&) = delete;
+  InvokeScope& operator=(const InvokeScope&) = delete;
+  ~InvokeScope() { t_in_invoke = outer_; }
+
+ private:
+  const bool outer_ = std::exchange(t_in_invoke, true);
+};
+
+// The seed of each run of an operator: it depends on SetSeed, the operator's key, and how often it
+// has run since.
+class RunSeeds {
+ public:
+  void SetKey(std::string_view text) {
+    key_ = 0;
+    for (const char c : text) key_ = MixBits(key_ ^ static_cast<unsigned char>(c));
+  }
+  // Relaxed: SetSeed is not called while an operator runs, and the order of calls of Invoke on
+  // different threads is nobody's.
+  uint64_t Next() {
+    const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
+    if (epoch != epoch_) [[unlikely]] {
+      epoch_ = epoch;
+      next_ = MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ key_);
+      if (t_in_invoke)
+        next_ += MixBits(g_random_seed.calls.fetch_add(1, std::memory_order_relaxed));
+    }
+    return next_++;
+  }
+
+ private:
+  uint64_t key_ = 0, epoch_ = 0, next_ = 0;
+};
+
+}  // namespace detail
+
+// Operators draw the same numbers again from their next run on: those that stay by their names and
+// runs, those of Invoke by the order of the calls. Not while an operator runs.
+inline void SetSeed(uint64_t seed) {
+  // Relaxed: operators that run later see it by whatever orders them after this call.
+  detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
+  detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
+  detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
+}
+
+// xoshiro256** (Blackman, Vigna 2018), a uniform random bit generator. Different (seed, stream)
+// are different sequences. Costs about 1 ns a number.
+class RandomGenerator {
+ public:
+  using result_type = uint64_t;
+
+  explicit constexpr RandomGenerator(uint64_t seed = 0, uint64_t stream = 0) {
+    uint64_t x = detail::MixBits(seed) ^ detail::MixBits(~stream);
+    for (uint64_t& word : state_) word = x = detail::MixBits(x);
+  }
+  static constexpr uint64_t(min)() { return 0; }
+  static constexpr uint64_t(max)() { return ~uint64_t{0}; }
+
+  constexpr uint64_t operator()() {
+    const uint64_t result = Rotate(state_[1] * 5, 7) * 9;
+    const uint64_t t = state_[1] << 17;
+    state_[2] ^= state_[0];
+    state_[3] ^= state_[1];
+    state_[1] ^= state_[2];
+    state_[0] ^= state_[3];
+    state_[2] ^= t;
+    state_[3] = Rotate(state_[3], 45);
+    return result;
+  }
+  // In [0, 1).
+  constexpr double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
+  // Mean 0, variance 1 (Marsaglia's polar method).
+  double normal() {
+    for (;;) {
+      const double x = 2 * uniform() - 1, y = 2 * uniform() - 1;
+      const double r = x * x + y * y;
+      if (r > 0 && r < 1) return x * __builtin_sqrt(-2 * __builtin_log(r) / r);
+    }
+  }
+
+ private:
+  static constexpr uint64_t Rotate(uint64_t x, int k) { return x << k | x >> (64 - k); }
+  uint64_t state_[4];
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_RANDOM_HPP_
+
 // ---- opkit/op/impl/invoke.ipp
 // The definitions of ResolvedOperator and Invoke.
 #ifndef OPKIT_OP_IMPL_INVOKE_IPP_
@@ -14626,7 +14976,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{})).Engine(options.engine);
+  def_.Device(options.device.value_or(Device{}));
+  options.require_engine ? def_.Engine(options.engine, kRequired) : def_.Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -14688,6 +15039,7 @@ OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
+  const detail::InvokeScope scope;
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
@@ -14698,6 +15050,7 @@ struct PendingOutputs::State : RefCounted {
   void Run() noexcept {
     std::exception_ptr failure;
     {  // nothing of the call outlives it on this thread but the outputs
+      const detail::InvokeScope scope;
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
       try {
@@ -15619,7 +15972,7 @@ OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistrat
     OpRegistry::Global().ExpectOperator(
         op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
   }
-  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
+  if (added || detail::SamePlace(known.file, known.line, registration.file, registration.line))
     return;
   known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
                          registration.Place(), "; remove one of them");
@@ -15782,6 +16135,11 @@ OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape
 }
 
 OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
+  if (value.initialized() && !value.layout().is_standard())
+    value = detail::g_convert_layout(value, Layout());
+  return AddConstantInLayout(std::move(name), std::move(value));
+}
+OPKIT_INLINE Graph& Graph::AddConstantInLayout(std::string name, Tensor value) {
   if (!value.initialized())
     Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
   Declare(name, ValueSource::kConstant, constants_.size());
@@ -17046,8 +17404,14 @@ inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::st
 OPKIT_INLINE std::string ToString(const Explanation& explanation) {
   std::string text;
   detail::AppendNodes(explanation.nodes, "", text);
-  return text + StrCat(explanation.converters, " conversions between layouts, ",
-                       explanation.converted_bytes, " bytes\n");
+  text += StrCat(explanation.converters, " conversions between layouts, ",
+                 explanation.converted_bytes, " bytes");
+  if (explanation.copies > 0)
+    text += StrCat("; ", explanation.copies, " copies between devices, ", explanation.copied_bytes,
+                   " bytes");
+  if (explanation.converted_constants > 0)
+    text += StrCat("; ", explanation.converted_constants, " constants converted by Compile");
+  return text + "\n";
 }
 
 OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
@@ -17057,6 +17421,9 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
     detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
     all.Value("converters", explanation.converters);
     all.Value("converted_bytes", explanation.converted_bytes);
+    all.Value("copies", explanation.copies);
+    all.Value("copied_bytes", explanation.copied_bytes);
+    all.Value("converted_constants", explanation.converted_constants);
   }
   return out;
 }
@@ -17856,7 +18223,8 @@ OPKIT_INLINE std::string ToString(const Selection& selection) {
     detail::AppendField(text, one.node, '\t');
     detail::AppendField(text, one.op, '\t');
     detail::AppendField(text, one.backend, '\t');
-    detail::AppendField(text, StrCat(one.config), '\n');
+    detail::AppendField(text, StrCat(one.config), one.device.empty() ? '\n' : '\t');
+    if (!one.device.empty()) detail::AppendField(text, one.device, '\n');
   }
   return text;
 }
@@ -17872,14 +18240,15 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
     one.node = detail::TakeField(line, at);
     one.op = detail::TakeField(line, at);
     one.backend = detail::TakeField(line, at);
-    const std::string_view config = line.substr((std::min)(at, line.size()));
+    const std::string config = detail::TakeField(line, at);
+    if (at < line.size()) one.device = detail::TakeField(line, at);
     const auto [rest, error] =
         std::from_chars(config.data(), config.data() + config.size(), one.config);
     if (error != std::errc() || rest != config.data() + config.size() || one.config < -1 ||
-        one.node.empty() || one.backend.empty())
+        at < line.size() || one.node.empty() || one.backend.empty())
       Throw(ErrorCode::kInvalidArgument, "line ", number, " of a selection is '", line,
-            "'; expected node, operator, backend and the number of a configuration, with tabs "
-            "between them");
+            "'; expected node, operator, backend, the number of a configuration and perhaps a "
+            "device, with tabs between them");
   }
   return selection;
 }
@@ -18199,11 +18568,12 @@ class ConvertedConstants {
 class ConvertedGraph {
  public:
   // `types` has the layouts that the choices give the values of `view`. Constants that are read in
-  // other layouts are converted here. `choices` grows by those of the converters. Errors: as
-  // ConvertLayout.
+  // other layouts are converted here. `choices` grows by those of the converters. `outputs_on`: as
+  // of NeedsConverters. Errors: as ConvertLayout.
   static std::unique_ptr<ConvertedGraph> Make(const GraphView& view, const GraphTypes& types,
                                               std::vector<NodeChoice>& choices,
-                                              ConvertedConstants& constants);
+                                              ConvertedConstants& constants,
+                                              const Device* outputs_on);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
@@ -18235,7 +18605,8 @@ class ConvertedGraph {
 
 // ConvertedGraph::Make, where NeedsConverters.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
-    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&)>
+    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&,
+    const Device* outputs_on)>
     g_make_converted_graph{"a plan of kernels that differ in layout or device",
                            "opkit/graph/plan/converters.hpp"};
 
@@ -18364,8 +18735,17 @@ std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& ty
 // Whether a node runs on another device than the graph says, or reads a value in another layout
 // or on another device than it is made, or the graph returns one that is not in the standard
 // layout.
+// `outputs_on`: the device on which what the graph returns must be; null: that which makes it.
 bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                     const std::vector<NodeChoice>& choices);
+                     const std::vector<NodeChoice>& choices, const Device* outputs_on);
+inline bool IsElsewhere(const TensorInfo& output, const Device* outputs_on) {
+  return outputs_on && MemoryDevice(output.device) != MemoryDevice(*outputs_on);
+}
+
+// Of a copy between two devices, about: over a bus.
+constexpr double EstimatedCopyNs(int64_t bytes) {
+  return 10'000 + 0.1 * static_cast<double>(bytes);
+}
 
 class KernelSelector {
  public:
@@ -18401,7 +18781,12 @@ class KernelSelector {
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
   // The memory of a run; -1 while a shape that decides it is unknown.
   int64_t MemoryOf(int node, const KernelConfig& config) const;
+  // The node names no device, and there are some to choose from.
+  bool Chooses(const OperatorDef& def) const {
+    return options_.devices && !options_.devices->empty() && def.device() == Device{};
+  }
   void FindForced();
+  void CheckForcedDevice(const SelectedKernel& forced, const OperatorDef& def) const;
   const SelectedKernel* Forced(int node) const {
     return forced_.empty() ? nullptr : forced_[Index(node)];
   }
@@ -18418,13 +18803,16 @@ class KernelSelector {
   std::vector<const SelectedKernel*> forced_;  // by node, null: none; empty where nothing is
 };
 
-// The name by which selections know a node.
+// The first output, by which selections know a node that makes it.
 const std::string& SelectionName(const OperatorDef& def);
+// The names by which selections know the nodes of a graph. Where several have the same first
+// output, since they rewrite it, "y#2" is the second of them.
+std::vector<std::string> SelectionNames(const Graph& graph);
 // The name of the node that carries it and its own, "y/body/", come before the names of the nodes
 // in a body.
-std::string SelectionPrefix(const OperatorDef& def, std::string_view body);
+std::string SelectionPrefix(const std::string& node, std::string_view body);
 // What a selection, or null, says of the nodes in a body of a node.
-Selection SelectionInside(const Selection* selection, const OperatorDef& def,
+Selection SelectionInside(const Selection* selection, const std::string& node,
                           std::string_view body);
 
 }  // namespace detail
@@ -18604,6 +18992,8 @@ class Specialization final : public RefCounted {
     const BoundNodes& nodes;
     int node;
     const NodeBody& body;
+
+    Device device() const { return plan.view().graph().node(node).device(); }
   };
 
   // Of a body, with `around`: it has no arenas, since those of the graph around hold its values.
@@ -18739,9 +19129,12 @@ class Specialization final : public RefCounted {
       for (int node = 0; node < plan_view_.num_nodes(); ++node)
         if (const int first = PartsOf(NodeOf(node)).front(); first != node)
           selected_[Index(node)].computed_by = first;
-      if (NeedsConverters(fused_view(), fused_types(), choices_))
+      // What a body returns is where the node that carries it makes its outputs.
+      const std::optional<Device> device = around ? std::optional(around->device()) : std::nullopt;
+      const Device* const outputs_on = device ? &*device : nullptr;
+      if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
         converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
-                                            *options.converted_constants);
+                                            *options.converted_constants, outputs_on);
       for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
       FindOuter(around);
       try {
@@ -18822,19 +19215,40 @@ class Specialization final : public RefCounted {
     Options inner = options;
     inner.walked = true;
     inner.donated = {};
-    planned->forced = SelectionInside(options.selection.forced, def, body.name);
+    if (options.selection.forced)
+      planned->forced =
+          SelectionInside(options.selection.forced,
+                          SelectionNames(plan_view_.graph())[Index(PartsOf(node)[0])], body.name);
     inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
+    const Around around{*this, *spare_, node, body};
     try {
-      const Around around{*this, *spare_, node, body};
-      planned->plan =
-          MakeIntrusive<Specialization>(planned->view, std::move(infos), inner, &around);
+      planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &around);
     } catch (const Error& error) {
-      if (exclusive && error.code() != ErrorCode::kNotFound) return;
+      const bool may_not_fit = exclusive && error.code() != ErrorCode::kNotFound;
+      if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, around))) return;
       RethrowInContext(StrCat("in ", body.name, " of ", def));
     }
-    if (planned->plan->may_pend()) return;
+    if (planned->plan->may_pend()) {
+      if (planned->forced.nodes.empty()) return;
+      Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
+            def,
+            ", which is not planned with the graph: an operator in it completes after it has "
+            "returned");
+    }
     spare_->bodies().push_back(planned->plan->TakeNodes());
     bodies_.push_back(std::move(planned));
+  }
+
+  // Whether the body can be planned where no kernel is forced.
+  OPKIT_COLD static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos,
+                              Options options, const Around& around) {
+    options.selection.forced = nullptr;
+    try {
+      static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &around));
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   // An edge is early between two operators of one device that both take work before the work they
@@ -19014,6 +19428,7 @@ class PlanState final : public RefCounted {
  public:
   PlanState(Graph graph, const PlanOptions& options)
       : options_(options),
+        preferences_(OpRegistry::Global().KeepPreferences({})),
         graph_(std::move(graph)),
         view_(graph_),
         specializations_(options.max_shapes) {
@@ -19032,6 +19447,8 @@ class PlanState final : public RefCounted {
   }
 
   const PlanOptions& options() const { return options_; }
+  // The preferences for backends that held in Compile.
+  const RefCounted& preferences() const { return *preferences_; }
   // The inputs whose memory is the plan's during a run.
   const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_; }
@@ -19063,6 +19480,7 @@ class PlanState final : public RefCounted {
   }
   // One that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
+    const PreferenceScope scope(*preferences_);
     return MakeIntrusive<Specialization>(
         view_, std::move(inputs),
         Specialization::Options{IsWalked(),
@@ -19081,7 +19499,7 @@ class PlanState final : public RefCounted {
     types_for_any_.emplace(InferGraph(view_));
     for (const OperatorDef& def : graph_.nodes()) {
       if (options_.strict_backends) CheckBackends(def);
-      if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
+      if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
   }
   // Drops the constants that Latest(), the specialization for the only shapes that there are, has
@@ -19098,6 +19516,7 @@ class PlanState final : public RefCounted {
     converted_constants_.Clear();
   }
   Explanation Explain() const {
+    const PreferenceScope scope(*preferences_);
     return explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
   }
   // What is known of the values whatever the shapes of the inputs are; null where these are known.
@@ -19118,6 +19537,14 @@ class PlanState final : public RefCounted {
   }
 
  private:
+  // On the node's device, or, where it names none, on one of PlanOptions::devices.
+  OPKIT_COLD bool HasKernel(const OperatorDef& def) const {
+    if (options_.devices.empty() || def.device() != Device{})
+      return !KernelOrder(def, /*by_rank=*/true).empty();
+    for (const Device device : options_.devices)
+      if (!KernelOrder(OperatorDef(def).Device(device), /*by_rank=*/true).empty()) return true;
+    return false;
+  }
   OPKIT_COLD void FindDonated() {
     std::vector<std::string> names;
     for (const GraphInput& input : graph_.inputs()) names.push_back(input.name);
@@ -19142,6 +19569,7 @@ class PlanState final : public RefCounted {
   }
 
   PlanOptions options_;
+  const IntrusivePtr<RefCounted> preferences_;
   Graph graph_;
   const GraphView view_;
   std::vector<TensorInfo> inputs_;
@@ -19196,6 +19624,7 @@ OPKIT_COLD inline void DescribeSteps(const Specialization& found, const std::str
   }
 }
 OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
+  const PreferenceScope preferring(state.preferences());
   const Graph& graph = state.graph();
   const int threads = state.pool().threads();
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
@@ -19262,14 +19691,15 @@ namespace detail {
 OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
                                        Selection& selection) {
   const Graph& graph = found.plan_view().graph();
+  const std::vector<std::string> names = SelectionNames(graph);
   for (int node = 0; node < graph.num_nodes(); ++node) {
-    const OperatorDef& def = graph.node(node);
+    const std::string& name = names[Index(node)];
     const NodeChoice& choice = found.plan_choice(node);
     if (choice.computed_by >= 0) continue;
-    selection.nodes.push_back(
-        {prefix + SelectionName(def), choice.kernel->backend, choice.config_number, def.type()});
+    selection.nodes.push_back({prefix + name, choice.kernel->backend, choice.config_number,
+                               graph.node(node).type(), ToString(choice.device)});
     for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
-      AppendSelection(*body->plan, prefix + SelectionPrefix(def, body->name), selection);
+      AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), selection);
   }
 }
 
@@ -19380,6 +19810,8 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
   if (options.release_constants) detail::CheckInputsKnown(graph);
+  const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
+  const detail::PreferenceScope preferring(*preferences);
   auto state =
       detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
@@ -22889,82 +23321,6 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
-// ---- opkit/op/random.hpp
-// Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
-// seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
-#ifndef OPKIT_OP_RANDOM_HPP_
-#define OPKIT_OP_RANDOM_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
-constexpr uint64_t MixBits(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-struct RandomSeed {
-  std::atomic<uint64_t> seed{0};
-  std::atomic<uint64_t> epoch{1};  // how often it was set
-};
-inline constinit RandomSeed g_random_seed;
-
-}  // namespace detail
-
-// Operators draw the same numbers again from their next run on. Not while an operator runs.
-inline void SetSeed(uint64_t seed) {
-  // Relaxed: operators that run later see it by whatever orders them after this call.
-  detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
-  detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
-}
-
-// xoshiro256** (Blackman, Vigna 2018), a uniform random bit generator. Different (seed, stream)
-// are different sequences. Costs about 1 ns a number.
-class RandomGenerator {
- public:
-  using result_type = uint64_t;
-
-  explicit constexpr RandomGenerator(uint64_t seed = 0, uint64_t stream = 0) {
-    uint64_t x = detail::MixBits(seed) ^ detail::MixBits(~stream);
-    for (uint64_t& word : state_) word = x = detail::MixBits(x);
-  }
-  static constexpr uint64_t(min)() { return 0; }
-  static constexpr uint64_t(max)() { return ~uint64_t{0}; }
-
-  constexpr uint64_t operator()() {
-    const uint64_t result = Rotate(state_[1] * 5, 7) * 9;
-    const uint64_t t = state_[1] << 17;
-    state_[2] ^= state_[0];
-    state_[3] ^= state_[1];
-    state_[1] ^= state_[2];
-    state_[0] ^= state_[3];
-    state_[2] ^= t;
-    state_[3] = Rotate(state_[3], 45);
-    return result;
-  }
-  // In [0, 1).
-  constexpr double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
-  // Mean 0, variance 1 (Marsaglia's polar method).
-  double normal() {
-    for (;;) {
-      const double x = 2 * uniform() - 1, y = 2 * uniform() - 1;
-      const double r = x * x + y * y;
-      if (r > 0 && r < 1) return x * __builtin_sqrt(-2 * __builtin_log(r) / r);
-    }
-  }
-
- private:
-  static constexpr uint64_t Rotate(uint64_t x, int k) { return x << k | x >> (64 - k); }
-  uint64_t state_[4];
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_RANDOM_HPP_
-
 // ---- opkit/graph/memory/search/anneal.hpp
 // Annealing over the order in which buffers are placed, each at the lowest offset that is free: the
 // search where conflicts are more than spans of time say.
@@ -25720,14 +26076,27 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   return def.name();
 }
 
-OPKIT_INLINE std::string SelectionPrefix(const OperatorDef& def, std::string_view body) {
-  return StrCat(SelectionName(def), "/", body, "/");
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
+  std::vector<std::string> out;
+  NameIndex names;
+  std::vector<int> writers;  // by number of a name
+  for (const OperatorDef& def : graph.nodes()) {
+    out.push_back(SelectionName(def));
+    const size_t number = Index(names.Add(out.back()));
+    writers.resize((std::max)(writers.size(), number + 1));
+    if (++writers[number] > 1) out.back() += StrCat("#", writers[number]);
+  }
+  return out;
+}
+
+OPKIT_INLINE std::string SelectionPrefix(const std::string& node, std::string_view body) {
+  return StrCat(node, "/", body, "/");
 }
 OPKIT_COLD OPKIT_INLINE Selection SelectionInside(const Selection* selection,
-                                                  const OperatorDef& def, std::string_view body) {
+                                                  const std::string& node, std::string_view body) {
   Selection inside;
   if (!selection) return inside;
-  const std::string prefix = SelectionPrefix(def, body);
+  const std::string prefix = SelectionPrefix(node, body);
   for (const SelectedKernel& one : selection->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
@@ -25761,9 +26130,10 @@ OPKIT_INLINE std::vector<ValuePlace> WantedPlaces(const GraphView& view, const G
 }
 
 OPKIT_INLINE bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                                  const std::vector<NodeChoice>& choices) {
+                                  const std::vector<NodeChoice>& choices,
+                                  const Device* outputs_on) {
   for (const int value : view.outputs())
-    if (!types[value].layout.is_standard()) return true;
+    if (!types[value].layout.is_standard() || IsElsewhere(types[value], outputs_on)) return true;
   for (int node = 0; node < view.num_nodes(); ++node) {
     const NodeChoice& choice = choices[Index(node)];
     if (choice.device != view.graph().node(node).device()) return true;
@@ -25785,40 +26155,48 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 // A forced choice that no node would take is not passed over in silence.
 OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
-  NameIndex names;
-  std::vector<int> first;  // the node of a name, by its number
+  const std::vector<std::string> names = SelectionNames(view_.graph());
   std::vector<std::string> bodies;
-  for (int node = 0; node < view_.num_nodes(); ++node) {
-    const OperatorDef& def = view_.graph().node(node);
-    if (const size_t number = Index(names.Add(SelectionName(def))); number == first.size())
-      first.push_back(node);
-    for (const NamedSubgraph& item : def.subgraphs())
-      bodies.push_back(SelectionPrefix(def, item.name));
-  }
+  for (int node = 0; node < view_.num_nodes(); ++node)
+    for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
+      bodies.push_back(SelectionPrefix(names[Index(node)], item.name));
   for (const SelectedKernel& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
-    const int found = names.Find(one.node);
-    if (found < 0) {
-      std::vector<std::string> known = names.names();
+    const auto found = std::ranges::find(names, one.node);
+    if (found == names.end()) {
+      std::vector<std::string> known = names;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
             "', which the graph does not have", SuggestName(one.node, known),
             "; nodes are known by their first output, after the passes");
     }
-    const int node = first[Index(found)];
+    const auto node = static_cast<int>(found - names.begin());
     const OperatorDef& def = view_.graph().node(node);
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
+    CheckForcedDevice(one, def);
     const SelectedKernel*& forced = forced_[Index(node)];
-    if (forced && (forced->backend != one.backend || forced->config != one.config))
+    if (forced && (forced->backend != one.backend || forced->config != one.config ||
+                   forced->device != one.device))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
             " and ", one.config);
     forced = &one;
   }
+}
+
+OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKernel& forced,
+                                                               const OperatorDef& def) const {
+  if (forced.device.empty() || forced.device == ToString(def.device())) return;
+  if (Chooses(def))
+    for (const Device device : *options_.devices)
+      if (forced.device == ToString(device)) return;
+  Throw(ErrorCode::kInvalidArgument, "the selection has node '", forced.node, "' run on ",
+        forced.device, ", but it may not: ", def, " runs on ",
+        def.device() == Device{} ? "those of PlanOptions::devices" : "the device that it names");
 }
 
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
@@ -25876,7 +26254,6 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
 
 OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& devices,
                                                    const KernelConfig& config) const {
-  constexpr double kCopyNs = 10'000, kCopyNsPerByte = 0.1;  // of a bus, about
   const auto inputs = view_.inputs(node);
   double sum = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -25887,8 +26264,7 @@ OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& 
       sum += FindLayoutPath(info.layout, wanted, info.shape.ToShape(), info.dtype).cost_ns;
     const std::optional<Device> device = devices.input(i);
     if (device && MemoryDevice(*device) != MemoryDevice(info.device))
-      sum += kCopyNs + kCopyNsPerByte * static_cast<double>(LayoutBytes(
-                                            Layout(), info.shape.ToShape(), info.dtype));
+      sum += EstimatedCopyNs(LayoutBytes(Layout(), info.shape.ToShape(), info.dtype));
   }
   return sum;
 }
@@ -25940,7 +26316,14 @@ OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
     return StrCat("needs ", one.bytes, " bytes, against ", chosen.bytes);
   if (one.candidate.config.cost_ns >= 0 && chosen.candidate.config.cost_ns >= 0)
     return StrCat("estimated at ", estimate(one), ", against ", estimate(chosen));
-  return i < best ? "" : "comes later in the order of backends";
+  if (i < best) return "";
+  const std::string &backend = one.candidate.backend, &first = chosen.candidate.backend;
+  if (backend == first) return "comes later among what its kernel proposes";
+  const OpRegistry& registry = OpRegistry::Global();
+  const int rank = registry.BackendRank(backend), first_rank = registry.BackendRank(first);
+  return rank <= first_rank ? StrCat("comes later in the order of backends: rank ", rank,
+                                     ", and that of ", first, " is ", first_rank)
+                            : StrCat("comes later in the order of backends, which prefers ", first);
 }
 
 OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
@@ -25948,11 +26331,13 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   const std::optional<OperatorDef> restricted = Restricted(node);
   const OperatorDef& asked = restricted ? *restricted : def;
-  if (!options_.devices || options_.devices->empty() || def.device() != Device{}) {
+  if (!Chooses(def)) {
     RateOn(def.device(), asked, node, rating);
     return rating;
   }
+  const SelectedKernel* const forced = Forced(node);
   for (const Device device : *options_.devices) {
+    if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
     const OperatorDef there = OperatorDef(asked).Device(device);
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
@@ -26484,18 +26869,20 @@ OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
   return text;
 }
 
-OPKIT_COLD inline void ExplainConverter(const Specialization& found, int node,
+OPKIT_COLD inline void ExplainConverter(const TensorInfo& from, const TensorInfo& to,
                                         Explanation::Node& out) {
-  const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
-  const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
   const Shape shape = from.shape.ToShape();
   out.from = ToString(from.layout);
   out.to = ToString(to.layout);
   out.bytes = LayoutBytes(from.layout, shape, from.dtype) + LayoutBytes(to.layout, shape, to.dtype);
   out.ns = FindLayoutPath(from.layout, to.layout, shape, from.dtype).cost_ns;
-  if (MemoryDevice(from.device) == MemoryDevice(to.device)) return;
+}
+OPKIT_COLD inline void ExplainCopy(const TensorInfo& from, const TensorInfo& to,
+                                   Explanation::Node& out) {
   out.from = ToString(from.device);
   out.to = ToString(to.device);
+  out.bytes = 2 * LayoutBytes(from.layout, from.shape.ToShape(), from.dtype);
+  out.ns = EstimatedCopyNs(out.bytes / 2);
 }
 
 // `node` is of the plan's graph.
@@ -26528,6 +26915,8 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
 OPKIT_COLD inline void ExplainNodes(const Specialization& found,
                                     std::vector<Explanation::Node>& nodes,
                                     Explanation& explanation) {
+  for (const GraphConstant& constant : found.view().graph().constants())
+    explanation.converted_constants += found.plan_view().FindValue(constant.name) < 0;
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
     const OperatorDef& def = found.view().graph().node(node);
@@ -26544,9 +26933,12 @@ OPKIT_COLD inline void ExplainNodes(const Specialization& found,
       }
       continue;
     }
-    ExplainConverter(found, node, out);
-    ++explanation.converters;
-    explanation.converted_bytes += out.bytes;
+    const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
+    const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
+    const bool copies = MemoryDevice(from.device) != MemoryDevice(to.device);
+    copies ? ExplainCopy(from, to, out) : ExplainConverter(from, to, out);
+    ++(copies ? explanation.copies : explanation.converters);
+    (copies ? explanation.copied_bytes : explanation.converted_bytes) += out.bytes;
   }
 }
 

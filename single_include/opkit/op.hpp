@@ -1488,10 +1488,14 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// Bytes of one element; 0 for kUndefined.
+// Whether the number is a dtype's, kUndefined included: numbers of files and of other hosts may not
+// be.
+constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
+
+// Bytes of one element; 0 for kUndefined and for what is no dtype.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return kSizes[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
 }
 
 constexpr const char* ToString(DType dtype) {
@@ -1499,7 +1503,7 @@ constexpr const char* ToString(DType dtype) {
                                               "int32",     "int64",   "uint8",     "uint16",
                                               "uint32",    "uint64",  "float16",   "bfloat16",
                                               "float32",   "float64", "complex64", "complex128"};
-  return kNames[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kNames[static_cast<int>(dtype)] : "not a dtype";
 }
 
 constexpr bool IsFloatingPoint(DType dtype) {
@@ -3604,15 +3608,57 @@ constexpr uint64_t MixBits(uint64_t x) {
 struct RandomSeed {
   std::atomic<uint64_t> seed{0};
   std::atomic<uint64_t> epoch{1};  // how often it was set
+  std::atomic<uint64_t> calls{0};  // of Invoke that have drawn since
 };
 inline constinit RandomSeed g_random_seed;
+inline constinit thread_local bool t_in_invoke = false;
+
+// While it lives, operators of this thread are made for one call, by Invoke: the runs of different
+// calls are told apart by their order in the program.
+class InvokeScope {
+ public:
+  InvokeScope() = default;
+  InvokeScope(const InvokeScope&) = delete;
+  InvokeScope& operator=(const InvokeScope&) = delete;
+  ~InvokeScope() { t_in_invoke = outer_; }
+
+ private:
+  const bool outer_ = std::exchange(t_in_invoke, true);
+};
+
+// The seed of each run of an operator: it depends on SetSeed, the operator's key, and how often it
+// has run since.
+class RunSeeds {
+ public:
+  void SetKey(std::string_view text) {
+    key_ = 0;
+    for (const char c : text) key_ = MixBits(key_ ^ static_cast<unsigned char>(c));
+  }
+  // Relaxed: SetSeed is not called while an operator runs, and the order of calls of Invoke on
+  // different threads is nobody's.
+  uint64_t Next() {
+    const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
+    if (epoch != epoch_) [[unlikely]] {
+      epoch_ = epoch;
+      next_ = MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ key_);
+      if (t_in_invoke)
+        next_ += MixBits(g_random_seed.calls.fetch_add(1, std::memory_order_relaxed));
+    }
+    return next_++;
+  }
+
+ private:
+  uint64_t key_ = 0, epoch_ = 0, next_ = 0;
+};
 
 }  // namespace detail
 
-// Operators draw the same numbers again from their next run on. Not while an operator runs.
+// Operators draw the same numbers again from their next run on: those that stay by their names and
+// runs, those of Invoke by the order of the calls. Not while an operator runs.
 inline void SetSeed(uint64_t seed) {
   // Relaxed: operators that run later see it by whatever orders them after this call.
   detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
+  detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
   detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -4745,8 +4791,8 @@ class BasicFunctionOpBuilder {
     return OnDevice<FunctionPass::kBackward>(device, "setBackward", &FunctionDevice::backward,
                                              std::move(f));
   }
-  // Makes the object that runs the operator. It is also asked for the gradient; with
-  // setNoGradient() it is not.
+  // Makes the object that runs the operator. It is also asked for the gradient, but for that of an
+  // operator with setIsSubgraphOp(), which is its graph's; with setNoGradient() there is none.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -4757,7 +4803,7 @@ class BasicFunctionOpBuilder {
                                      std::move(f));
     return Guarded([&] {
       if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-        if (!record_->Has(OPKIT_OP_NO_GRADIENT))
+        if (!record_->Has(OPKIT_OP_NO_GRADIENT) && !record_->Has(OPKIT_OP_SUBGRAPH))
           host_.template Add<FunctionPass::kBackward>(*added);
     });
   }
@@ -4886,9 +4932,16 @@ class BasicFunctionOpBuilder {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
   }
-  // Its nodes carry a graph, which the functions run; one without is refused.
+  // Its nodes carry a graph, which the functions run; one without is refused. Without setBackward
+  // its gradient is that of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
-    return Guarded([&] { host_.NeedsSubgraph(); }).Set(OPKIT_OP_SUBGRAPH);
+    return Guarded([&] {
+             host_.NeedsSubgraph();
+             for (const FunctionDevice& device : record_->devices)
+               if (device.backward) return;
+             host_.DropBackward();  // of setCreateOpState
+           })
+        .Set(OPKIT_OP_SUBGRAPH);
   }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
@@ -5110,15 +5163,20 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f in the one of the forms that it has.
+// Calls f in the one of the forms that it has. The form with a pointer is MXNet 1.7's, which reads
+// the ids as flags: 0 leaves a node alone.
 template <class F>
 MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                                StringMapArgument& options) {
-  if constexpr (SupportedOpsOfVector<F>)
+  if constexpr (SupportedOpsOfVector<F>) {
     return static_cast<MXReturnValue>(f(std::move(json), ids, options));
-  else
-    return static_cast<MXReturnValue>(
+  } else {
+    const auto answer = static_cast<MXReturnValue>(
         f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
+    for (int& id : ids)
+      if (id == 0) id = -2;
+    return answer;
+  }
 }
 template <class F>
 MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
@@ -5174,7 +5232,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
   // Says which nodes are taken: MXReturnValue f(std::string json, const int num_ids, int* ids,
   // std::unordered_map<std::string, std::string>& options), or the same with std::vector<int>& ids:
   // one for each node of the JSON, -2 at first: left alone. -1 takes the node, a number from 0 on
-  // takes it for a kind of its own.
+  // takes it for a kind of its own; with int* ids 0 leaves it alone too, as in MXNet 1.7.
   template <class F>
   LibraryPartitionerBuilder& setSupportedOps(F f) {
     static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
@@ -5284,6 +5342,9 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void HasEffects() {}
   void NeedsSubgraph() {}
   void NoGradient() {}
+  void DropBackward() {
+    for (FunctionDevice& device : record_->devices) device.abi.backward = nullptr;
+  }
   void Problem(const std::string&) {}
 
  private:
@@ -6056,7 +6117,7 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
       shape_(std::move(shape)),
       strides_(std::move(strides)),
       dtype_(dtype) {
-  if (!storage_ || dtype == DType::kUndefined)
+  if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
   device_ = storage_->device();
@@ -6244,6 +6305,8 @@ OPKIT_INLINE std::string Tensor::Describe() const {
 
 OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
+  if (!IsDType(dtype)) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
   if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
@@ -6262,8 +6325,8 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
-  return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) && nbytes <= capacity_ &&
-         (storage_ || nbytes == 0) &&
+  return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
+         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
          (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
 }
 

@@ -540,10 +540,14 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// Bytes of one element; 0 for kUndefined.
+// Whether the number is a dtype's, kUndefined included: numbers of files and of other hosts may not
+// be.
+constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
+
+// Bytes of one element; 0 for kUndefined and for what is no dtype.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return kSizes[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
 }
 
 constexpr const char* ToString(DType dtype) {
@@ -551,7 +555,7 @@ constexpr const char* ToString(DType dtype) {
                                               "int32",     "int64",   "uint8",     "uint16",
                                               "uint32",    "uint64",  "float16",   "bfloat16",
                                               "float32",   "float64", "complex64", "complex128"};
-  return kNames[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kNames[static_cast<int>(dtype)] : "not a dtype";
 }
 
 constexpr bool IsFloatingPoint(DType dtype) {
@@ -2392,6 +2396,8 @@ class SymbolicShape {
   int size() const { return rank(); }
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
+  // The same; of elements.
+  int64_t numel() const { return ToShape().numel(); }
 
   // The shape that both describe, with the knowledge of both; nothing if they contradict each
   // other.
@@ -3209,8 +3215,13 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Memory that the host reaches on both sides needs no registered function. Null where nothing
-// copies.
+// Copies through memory of the host, by the two functions that are registered for that, and waits.
+// Error (kUnsupported) for a stream.
+void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
+                     int64_t nbytes, void* stream);
+
+// The function that is registered, or else CopyThroughHost where one leads to the host and another
+// from there. Memory that the host reaches on both sides needs none. Null where nothing copies.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
 // The same, or an Error (kUnsupported).
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
@@ -3238,8 +3249,9 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
 
 // A dense copy of `source` in the target's own device, done when it returns; the target is resized
-// and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
-// where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
+// and reuses its memory, or takes new where the two overlap. Between two accelerators without a
+// copy of their own it goes through the host. Errors: kUninitialized, kUnsupported where no copy
+// leads from one device to the other, kOutOfMemory; the target is then as it was.
 void Copy(const Tensor& source, Tensor* target);
 
 // As Copy, after the work issued on the context's stream and before what is issued next; the target
@@ -3957,6 +3969,32 @@ class LoopBoard {
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
+// ---- opkit/engine/pool/own_threads.hpp
+// OwnThreads: threads of the program's own, on which loops run in place of the process's pool. Set
+// by SetParallelFor of engine/parallel_for.hpp.
+#ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+#define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
+// returned. `work` throws nothing. Called by several threads at once.
+using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
+
+namespace detail {
+
+struct OwnThreads {
+  int threads;
+  mutable RunOnThreads run;
+  int pool_threads;  // of the process's pool, before
+};
+inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
+
 // ---- opkit/engine/thread_pool.hpp
 // ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
 // kernels, the Var engine, the executor. One of them serves the process (Default), sized by one
@@ -4142,8 +4180,24 @@ class ThreadPool {
   alignas(detail::kCacheLine) detail::IdleList idle_;
 };
 
-// Threads of the process's pool, the one setting that kernels hand on to the libraries they call.
-inline int NumThreads() { return ThreadPool::Default().threads(); }
+namespace detail {
+
+// The threads that loops of this thread run on in place of a pool; null where there are none, or
+// where a PoolScope or a pool's own task asks for another pool than the process's.
+inline const OwnThreads* CurrentOwnThreads() {
+  const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+}
+
+}  // namespace detail
+
+// The threads that loops of this thread run on, which kernels hand on to the libraries they call:
+// those of the current pool, or of SetParallelFor.
+inline int NumThreads() {
+  const detail::OwnThreads* const own = detail::CurrentOwnThreads();
+  return own ? own->threads : ThreadPool::Current().threads();
+}
+// Resizes the process's pool.
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
 }  // namespace opkit
@@ -4189,6 +4243,17 @@ class OPKIT_IMAGE_LOCAL LoopRunnerScope {
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
 }  // namespace detail
+
+// Runs the loops of the process's pool on `threads` threads of the program's own, so that the two
+// do not compete for the CPUs. That pool has one thread then, so that plans run their nodes one
+// after the other and start none; loops inside a loop run on its thread. An empty function undoes
+// it. Not while a loop runs. Error (kInvalidArgument) for a number outside 1 to
+// ThreadPool::kMaxThreads.
+//
+//   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
+//     tbb::parallel_for(0, count, [&](int) { work(); });
+//   });
+void SetParallelFor(int threads, RunOnThreads run);
 
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
 // positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter, whatever the
@@ -5284,9 +5349,6 @@ class OpRegistry {
   // The same kernel from the same place is the same kernel.
   void AddKernel(Kernel kernel);
 
-  // Two registrations are one when a header has made them in two translation units.
-  static bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b, int line_b);
-
   // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
   // the code that keeps the registration reports it at lookup.
   void AddProblem(const std::string& op, std::string text);
@@ -5342,8 +5404,11 @@ class OpRegistry {
   void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
   void CheckPreference(DeviceType device, const BackendPreference& backends) const;
   void CheckPreference(const std::string& op, DeviceType device) const;
-  // Preferred backends of an operator, its own first.
+  // Preferred backends of an operator, its own first. In a PreferenceScope: those of its time.
   BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
+  // All preferences that hold on this thread now, behind `first`, which are tried for every
+  // operator. A plan keeps them, so that shapes that it meets later run on the same backends.
+  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(const BackendPreference& first) const;
 
  private:
   struct State;
@@ -5371,6 +5436,19 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
   RegistryRemoval(const RegistryRemoval&) = delete;
   RegistryRemoval& operator=(const RegistryRemoval&) = delete;
   ~RegistryRemoval();
+};
+
+// Has PreferenceOf answer on this thread with preferences that KeepPreferences has kept. Nests; the
+// innermost counts.
+class OPKIT_IMAGE_LOCAL PreferenceScope {
+ public:
+  explicit PreferenceScope(const RefCounted& preferences);
+  PreferenceScope(const PreferenceScope&) = delete;
+  PreferenceScope& operator=(const PreferenceScope&) = delete;
+  ~PreferenceScope();
+
+ private:
+  const RefCounted* const outer_;
 };
 
 }  // namespace detail
@@ -5851,6 +5929,10 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
+  // Whose kernel it is, "eigen"; empty for an operator that its program made without a kernel.
+  std::string backend() const {
+    return identity_->work.backend ? *identity_->work.backend : std::string();
+  }
   // Caffe2's spellings: every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
   static constexpr bool has_debug_def() { return true; }
@@ -6433,6 +6515,8 @@ struct InvokeOptions {
   // program has.
   std::string engine = {};
   int num_outputs = -1;  // needed only where the schema leaves it open
+  // The backends of `engine` and no others: Error (kUnsupported) where none of them takes the call.
+  bool require_engine = false;
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
@@ -7932,6 +8016,7 @@ struct IgnoredOp {
     return {};
   }
   IgnoredOp Flops(const auto&) { return {}; }
+  IgnoredOp PointwiseCost(const auto&) { return {}; }
   IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
@@ -8084,6 +8169,7 @@ class TypedOp {
   }
   // Floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
+  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // as schemas call it
   // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
   // shapes.
   template <std::invocable<const InferenceContext&> F>
@@ -9397,7 +9483,7 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
       shape_(std::move(shape)),
       strides_(std::move(strides)),
       dtype_(dtype) {
-  if (!storage_ || dtype == DType::kUndefined)
+  if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
   device_ = storage_->device();
@@ -9585,6 +9671,8 @@ OPKIT_INLINE std::string Tensor::Describe() const {
 
 OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
+  if (!IsDType(dtype)) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
   if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
@@ -9603,8 +9691,8 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
-  return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) && nbytes <= capacity_ &&
-         (storage_ || nbytes == 0) &&
+  return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
+         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
          (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
 }
 
@@ -10072,11 +10160,31 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
+// Null where no function is registered.
+inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())
     if (route.from == from && route.to == to && route.copy) return route.copy;
-  return IsHostAccessible(from) && IsHostAccessible(to) ? &CopyHost : nullptr;
+  return nullptr;
+}
+OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
+  if (const CopyFunction registered = RegisteredCopy(from, to)) return registered;
+  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  return RegisteredCopy(from, DeviceType::kCPU) && RegisteredCopy(DeviceType::kCPU, to)
+             ? &CopyThroughHost
+             : nullptr;
+}
+OPKIT_COLD OPKIT_INLINE void CopyThroughHost(void* target, Device target_device, const void* source,
+                                             Device source_device, int64_t nbytes, void* stream) {
+  const CopyFunction to_host = RegisteredCopy(source_device.type, DeviceType::kCPU);
+  const CopyFunction from_host = RegisteredCopy(DeviceType::kCPU, target_device.type);
+  if (stream || !to_host || !from_host)
+    Throw(ErrorCode::kUnsupported, "cannot copy from ", source_device, " to ", target_device,
+          stream ? " on a stream: it goes through the host; use Copy, which waits"
+                 : ": the copies to and from the host are registered no more");
+  const Storage between = AllocateStorage(Device{}, nbytes);
+  to_host(between->data(), Device{}, source, source_device, nbytes, nullptr);
+  from_host(target, target_device, between->data(), Device{}, nbytes, nullptr);
 }
 OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;
@@ -10928,7 +11036,8 @@ namespace detail {
 // Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
 // long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
 // here; the rest of others is shared in chunks of equal work.
-inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
+template <class RunLoop>
+void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loop) {
   constexpr uint64_t kTellingTicks = 2'000;
   constexpr double kWorthSharingTicks = 12'000;  // waking a sleeper takes about that long
   constexpr double kChunkTicks = 25'000;
@@ -10951,24 +11060,76 @@ inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
   const int64_t rest = n - done;
   if (index_ticks * static_cast<double>(rest) < kWorthSharingTicks) return body(done, n);
   // At least four chunks a thread, so that the threads end together.
-  const int64_t most = (rest - 1) / (int64_t{4} * pool.threads()) + 1;
+  const int64_t most = (rest - 1) / (int64_t{4} * threads) + 1;
   const double wanted = kChunkTicks / index_ticks;
   const int64_t grain = wanted < 1                           ? 1
                         : wanted > static_cast<double>(most) ? most
                                                              : static_cast<int64_t>(wanted);
-  pool.RunLoop(done, n, grain, body);
+  run_loop(done, n, grain);
+}
+
+inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunction body) {
+  int64_t begin = 0;
+  for (; grain > 0 && n - begin > grain; begin += grain) body(begin, begin + grain);
+  body(begin, n);
+}
+inline constexpr LoopRunner kInPlace{&RunInPlace};
+
+// The loop's chunks, by as many calls of one function as there are threads: whoever is first takes
+// the next chunk, so that calls which come late, or one after the other, lose nothing.
+inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
+                            RangeFunction body) {
+  const int64_t chunks = (last - first - 1) / grain + 1;
+  const auto count = static_cast<int>((std::min)(chunks, int64_t{own.threads}));
+  ParallelLoop loop(first, last, grain, chunks, body);
+  Mutex mutex;
+  const auto work = [&] {
+    const auto invocation = InvocationScope::Adopt(loop.invocation);
+    const LoopRunnerScope nested(&kInPlace);
+    loop.RunChunks(mutex);
+  };
+  own.run(count, work);
+  if (loop.error) std::rethrow_exception(loop.error);
+}
+OPKIT_COLD inline void RunParallelOn(const OwnThreads& own, int64_t n, int64_t grain,
+                                     RangeFunction body) {
+  if (own.threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
+  if (grain > 0) return RunOnOwnThreads(own, 0, n, grain, body);
+  RunMeasuredLoop(own.threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    RunOnOwnThreads(own, first, last, measured, body);
+  });
 }
 
 OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
   if (t_loop_runner) [[unlikely]]
     return t_loop_runner->run(*t_loop_runner, n, grain, body);
+  if (const OwnThreads* own = CurrentOwnThreads()) [[unlikely]]
+    return RunParallelOn(*own, n, grain, body);
   ThreadPool& pool = ThreadPool::Current();
   if (grain > 0) return pool.RunLoop(0, n, grain, body);
   if (pool.threads() == 1 || n == 1) return body(0, n);
-  RunMeasuredLoop(pool, n, body);
+  RunMeasuredLoop(pool.threads(), n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    pool.RunLoop(first, last, measured, body);
+  });
 }
 
 }  // namespace detail
+
+OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
+  if (run && (threads < 1 || threads > ThreadPool::kMaxThreads))
+    Throw(ErrorCode::kInvalidArgument, "SetParallelFor with ", threads, " threads; expected 1 to ",
+          int{ThreadPool::kMaxThreads});
+  static constinit detail::Mutex mutex;
+  detail::MutexLock lock(mutex);
+  ThreadPool& pool = ThreadPool::Default();
+  const detail::OwnThreads* const before = detail::g_own_threads.load();
+  const int pool_threads = before ? before->pool_threads : pool.threads();
+  const detail::OwnThreads* const now =
+      run ? new detail::OwnThreads{threads, std::move(run), pool_threads} : nullptr;
+  pool.Resize(now ? 1 : pool_threads);
+  detail::g_own_threads.store(now, std::memory_order_release);
+  delete before;
+}
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
@@ -11717,6 +11878,35 @@ class NameMap {
 
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
+// ---- opkit/base/registration/source_place.hpp
+// SamePlace: whether two registrations stand at one place of the source. Registries ask it, since a
+// header that registers something does so in every unit that includes it.
+#ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
+#define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The folder and the name of a header, "ops/exp.hpp": all that is the same of it where it is
+// installed and where a library was built with it. Other files are known by their whole path.
+OPKIT_COLD inline std::string_view PlaceOfFile(std::string_view file) {
+  while (file.substr(0, 2) == "./") file.remove_prefix(2);
+  const size_t dot = file.rfind('.');
+  if (dot == file.npos || file.substr(dot + 1, 1) != "h") return file;
+  const size_t name = file.rfind('/');
+  const size_t folder = name == file.npos || name == 0 ? file.npos : file.rfind('/', name - 1);
+  return folder == file.npos ? file : file.substr(folder + 1);
+}
+OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b,
+                                 int line_b) {
+  return line_a == line_b && PlaceOfFile(file_a) == PlaceOfFile(file_b);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
+
 // ---- opkit/op/impl/op_registry.ipp
 // OpRegistry's definitions: the table of operators, its lookups, and the sentences for mistakes.
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
@@ -11765,6 +11955,19 @@ OPKIT_INLINE RegistryUse::~RegistryUse() {
   }
   if (sleeper) Parker::Wake(sleeper);
 }
+struct KeptPreferences : RefCounted {
+  BackendPreference first;
+  NameMap<BackendPreference> by_key;
+};
+OPKIT_IMAGE_LOCAL inline constinit thread_local const RefCounted* t_preferences = nullptr;
+inline const KeptPreferences* PreferencesOfThread() {
+  return static_cast<const KeptPreferences*>(t_preferences);
+}
+
+OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
+    : outer_(std::exchange(t_preferences, &preferences)) {}
+OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
+
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
 OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
@@ -11897,7 +12100,8 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::
   const OpSchema& known = *entry.schema;
   const bool same_signature =
       !schema.signature().empty() && schema.signature() == known.signature();
-  if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
+  if (!same_signature &&
+      !detail::SamePlace(known.file(), known.line(), schema.file(), schema.line()))
     entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
                      " and at ", detail::SchemaPlace(schema), "; remove one of them"));
   state_->kept.push_back(std::move(owner));
@@ -11908,7 +12112,7 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   for (auto& row : entry.kernels) {
     const Kernel& known = State::KernelOf(row);
     if (known.device != kernel.device || known.backend != kernel.backend) continue;
-    if (SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
+    if (detail::SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
     if (known.priority == kernel.priority)
       entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
                        kernel.backend, ": at ", known.Place(), " and at ", kernel.Place(),
@@ -11919,14 +12123,6 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
     return;
   }
   entry.kernels.push_back(detail::MakeIntrusive<State::KernelRow>(std::move(kernel)));
-}
-OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
-                                        std::string_view file_b, int line_b) {
-  auto strip = [](std::string_view path) {
-    while (path.substr(0, 2) == "./") path.remove_prefix(2);
-    return path;
-  };
-  return line_a == line_b && strip(file_a) == strip(file_b);
 }
 OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text) {
   detail::MutexLock lock(state_->mutex);
@@ -12120,15 +12316,33 @@ OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_v
   detail::MutexLock lock(state_->mutex);
   BackendPreference out;
   // Nearly always empty, and asked for every operator that is created.
-  if (state_->preferences.empty() && !state_->has_overrides) return out;
+  const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
+  if (kept) out = kept->first;
+  const NameMap<BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
+  if (by_key.empty() && !state_->has_overrides) return out;
   for (const std::string_view key : {op, std::string_view()})
-    if (const BackendPreference* known =
-            state_->preferences.Find(State::PreferenceKey(key, device)))
+    if (const BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
       for (const std::string& backend : *known) out.push_back(backend);
   if (const State::Entry* entry = state_->ops.Find(op))
     for (size_t i = entry->overrides.size(); i > 0; --i)
       out.push_back(entry->overrides[i - 1].backend);
   return out;
+}
+OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::KeepPreferences(
+    const BackendPreference& first) const {
+  auto now = detail::MakeIntrusive<detail::KeptPreferences>();
+  now->first = first;
+  const auto add = [&](const NameMap<BackendPreference>& by_key) {
+    for (const auto& row : by_key) now->by_key[row.name] = row.value;
+  };
+  if (const detail::KeptPreferences* kept = detail::PreferencesOfThread()) {
+    now->first.insert(now->first.end(), kept->first.begin(), kept->first.end());
+    add(kept->by_key);
+  } else {
+    detail::MutexLock lock(state_->mutex);
+    add(state_->preferences);
+  }
+  return now;
 }
 
 }  // namespace opkit
@@ -13177,6 +13391,124 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
+// ---- opkit/op/random.hpp
+// Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
+// seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
+#ifndef OPKIT_OP_RANDOM_HPP_
+#define OPKIT_OP_RANDOM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
+constexpr uint64_t MixBits(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+struct RandomSeed {
+  std::atomic<uint64_t> seed{0};
+  std::atomic<uint64_t> epoch{1};  // how often it was set
+  std::atomic<uint64_t> calls{0};  // of Invoke that have drawn since
+};
+inline constinit RandomSeed g_random_seed;
+inline constinit thread_local bool t_in_invoke = false;
+
+// While it lives, operators of this thread are made for one call, by Invoke: the runs of different
+// calls are told apart by their order in the program.
+class InvokeScope {
+ public:
+  InvokeScope() = default;
+  InvokeScope(const InvokeScope&) = delete;
+  InvokeScope& operator=(const InvokeScope&) = delete;
+  ~InvokeScope() { t_in_invoke = outer_; }
+
+ private:
+  const bool outer_ = std::exchange(t_in_invoke, true);
+};
+
+// The seed of each run of an operator: it depends on SetSeed, the operator's key, and how often it
+// has run since.
+class RunSeeds {
+ public:
+  void SetKey(std::string_view text) {
+    key_ = 0;
+    for (const char c : text) key_ = MixBits(key_ ^ static_cast<unsigned char>(c));
+  }
+  // Relaxed: SetSeed is not called while an operator runs, and the order of calls of Invoke on
+  // different threads is nobody's.
+  uint64_t Next() {
+    const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
+    if (epoch != epoch_) [[unlikely]] {
+      epoch_ = epoch;
+      next_ = MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ key_);
+      if (t_in_invoke)
+        next_ += MixBits(g_random_seed.calls.fetch_add(1, std::memory_order_relaxed));
+    }
+    return next_++;
+  }
+
+ private:
+  uint64_t key_ = 0, epoch_ = 0, next_ = 0;
+};
+
+}  // namespace detail
+
+// Operators draw the same numbers again from their next run on: those that stay by their names and
+// runs, those of Invoke by the order of the calls. Not while an operator runs.
+inline void SetSeed(uint64_t seed) {
+  // Relaxed: operators that run later see it by whatever orders them after this call.
+  detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
+  detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
+  detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
+}
+
+// xoshiro256** (Blackman, Vigna 2018), a uniform random bit generator. Different (seed, stream)
+// are different sequences. Costs about 1 ns a number.
+class RandomGenerator {
+ public:
+  using result_type = uint64_t;
+
+  explicit constexpr RandomGenerator(uint64_t seed = 0, uint64_t stream = 0) {
+    uint64_t x = detail::MixBits(seed) ^ detail::MixBits(~stream);
+    for (uint64_t& word : state_) word = x = detail::MixBits(x);
+  }
+  static constexpr uint64_t(min)() { return 0; }
+  static constexpr uint64_t(max)() { return ~uint64_t{0}; }
+
+  constexpr uint64_t operator()() {
+    const uint64_t result = Rotate(state_[1] * 5, 7) * 9;
+    const uint64_t t = state_[1] << 17;
+    state_[2] ^= state_[0];
+    state_[3] ^= state_[1];
+    state_[1] ^= state_[2];
+    state_[0] ^= state_[3];
+    state_[2] ^= t;
+    state_[3] = Rotate(state_[3], 45);
+    return result;
+  }
+  // In [0, 1).
+  constexpr double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
+  // Mean 0, variance 1 (Marsaglia's polar method).
+  double normal() {
+    for (;;) {
+      const double x = 2 * uniform() - 1, y = 2 * uniform() - 1;
+      const double r = x * x + y * y;
+      if (r > 0 && r < 1) return x * __builtin_sqrt(-2 * __builtin_log(r) / r);
+    }
+  }
+
+ private:
+  static constexpr uint64_t Rotate(uint64_t x, int k) { return x << k | x >> (64 - k); }
+  uint64_t state_[4];
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_RANDOM_HPP_
+
 // ---- opkit/op/impl/invoke.ipp
 // The definitions of ResolvedOperator and Invoke.
 #ifndef OPKIT_OP_IMPL_INVOKE_IPP_
@@ -13227,7 +13559,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{})).Engine(options.engine);
+  def_.Device(options.device.value_or(Device{}));
+  options.require_engine ? def_.Engine(options.engine, kRequired) : def_.Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -13289,6 +13622,7 @@ OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
+  const detail::InvokeScope scope;
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
@@ -13299,6 +13633,7 @@ struct PendingOutputs::State : RefCounted {
   void Run() noexcept {
     std::exception_ptr failure;
     {  // nothing of the call outlives it on this thread but the outputs
+      const detail::InvokeScope scope;
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
       try {

@@ -89,6 +89,7 @@ TEST_CASE("a symbolic shape of a known one leads back to it") {
   CHECK(shape.is_known());
   CHECK(shape.rank() == 2);
   CHECK(shape.ToShape() == Shape{2, 3});
+  CHECK(shape.numel() == 6);
   CHECK(SymbolicShape(Shape{}).is_known());
   CHECK(SymbolicShape(Shape{}).ToShape() == Shape{});
   CHECK(SymbolicShape(Shape{}) != SymbolicShape());

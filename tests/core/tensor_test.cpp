@@ -294,6 +294,19 @@ TEST_CASE("a size that no machine has is out of memory, not a crash") {
                  "out of memory on cpu: 288230376151711744 bytes were asked for while "));
 }
 
+TEST_CASE("a number that is no dtype is refused, and read as nothing") {
+  constexpr auto kNone = static_cast<DType>(200);
+  CHECK_FALSE(IsDType(kNone));
+  CHECK(ItemSize(kNone) == 0);
+  CHECK(std::string(ToString(kNone)) == "not a dtype");
+  CHECK(ErrorOf([&] { Tensor({2}, kNone); }).code() == ErrorCode::kInvalidArgument);
+  Tensor tensor = Tensor::From<float>({2}, {1, 2});
+  CHECK(ErrorOf([&] { tensor.Resize({0}, kNone); }).code() == ErrorCode::kInvalidArgument);
+  CHECK(tensor.ToVector<float>() == std::vector<float>{1, 2});
+  CHECK(ErrorOf([&] { Tensor(tensor.storage(), 0, {2}, kNone, {2}); }).code() ==
+        ErrorCode::kInvalidArgument);
+}
+
 TEST_CASE("a device without an allocator leaves the tensor as it was") {
   Tensor tensor(Device{DeviceType::kVulkan, 1});
   tensor.Resize({2});

@@ -115,6 +115,30 @@ TEST_CASE("tensors go to a device, between its peers, and back") {
   CHECK(opkit::CurrentInvocation().kind == InvocationKind::kNone);
 }
 
+TEST_CASE("between two accelerators without a copy of their own tensors go through the host") {
+  FakeDevice fake;
+  TestAllocator allocator(kIsland);
+  RegisterCopy(DeviceType::kCPU, kIsland, &FakeCopy);
+  RegisterCopy(kIsland, DeviceType::kCPU, &FakeCopy);
+  const Device from{kFake, 1}, to{kIsland, 2};
+  {
+    Tensor there(from), island(to);
+    Copy(Numbers({2, 3}), &there);
+    calls.clear();
+    Copy(there, &island);
+    CHECK(calls == std::vector<Call>{{{}, from, 24, nullptr, InvocationKind::kCopy},
+                                     {to, {}, 24, nullptr, InvocationKind::kCopy}});
+    CHECK(Read(island) == Floats{0, 1, 2, 3, 4, 5});
+    int stream = 0;
+    CHECK(ErrorOf([&] {
+            opkit::detail::CopyThroughHost(island.raw_mutable_data(), to, there.raw_data(), from,
+                                           24, &stream);
+          }).code() == ErrorCode::kUnsupported);
+  }
+  RegisterCopy(DeviceType::kCPU, kIsland, nullptr);
+  RegisterCopy(kIsland, DeviceType::kCPU, nullptr);
+}
+
 TEST_CASE("a copy within one device goes through its own function") {
   FakeDevice fake;
   const Device device{kFake, 0};

@@ -172,6 +172,27 @@ TEST_CASE("strict: a backend that would be passed over is an Error of Compile") 
   CHECK(ErrorOf([&] { Compile(plain, {.strict_backends = true}); }).code() == ErrorCode::kNotFound);
 }
 
+TEST_CASE("shapes that a plan meets later run on the backends that Compile was told to prefer") {
+  Graph g;
+  g.AddInput("x", kFloat, {Sym("N")});
+  g.AddNode(OperatorDef("Sized").Input("x").Output("y"));
+  g.AddOutput("y");
+  const auto backend_of = [](const Plan& plan) {
+    Executor(plan).Run({{"x", Tensor({1000}, kFloat)}});
+    return plan.choice(0).kernel->backend;
+  };
+  CHECK(backend_of(Compile(g)) == "BIG");
+  SetGlobalEnginePref(DeviceType::kCPU, {"reference"});
+  const Plan preferring = Compile(g);
+  SetGlobalEnginePref(DeviceType::kCPU, {});
+  CHECK(backend_of(preferring) == "reference");
+  CHECK(backend_of(Compile(g, {.backends = {"reference"}})) == "reference");
+  CHECK(backend_of(Compile(g)) == "BIG");
+  const Error error =
+      ErrorOf([&] { Compile(g, {.backends = {"FIRTS"}, .strict_backends = true}); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+}
+
 TEST_CASE("passes run before anything is planned, and a program may bring its own") {
   Graph g = Chain({OperatorDef("Relu"), OperatorDef("Relu")});
   g.AddNode(OperatorDef("Relu").Input("v0").Output("dead"));

@@ -91,7 +91,10 @@ TEST_CASE("a plan tells its selection, whose text gives it back") {
   CHECK(selection.nodes[0].backend == "layouts");
   CHECK(selection.nodes[0].config == 0);
   CHECK(selection.nodes[0].op == "InLayouts");
-  CHECK(ToString(selection) == "P\tInLayouts\tlayouts\t0\nY\tInLayouts\tlayouts\t0\n");
+  CHECK(ToString(selection) ==
+        "P\tInLayouts\tlayouts\t0\tcpu\n"
+        "Y\tInLayouts\tlayouts\t0\tcpu\n");
+  CHECK(ParseSelection("P\tInLayouts\tlayouts\t0\n").nodes[0].device.empty());
   CHECK(ToString(ParseSelection(ToString(selection))) == ToString(selection));
   const Selection odd{{{"a\tb\\\nc", "one", -1, "O p"}}};
   CHECK(ParseSelection(ToString(odd)).nodes[0].node == "a\tb\\\nc");
@@ -99,8 +102,9 @@ TEST_CASE("a plan tells its selection, whose text gives it back") {
 }
 
 TEST_CASE("a text that is no selection is refused with its line") {
-  for (const char* text : {"P\tInLayouts\tlayouts\t0\nnonsense", "P\tA\tb\tx", "P\tA\tb\t-2",
-                           "P\tA\tb\t1 ", "\tA\tb\t1", "P\tA\t\t1", "P\tA\tb", "\n"})
+  for (const char* text :
+       {"P\tInLayouts\tlayouts\t0\nnonsense", "P\tA\tb\tx", "P\tA\tb\t-2", "P\tA\tb\t1 ",
+        "\tA\tb\t1", "P\tA\t\t1", "P\tA\tb", "P\tA\tb\t0\tcpu\t1", "\n"})
     CheckFails([&] { ParseSelection(text); }, "of a selection is '");
   CheckFails([] { ParseSelection("P\tA\tb\t0\nQ"); }, "line 2 of a selection is 'Q'");
 }
@@ -114,6 +118,23 @@ TEST_CASE("forced kernels run, and a run is the same in another plan") {
         Floats{4, 8, 12, 16});
   const Plan again = Forced(plan.selection().nodes);
   CHECK(ToString(again.selection()) == ToString(plan.selection()));
+}
+
+TEST_CASE("nodes that write the same value are told apart") {
+  Graph graph;
+  graph.AddInput("T", DType::kFloat32, {2});
+  graph.AddInput("X", DType::kFloat32, {2});
+  for (int i = 0; i < 3; ++i) graph.AddNode(OperatorDef("Accumulate", {"T", "X"}, {"T"}));
+  graph.AddNode(OperatorDef("Relu", {"T"}, {"Y"}));
+  graph.AddOutput("Y");
+  const Selection selection = Compile(graph).selection();
+  REQUIRE(selection.nodes.size() == 4);
+  CHECK(selection.nodes[0].node == "T");
+  CHECK(selection.nodes[1].node == "T#2");
+  CHECK(selection.nodes[2].node == "T#3");
+  PlanOptions options;
+  options.selection = selection;
+  CHECK(ToString(Compile(graph, options).selection()) == ToString(selection));
 }
 
 TEST_CASE("what cannot be forced is an Error that says why") {
@@ -138,6 +159,11 @@ TEST_CASE("what cannot be forced is an Error that says why") {
         Forced({{"P", "reference"}, {"P", "layouts"}});
       },
       "the selection says twice what runs node 'P': reference and layouts");
+  CheckFails(
+      [] {
+        Forced({{"P", "reference", 0, "", "cuda"}});
+      },
+      "the selection has node 'P' run on cuda, but it may not");
 }
 
 TEST_CASE("of kernels that estimate their time the shortest is taken, conversions included") {
@@ -194,7 +220,9 @@ TEST_CASE("an explanation has every candidate with what became of it, and the co
   const std::string json = ToJson(explanation);
   CHECK(json.starts_with("{\"nodes\": [{\"name\": \""));
   CHECK(Contains(json, "\"from\": \"standard\", \"to\": \"A\", \"bytes\": 32"));
-  CHECK(json.ends_with("\"converters\": 2, \"converted_bytes\": 64}"));
+  CHECK(json.ends_with(
+      "\"converters\": 2, \"converted_bytes\": 64, \"copies\": 0, \"copied_bytes\": 0, "
+      "\"converted_constants\": 0}"));
 }
 
 }  // namespace selection_test

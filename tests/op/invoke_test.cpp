@@ -70,6 +70,14 @@ class CopiesOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(InvokedCopies).NumInputs(1).NumOutputs(1, 3);
 REGISTER_CPU_OPERATOR(InvokedCopies, CopiesOp<0>);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(InvokedCopies, ADDS, CopiesOp<100>);
+class RefusesOp final : public Operator<CPUContext> {
+ public:
+  RefusesOp(const OperatorDef& def, opkit::Workspace* ws) : Operator<CPUContext>(def, ws) {
+    throw opkit::UnsupportedOperatorFeature("it refuses");
+  }
+  bool RunOnDevice() override { return false; }
+};
+REGISTER_CPU_OPERATOR_WITH_ENGINE(InvokedCopies, REFUSES, RefusesOp);
 
 // Half done when it fails, with an output of another size.
 class HalfDoneOp final : public Operator<CPUContext> {
@@ -221,6 +229,20 @@ TEST_CASE("the engine that is named runs") {
   CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 1);
   options.engine = "ADDS";
   CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 101);
+  ResolvedOperator resolved("InvokedCopies", 1, {}, options);
+  resolved({kX});
+  CHECK(resolved.op().backend() == "ADDS");
+}
+
+TEST_CASE("a call may require its engine") {
+  InvokeOptions options;
+  options.num_outputs = 1;
+  options.engine = "REFUSES";
+  CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 1);
+  options.require_engine = true;
+  const opkit::Error error = ErrorOf([&] { Invoke("InvokedCopies", {kX}, {}, options); });
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(error.message(), "it refuses"));
 }
 
 TEST_CASE("an engine that no kernel of the program has is an Error") {

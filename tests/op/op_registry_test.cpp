@@ -102,6 +102,8 @@ TEST_CASE("the same registration seen by two translation units is one") {
   registry.AddSchema("Scale", "include/scale.hpp", 3).NumInputs(1);
   registry.AddKernel(MakeKernel("Scale", "include/scale.hpp", 9));
   registry.AddKernel(MakeKernel("Scale", "./include/scale.hpp", 9));
+  // A library that was built with the header of one folder, in a unit with that of another.
+  registry.AddKernel(MakeKernel("Scale", "/usr/include/scale.hpp", 9));
   CHECK(registry.KernelsOf("Scale").size() == 1);
   CHECK(registry.GetSchema("Scale").max_inputs() == 1);
   CHECK(registry.Problems().empty());

@@ -44,6 +44,24 @@ Graph Around(OperatorDef node, SymbolicShape x = {2}) {
 }
 const Tensor kYes = Tensor::Scalar(true), kNo = Tensor::Scalar(false);
 
+TEST_CASE("a selection for a branch is forced, and one that cannot be is an Error") {
+  const Graph graph = Around(NegateOrDouble());
+  PlanOptions options;
+  options.selection = Compile(graph).selection();
+  REQUIRE(options.selection.nodes.size() == 3);
+  CHECK(options.selection.nodes[1].node == "out/then_branch/y");
+  CHECK(ToString(Compile(graph, options).selection()) == ToString(options.selection));
+  const auto refusal = [&](const char* node, const char* backend, const char* op = "") {
+    PlanOptions forced;
+    forced.selection.nodes = {{node, backend, -1, op}};
+    return std::string(ErrorOf([&] { Compile(graph, forced); }).what());
+  };
+  CHECK(Contains(refusal("out/then_branch/y", "nobody"), "'nobody'"));
+  CHECK(Contains(refusal("out/then_branch/y", "reference", "Tan"),
+                 "the selection says that node 'y' is Tan, but it is Neg"));
+  CHECK(Contains(refusal("out/then_branch/z", "reference"), "a kernel for node 'z'"));
+}
+
 TEST_CASE("the branch that is taken runs, run after run") {
   Executor exec(Compile(Around(NegateOrDouble())));
   const Tensor x = Tensor::From<float>({2}, {1, 2});

@@ -68,6 +68,21 @@ TEST_CASE("Dropout without a seed drops others in every run, and the same again 
   CHECK(kept < 800);
 }
 
+TEST_CASE("each call of Invoke draws other numbers, and the same again after SetSeed") {
+  const auto masks = [] {
+    std::vector<std::vector<bool>> drawn;
+    for (int call = 0; call < 3; ++call) drawn.push_back(Drop(Ones(100), 0.5f)[1].ToVector<bool>());
+    return drawn;
+  };
+  SetSeed(7);
+  const auto first = masks();
+  CHECK(first[0] != first[1]);
+  CHECK(first[1] != first[2]);
+  CHECK(first[0] != first[2]);
+  SetSeed(7);
+  CHECK(masks() == first);
+}
+
 TEST_CASE("Dropout refuses a ratio that leaves nothing") {
   CHECK(ErrorOf([&] { Drop(Ones(2), 1); }).message() ==
         "Dropout: the ratio is 1, expected 0 or more and less than 1");

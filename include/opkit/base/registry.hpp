@@ -9,6 +9,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
+#include "opkit/base/registration/source_place.hpp"
 #include "opkit/base/suggest.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -58,7 +59,7 @@ class Registry {
     Row& first = rows_[name];
     if (!first.creator)
       first = {creator, file, line, {}};
-    else if (first.line != line || std::string_view(first.file) != file)
+    else if (!detail::SamePlace(first.file, first.line, file, line))
       first.problem = StrCat("'", name, "' is registered in ", name_, " at ", first.file, ":",
                              first.line, " and at ", file, ":", line, "; remove one of them");
     return true;

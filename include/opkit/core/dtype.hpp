@@ -32,10 +32,14 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// Bytes of one element; 0 for kUndefined.
+// Whether the number is a dtype's, kUndefined included: numbers of files and of other hosts may not
+// be.
+constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
+
+// Bytes of one element; 0 for kUndefined and for what is no dtype.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return kSizes[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
 }
 
 constexpr const char* ToString(DType dtype) {
@@ -43,7 +47,7 @@ constexpr const char* ToString(DType dtype) {
                                               "int32",     "int64",   "uint8",     "uint16",
                                               "uint32",    "uint64",  "float16",   "bfloat16",
                                               "float32",   "float64", "complex64", "complex128"};
-  return kNames[static_cast<int>(dtype)];
+  return IsDType(dtype) ? kNames[static_cast<int>(dtype)] : "not a dtype";
 }
 
 constexpr bool IsFloatingPoint(DType dtype) {

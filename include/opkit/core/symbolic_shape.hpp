@@ -109,6 +109,8 @@ class SymbolicShape {
   int size() const { return rank(); }
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
+  // The same; of elements.
+  int64_t numel() const { return ToShape().numel(); }
 
   // The shape that both describe, with the knowledge of both; nothing if they contradict each
   // other.

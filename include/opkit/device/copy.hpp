@@ -45,8 +45,13 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Memory that the host reaches on both sides needs no registered function. Null where nothing
-// copies.
+// Copies through memory of the host, by the two functions that are registered for that, and waits.
+// Error (kUnsupported) for a stream.
+void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
+                     int64_t nbytes, void* stream);
+
+// The function that is registered, or else CopyThroughHost where one leads to the host and another
+// from there. Memory that the host reaches on both sides needs none. Null where nothing copies.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
 // The same, or an Error (kUnsupported).
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
@@ -74,8 +79,9 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
 
 // A dense copy of `source` in the target's own device, done when it returns; the target is resized
-// and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
-// where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
+// and reuses its memory, or takes new where the two overlap. Between two accelerators without a
+// copy of their own it goes through the host. Errors: kUninitialized, kUnsupported where no copy
+// leads from one device to the other, kOutOfMemory; the target is then as it was.
 void Copy(const Tensor& source, Tensor* target);
 
 // As Copy, after the work issued on the context's stream and before what is issued next; the target

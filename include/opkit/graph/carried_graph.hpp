@@ -44,7 +44,7 @@ bool SameGraph(const Graph& a, const Graph& b);
 
 // The graph inside a carried subgraph; null when it is something else than a Graph.
 const Graph* GraphOf(const SubgraphBase& subgraph);
-// Null when the node has no subgraph of that name.
+// The node's subgraph of that name, null where it has none. It belongs to `def` and its copies.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
 }  // namespace opkit

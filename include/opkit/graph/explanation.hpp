@@ -50,8 +50,14 @@ struct Explanation {
     bool is_converter() const { return chosen < 0; }
   };
   std::vector<Node> nodes;  // in the order in which they run
+  // Of a run: conversions between layouts, and copies between devices.
   int converters = 0;
   int64_t converted_bytes = 0;
+  int copies = 0;
+  int64_t copied_bytes = 0;
+  // Constants that the plan has in another layout or on another device: Compile has made them, and
+  // runs do not.
+  int converted_constants = 0;
 };
 
 std::string ToString(const Explanation& explanation);

@@ -43,7 +43,10 @@ class Graph {
  public:
   // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
+  // A tensor in another layout is kept in the standard one.
   Graph& AddConstant(std::string name, Tensor value);
+  // The same, but the layout stays: for the graphs that plans make, whose kernels read it so.
+  Graph& AddConstantInLayout(std::string name, Tensor value);
   // Returns the node's index. Check(graph) and Compile, which see the whole graph, check that the
   // node's inputs exist and that its operator accepts it.
   int AddNode(OperatorDef def) { return InsertNode(num_nodes(), std::move(def)); }

@@ -20,10 +20,15 @@ enum class SelectionObjective : uint8_t {
 };
 
 struct SelectedKernel {
-  std::string node;     // the name of its first output that is not left out
+  // The name of its first output that is not left out. Of nodes that write the same value the
+  // second is "y#2"; a node in a body has the names of the node and of the body before it,
+  // "y/body/z".
+  std::string node;
   std::string backend;  // "eigen"
   int config = -1;      // among those that the kernel proposes for the node; -1: any of them
   std::string op = {};  // empty: any
+  // "cuda:1", one of PlanOptions::devices, for a node that names none; empty: any.
+  std::string device = {};
 };
 
 //   Selection chosen = plan.selection();
@@ -36,8 +41,8 @@ struct Selection {
   const SelectedKernel* Find(std::string_view node) const;
 };
 
-// A line "node TAB op TAB backend TAB config" for each; a backslash, a tab and an end of line in a
-// name are written \\, \t and \n.
+// A line "node TAB op TAB backend TAB config TAB device" for each; a backslash, a tab and an end of
+// line in a name are written \\, \t and \n. ParseSelection takes lines without a device too.
 std::string ToString(const Selection& selection);
 // Error (kInvalidArgument) that names the line.
 Selection ParseSelection(std::string_view text);

@@ -7,9 +7,10 @@
 
 #include <memory>
 
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
+#include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/check/check_cases.hpp"
-#include "opkit/op/create_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -25,7 +26,8 @@ struct BenchmarkOptions {
 
 namespace detail {
 
-// Benchmarks one kernel: an operator with its inputs on the kernel's device.
+// Benchmarks one kernel: an operator with its inputs on the kernel's device, in the layouts of the
+// first configuration that the kernel proposes.
 class KernelBenchmark {
  public:
   KernelBenchmark(const Kernel* kernel, OperatorDef def, std::vector<Tensor> inputs)
@@ -52,9 +54,14 @@ class KernelBenchmark {
       Copy(inputs_[i], input);
       infos.push_back(TensorInfo::Of(*input));
     }
+    const std::optional<KernelConfig> config = FirstProposal(*kernel_, schema, def_, inputs_);
+    for (size_t i = 0; config && i < config->input_layouts.size(); ++i) {
+      Tensor* input = ws.GetTensor(def_.inputs()[i]);
+      *input = ConvertLayout(*input, config->input_layouts[i]);
+    }
     // This kernel, not the next one that accepts the node.
-    std::unique_ptr<OperatorBase> op = kernel_->create(def_, &ws);
-    if (!op) Throw(ErrorCode::kUnsupported, "its creator returned null");
+    const auto op =
+        CreateOperator(def_, &ws, {.kernel = kernel_, .config = config ? &*config : nullptr});
     op->Run();  // allocates the outputs
     for (auto iteration : state) {
       static_cast<void>(iteration);
@@ -71,6 +78,7 @@ class KernelBenchmark {
     if (cost.flops > 0) state.counters["FLOP/s"] = rate(static_cast<double>(cost.flops));
     state.counters["bytes/s"] =
         rate(static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
+    state.counters["threads"] = static_cast<double>(NumThreads());
   }
 
   const Kernel* kernel_;
@@ -91,10 +99,14 @@ inline std::string ShapesName(const std::vector<Tensor>& inputs) {
 
 inline void RegisterKernelBenchmarks(const OpSchema& schema, const OperatorDef& def, DType dtype,
                                      const std::vector<Tensor>& inputs) {
+  std::string attributes;
+  for (const NamedAttribute& arg : def.args())
+    attributes += StrCat(attributes.empty() ? "" : ",", arg.name, "=", arg.value);
+  if (!attributes.empty()) attributes = "(" + attributes + ")";
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
-    if (!WhyDeclined(*kernel, schema, def, inputs).empty()) continue;
-    const std::string name = StrCat(schema.name(), "/", kernel->device, "/", kernel->backend, "/",
-                                    dtype, inputs.empty() ? "" : "/" + ShapesName(inputs));
+    const std::string name =
+        StrCat(schema.name(), attributes, "/", kernel->device, "/", kernel->backend, "/", dtype,
+               inputs.empty() ? "" : "/" + ShapesName(inputs));
     benchmark::RegisterBenchmark(name.c_str(), [runner = KernelBenchmark(kernel, def, inputs)](
                                                    benchmark::State& state) mutable {
       runner(state);
@@ -112,12 +124,13 @@ inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& 
 
 }  // namespace detail
 
-// Registers "Axpy/cpu/reference/float32/[1024]" and so on: for every kernel that is registered by
-// then and does not decline in its Propose, every dtype, and every shape, which all inputs have, or
-// for options.input_shapes; without shapes, for the inputs that the schema's TestInputs make.
-// Counters: FLOP/s and bytes/s. A kernel that refuses shows its error. Call it from main before
-// benchmark::RunSpecifiedBenchmarks, or from a static initialiser of the file that registers the
-// operator. Errors: kNotFound, kInvalidArgument as from CheckOperator.
+// Registers "Axpy(alpha=2)/cpu/reference/float32/[1024]" and so on: for every kernel that is
+// registered by then, every dtype, and every shape, which all inputs have, or for
+// options.input_shapes; without shapes, for the inputs that the schema's TestInputs make. A kernel
+// of another layout works on tensors in that layout; conversions are not timed. Counters: FLOP/s,
+// bytes/s, and the threads of the default pool. A kernel that declines or refuses shows why. Call
+// it from main before benchmark::RunSpecifiedBenchmarks, or from a static initialiser of the file
+// that registers the operator. Errors: kNotFound, kInvalidArgument as from CheckOperator.
 //
 //   static const bool registered = BenchmarkOperator("Axpy", {{1024}, {1 << 20}});
 //   static const bool also = BenchmarkOperator("Conv1", {}, {.input_shapes = {{64, 1024}, {3}}});

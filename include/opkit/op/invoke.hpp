@@ -17,6 +17,8 @@ struct InvokeOptions {
   // program has.
   std::string engine = {};
   int num_outputs = -1;  // needed only where the schema leaves it open
+  // The backends of `engine` and no others: Error (kUnsupported) where none of them takes the call.
+  bool require_engine = false;
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and

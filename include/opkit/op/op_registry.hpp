@@ -54,9 +54,6 @@ class OpRegistry {
   // The same kernel from the same place is the same kernel.
   void AddKernel(Kernel kernel);
 
-  // Two registrations are one when a header has made them in two translation units.
-  static bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b, int line_b);
-
   // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
   // the code that keeps the registration reports it at lookup.
   void AddProblem(const std::string& op, std::string text);
@@ -112,8 +109,11 @@ class OpRegistry {
   void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
   void CheckPreference(DeviceType device, const BackendPreference& backends) const;
   void CheckPreference(const std::string& op, DeviceType device) const;
-  // Preferred backends of an operator, its own first.
+  // Preferred backends of an operator, its own first. In a PreferenceScope: those of its time.
   BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
+  // All preferences that hold on this thread now, behind `first`, which are tried for every
+  // operator. A plan keeps them, so that shapes that it meets later run on the same backends.
+  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(const BackendPreference& first) const;
 
  private:
   struct State;
@@ -141,6 +141,19 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
   RegistryRemoval(const RegistryRemoval&) = delete;
   RegistryRemoval& operator=(const RegistryRemoval&) = delete;
   ~RegistryRemoval();
+};
+
+// Has PreferenceOf answer on this thread with preferences that KeepPreferences has kept. Nests; the
+// innermost counts.
+class OPKIT_IMAGE_LOCAL PreferenceScope {
+ public:
+  explicit PreferenceScope(const RefCounted& preferences);
+  PreferenceScope(const PreferenceScope&) = delete;
+  PreferenceScope& operator=(const PreferenceScope&) = delete;
+  ~PreferenceScope();
+
+ private:
+  const RefCounted* const outer_;
 };
 
 }  // namespace detail

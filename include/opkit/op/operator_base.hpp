@@ -170,6 +170,10 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
+  // Whose kernel it is, "eigen"; empty for an operator that its program made without a kernel.
+  std::string backend() const {
+    return identity_->work.backend ? *identity_->work.backend : std::string();
+  }
   // Caffe2's spellings: every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
   static constexpr bool has_debug_def() { return true; }

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
+#include <utility>
 
 #include "opkit/config.hpp"
 
@@ -22,15 +24,57 @@ constexpr uint64_t MixBits(uint64_t x) {
 struct RandomSeed {
   std::atomic<uint64_t> seed{0};
   std::atomic<uint64_t> epoch{1};  // how often it was set
+  std::atomic<uint64_t> calls{0};  // of Invoke that have drawn since
 };
 inline constinit RandomSeed g_random_seed;
+inline constinit thread_local bool t_in_invoke = false;
+
+// While it lives, operators of this thread are made for one call, by Invoke: the runs of different
+// calls are told apart by their order in the program.
+class InvokeScope {
+ public:
+  InvokeScope() = default;
+  InvokeScope(const InvokeScope&) = delete;
+  InvokeScope& operator=(const InvokeScope&) = delete;
+  ~InvokeScope() { t_in_invoke = outer_; }
+
+ private:
+  const bool outer_ = std::exchange(t_in_invoke, true);
+};
+
+// The seed of each run of an operator: it depends on SetSeed, the operator's key, and how often it
+// has run since.
+class RunSeeds {
+ public:
+  void SetKey(std::string_view text) {
+    key_ = 0;
+    for (const char c : text) key_ = MixBits(key_ ^ static_cast<unsigned char>(c));
+  }
+  // Relaxed: SetSeed is not called while an operator runs, and the order of calls of Invoke on
+  // different threads is nobody's.
+  uint64_t Next() {
+    const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
+    if (epoch != epoch_) [[unlikely]] {
+      epoch_ = epoch;
+      next_ = MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ key_);
+      if (t_in_invoke)
+        next_ += MixBits(g_random_seed.calls.fetch_add(1, std::memory_order_relaxed));
+    }
+    return next_++;
+  }
+
+ private:
+  uint64_t key_ = 0, epoch_ = 0, next_ = 0;
+};
 
 }  // namespace detail
 
-// Operators draw the same numbers again from their next run on. Not while an operator runs.
+// Operators draw the same numbers again from their next run on: those that stay by their names and
+// runs, those of Invoke by the order of the calls. Not while an operator runs.
 inline void SetSeed(uint64_t seed) {
   // Relaxed: operators that run later see it by whatever orders them after this call.
   detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
+  detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
   detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -36,6 +36,7 @@ struct IgnoredOp {
     return {};
   }
   IgnoredOp Flops(const auto&) { return {}; }
+  IgnoredOp PointwiseCost(const auto&) { return {}; }
   IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
@@ -188,6 +189,7 @@ class TypedOp {
   }
   // Floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
+  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // as schemas call it
   // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
   // shapes.
   template <std::invocable<const InferenceContext&> F>

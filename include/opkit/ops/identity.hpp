@@ -77,7 +77,7 @@ class DropoutOp final : public StandardOperator {
  public:
   DropoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : StandardOperator(def, ws, config) {
-    for (const char c : def.outputs()[0]) key_ = detail::MixBits(key_ ^ static_cast<uint8_t>(c));
+    seeds_.SetKey(def.outputs()[0]);
   }
 
   bool RunOnDevice() override {
@@ -124,18 +124,11 @@ class DropoutOp final : public StandardOperator {
       if (kept) kept[i] = keep;
     }
   }
-  uint32_t NextSeed() {
-    // Relaxed: SetSeed is not called while an operator runs.
-    auto& global = detail::g_random_seed;
-    const uint64_t epoch = global.epoch.load(std::memory_order_relaxed);
-    if (std::exchange(epoch_, epoch) != epoch) run_ = 0;
-    const uint64_t seed = detail::MixBits(global.seed.load(std::memory_order_relaxed) ^ key_);
-    return static_cast<uint32_t>(detail::MixBits(seed + run_++) >> 32);
-  }
+  uint32_t NextSeed() { return static_cast<uint32_t>(detail::MixBits(seeds_.Next()) >> 32); }
 
   const bool has_seed_ = HasArgument("seed");
   const int64_t seed_ = GetSingleArgument<int64_t>("seed", 0);
-  uint64_t key_ = 0, epoch_ = 0, run_ = 0;
+  detail::RunSeeds seeds_;
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Dropout)

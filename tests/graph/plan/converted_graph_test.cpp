@@ -112,6 +112,20 @@ TEST_CASE("Input -> Op1 (A) -> Op2 (B) -> Op3 (B) -> Output gets a converter at 
   CHECK(Run(directly) == Floats{8, 16, 24, 32, 40});
 }
 
+TEST_CASE("a constant that is given in another layout is one of the standard layout") {
+  Graph graph = Begin({In("standard", "standard", "X", "P")}, "P");
+  graph.AddConstant("W",
+                    ConvertLayout(Tensor::From<float>({3}, {1, 2, 3}), test_layouts::Named("A")));
+  graph.AddNode(In("standard", "standard", "W", "Q"));
+  graph.AddOutput("Q");
+  const Tensor* const w = graph.FindConstant("W");
+  REQUIRE(w != nullptr);
+  CHECK(w->ToVector<float>() == Floats{1, 2, 3});
+  const PassList none;
+  Executor executor(Compile(graph, {.passes = &none}));
+  CHECK(executor.Run({{"X", Tensor::From<float>({5}, {1, 2, 3, 4, 5})}}).at("Q").numel() == 3);
+}
+
 TEST_CASE("where all layouts are equal there is no converter") {
   const Plan plan =
       Compile(Begin({In("standard", "standard", "X", "P"), In("standard", "standard", "P", "Y")}));

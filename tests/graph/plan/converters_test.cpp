@@ -4,6 +4,8 @@
 
 #include "graph/plan/steps_of.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/run_profile.hpp"
+#include "opkit/profile/profiler.hpp"
 #include "support/check_fails.hpp"
 #include "support/layouts.hpp"
 #include "support/sim_device.hpp"
@@ -36,6 +38,9 @@ REGISTER_CPU_OPERATOR(AddOneThere, AddOneOp<CPUContext>);
 OPKIT_REGISTER_DEVICE_OPERATOR(kSim, AddOneThere, AddOneOp<sim_device::SimContext>);
 OPERATOR_SCHEMA(AddOneHere).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(AddOneHere, AddOneOp<CPUContext>);
+
+OPERATOR_SCHEMA(AddOneOnlyThere).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPKIT_REGISTER_DEVICE_OPERATOR(kSim, AddOneOnlyThere, AddOneOp<sim_device::SimContext>);
 
 Graph Chain(std::initializer_list<OperatorDef> nodes) {
   Graph graph;
@@ -76,7 +81,16 @@ TEST_CASE("values are copied where neighbours are on other devices, once to each
   CHECK(explanation.nodes[1].from == "cpu");
   CHECK(explanation.nodes[1].to == "sim");
   CHECK(explanation.nodes[1].bytes == 24);
+  CHECK(explanation.nodes[1].ns > 0);
+  CHECK(explanation.copies == 2);
+  CHECK(explanation.copied_bytes == 48);
+  CHECK(explanation.converters == 0);
   CHECK(explanation.nodes[2].candidates[0].device == "sim");
+
+  Profiler::Start();
+  Run(plan);
+  Profiler::Stop();
+  CHECK(ProfileOfRun(plan, Profiler::Read()).nodes.size() == StepsOf(plan).size());
 
   Graph fan = Chain({OperatorDef(kThere).Device(kOnSim)});
   fan.AddNode(OperatorDef("AddOneThere", {"X"}, {"Z"}).Device(kOnSim));
@@ -97,11 +111,33 @@ TEST_CASE("nodes that name no device are placed on the first that has them, and 
   CHECK(Run(plan) == Floats{4, 5, 6});
   CHECK(plan.memory().arena_bytes > 0);
 
+  // Its selection, forced where another device comes first, runs on the same ones.
+  Graph either = Chain({kThere});
+  PlanOptions host_first{.threads = 1};
+  host_first.devices = {Device{}, kOnSim};
+  host_first.selection = Compile(either, options).selection();
+  CHECK(host_first.selection.nodes[0].device == "sim");
+  CHECK(Compile(either, host_first).choice(0).device == kOnSim);
+  host_first.selection = {};
+  CHECK(Compile(either, host_first).choice(0).device == Device{});
+
   sim_device::is_there = false;
   const Plan without = Compile(Chain({kThere, kHere, kThere}), options);
   CHECK(StepsOf(without) == Steps{"V1", "V2", "Y"});
   CHECK(Contains(without.choice(0).passed_over, "backend sim: the card is not in this machine"));
   CHECK(Run(without) == Floats{4, 5, 6});
+}
+
+TEST_CASE("a graph whose shapes are open runs on the devices that it is given") {
+  const sim_device::SimDevice device;
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {Sym("N")});
+  graph.AddNode(OperatorDef("AddOneOnlyThere", {"X"}, {"Y"}));
+  graph.AddOutput("Y");
+  PlanOptions options{.threads = 1};
+  options.devices = {Device{}, kOnSim};
+  CHECK(Run(Compile(graph, options)) == Floats{2, 3, 4});
+  CheckFails([&] { Compile(graph, {.threads = 1}); }, "AddOneOnlyThere");
 }
 
 TEST_CASE("a graph that no device can run is one Error with every reason") {
@@ -128,6 +164,7 @@ TEST_CASE(
   Executor executor(plan);
   const NamedTensors out = executor.Run({{"X", Tensor::From<float>({3}, {1, 2, 3})}});
   CHECK(out.at("ZA").ToVector<float>() == Floats{16, 18, 20});
+  CHECK(plan.Explain().converted_constants == 1);
 }
 
 TEST_CASE("a node of the program's own copies to the device that it names") {

@@ -1,12 +1,13 @@
 // NamedParts: what a program and its libraries register by name and take away again: partitioners,
 // passes. Registration never throws, for static initialisers.
-#ifndef OPKIT_BASE_NAMED_PARTS_HPP_
-#define OPKIT_BASE_NAMED_PARTS_HPP_
+#ifndef OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
+#define OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
 #include "opkit/base/error.hpp"
 #include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/ref_counted.hpp"
+#include "opkit/base/registration/source_place.hpp"
 #include "opkit/base/suggest.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -28,7 +29,7 @@ class NamedParts {
     const bool is_new = !first.part;
     if (is_new)
       first = {part, file, line, {}};
-    else if (first.line != line || std::string_view(first.file) != file)
+    else if (!SamePlace(first.file, first.line, file, line))
       first.problem = StrCat(what_, " '", name, "' is registered at ", first.file, ":", first.line,
                              " and at ", file, ":", line, "; rename one of them");
     return is_new;
@@ -80,4 +81,4 @@ class NamedParts {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_BASE_NAMED_PARTS_HPP_
+#endif  // OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_

@@ -17,7 +17,7 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
       shape_(std::move(shape)),
       strides_(std::move(strides)),
       dtype_(dtype) {
-  if (!storage_ || dtype == DType::kUndefined)
+  if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
   device_ = storage_->device();
@@ -205,6 +205,8 @@ OPKIT_INLINE std::string Tensor::Describe() const {
 
 OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
+  if (!IsDType(dtype)) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
   if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
@@ -223,8 +225,8 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
-  return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) && nbytes <= capacity_ &&
-         (storage_ || nbytes == 0) &&
+  return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
+         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
          (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
 }
 

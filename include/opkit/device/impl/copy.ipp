@@ -8,11 +8,31 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
+// Null where no function is registered.
+inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())
     if (route.from == from && route.to == to && route.copy) return route.copy;
-  return IsHostAccessible(from) && IsHostAccessible(to) ? &CopyHost : nullptr;
+  return nullptr;
+}
+OPKIT_INLINE CopyFunction FindCopy(DeviceType from, DeviceType to) {
+  if (const CopyFunction registered = RegisteredCopy(from, to)) return registered;
+  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  return RegisteredCopy(from, DeviceType::kCPU) && RegisteredCopy(DeviceType::kCPU, to)
+             ? &CopyThroughHost
+             : nullptr;
+}
+OPKIT_COLD OPKIT_INLINE void CopyThroughHost(void* target, Device target_device, const void* source,
+                                             Device source_device, int64_t nbytes, void* stream) {
+  const CopyFunction to_host = RegisteredCopy(source_device.type, DeviceType::kCPU);
+  const CopyFunction from_host = RegisteredCopy(DeviceType::kCPU, target_device.type);
+  if (stream || !to_host || !from_host)
+    Throw(ErrorCode::kUnsupported, "cannot copy from ", source_device, " to ", target_device,
+          stream ? " on a stream: it goes through the host; use Copy, which waits"
+                 : ": the copies to and from the host are registered no more");
+  const Storage between = AllocateStorage(Device{}, nbytes);
+  to_host(between->data(), Device{}, source, source_device, nbytes, nullptr);
+  from_host(target, target_device, between->data(), Device{}, nbytes, nullptr);
 }
 OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;

@@ -123,8 +123,14 @@ inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::st
 OPKIT_INLINE std::string ToString(const Explanation& explanation) {
   std::string text;
   detail::AppendNodes(explanation.nodes, "", text);
-  return text + StrCat(explanation.converters, " conversions between layouts, ",
-                       explanation.converted_bytes, " bytes\n");
+  text += StrCat(explanation.converters, " conversions between layouts, ",
+                 explanation.converted_bytes, " bytes");
+  if (explanation.copies > 0)
+    text += StrCat("; ", explanation.copies, " copies between devices, ", explanation.copied_bytes,
+                   " bytes");
+  if (explanation.converted_constants > 0)
+    text += StrCat("; ", explanation.converted_constants, " constants converted by Compile");
+  return text + "\n";
 }
 
 OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
@@ -134,6 +140,9 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
     detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
     all.Value("converters", explanation.converters);
     all.Value("converted_bytes", explanation.converted_bytes);
+    all.Value("copies", explanation.copies);
+    all.Value("copied_bytes", explanation.copied_bytes);
+    all.Value("converted_constants", explanation.converted_constants);
   }
   return out;
 }

@@ -26,6 +26,11 @@ OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape
 }
 
 OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
+  if (value.initialized() && !value.layout().is_standard())
+    value = detail::g_convert_layout(value, Layout());
+  return AddConstantInLayout(std::move(name), std::move(value));
+}
+OPKIT_INLINE Graph& Graph::AddConstantInLayout(std::string name, Tensor value) {
   if (!value.initialized())
     Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
   Declare(name, ValueSource::kConstant, constants_.size());

@@ -36,6 +36,7 @@ OPKIT_COLD inline void DescribeSteps(const Specialization& found, const std::str
   }
 }
 OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Specialization* found) {
+  const PreferenceScope preferring(state.preferences());
   const Graph& graph = state.graph();
   const int threads = state.pool().threads();
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
@@ -102,14 +103,15 @@ namespace detail {
 OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
                                        Selection& selection) {
   const Graph& graph = found.plan_view().graph();
+  const std::vector<std::string> names = SelectionNames(graph);
   for (int node = 0; node < graph.num_nodes(); ++node) {
-    const OperatorDef& def = graph.node(node);
+    const std::string& name = names[Index(node)];
     const NodeChoice& choice = found.plan_choice(node);
     if (choice.computed_by >= 0) continue;
-    selection.nodes.push_back(
-        {prefix + SelectionName(def), choice.kernel->backend, choice.config_number, def.type()});
+    selection.nodes.push_back({prefix + name, choice.kernel->backend, choice.config_number,
+                               graph.node(node).type(), ToString(choice.device)});
     for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
-      AppendSelection(*body->plan, prefix + SelectionPrefix(def, body->name), selection);
+      AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), selection);
   }
 }
 
@@ -220,6 +222,8 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
   if (options.release_constants) detail::CheckInputsKnown(graph);
+  const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
+  const detail::PreferenceScope preferring(*preferences);
   auto state =
       detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options), options);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)

@@ -88,11 +88,13 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   detail::StableSort(
       runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
   for (const ProfileSpan* run : runs) inside[run->id];
+  const uint32_t copy_node = InternName("CopyToDevice");
   for (const ProfileSpan& span : profile.spans) {
     const auto run = inside.find(span.parent);
     const bool is_operator = span.kind == InvocationKind::kOperator ||
                              span.kind == InvocationKind::kCustomOperator ||
-                             span.kind == InvocationKind::kConverter;
+                             span.kind == InvocationKind::kConverter ||
+                             (span.kind == InvocationKind::kCopy && span.name == copy_node);
     if (run != inside.end() && is_operator && !span.adopted) run->second.push_back(&span);
   }
   for (const ProfileSpan* run : runs) {

@@ -47,7 +47,8 @@ OPKIT_INLINE std::string ToString(const Selection& selection) {
     detail::AppendField(text, one.node, '\t');
     detail::AppendField(text, one.op, '\t');
     detail::AppendField(text, one.backend, '\t');
-    detail::AppendField(text, StrCat(one.config), '\n');
+    detail::AppendField(text, StrCat(one.config), one.device.empty() ? '\n' : '\t');
+    if (!one.device.empty()) detail::AppendField(text, one.device, '\n');
   }
   return text;
 }
@@ -63,14 +64,15 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
     one.node = detail::TakeField(line, at);
     one.op = detail::TakeField(line, at);
     one.backend = detail::TakeField(line, at);
-    const std::string_view config = line.substr((std::min)(at, line.size()));
+    const std::string config = detail::TakeField(line, at);
+    if (at < line.size()) one.device = detail::TakeField(line, at);
     const auto [rest, error] =
         std::from_chars(config.data(), config.data() + config.size(), one.config);
     if (error != std::errc() || rest != config.data() + config.size() || one.config < -1 ||
-        one.node.empty() || one.backend.empty())
+        at < line.size() || one.node.empty() || one.backend.empty())
       Throw(ErrorCode::kInvalidArgument, "line ", number, " of a selection is '", line,
-            "'; expected node, operator, backend and the number of a configuration, with tabs "
-            "between them");
+            "'; expected node, operator, backend, the number of a configuration and perhaps a "
+            "device, with tabs between them");
   }
   return selection;
 }

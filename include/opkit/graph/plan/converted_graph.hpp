@@ -36,11 +36,12 @@ class ConvertedConstants {
 class ConvertedGraph {
  public:
   // `types` has the layouts that the choices give the values of `view`. Constants that are read in
-  // other layouts are converted here. `choices` grows by those of the converters. Errors: as
-  // ConvertLayout.
+  // other layouts are converted here. `choices` grows by those of the converters. `outputs_on`: as
+  // of NeedsConverters. Errors: as ConvertLayout.
   static std::unique_ptr<ConvertedGraph> Make(const GraphView& view, const GraphTypes& types,
                                               std::vector<NodeChoice>& choices,
-                                              ConvertedConstants& constants);
+                                              ConvertedConstants& constants,
+                                              const Device* outputs_on);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
@@ -72,7 +73,8 @@ class ConvertedGraph {
 
 // ConvertedGraph::Make, where NeedsConverters.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
-    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&)>
+    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&,
+    const Device* outputs_on)>
     g_make_converted_graph{"a plan of kernels that differ in layout or device",
                            "opkit/graph/plan/converters.hpp"};
 

@@ -60,8 +60,17 @@ std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& ty
 // Whether a node runs on another device than the graph says, or reads a value in another layout
 // or on another device than it is made, or the graph returns one that is not in the standard
 // layout.
+// `outputs_on`: the device on which what the graph returns must be; null: that which makes it.
 bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                     const std::vector<NodeChoice>& choices);
+                     const std::vector<NodeChoice>& choices, const Device* outputs_on);
+inline bool IsElsewhere(const TensorInfo& output, const Device* outputs_on) {
+  return outputs_on && MemoryDevice(output.device) != MemoryDevice(*outputs_on);
+}
+
+// Of a copy between two devices, about: over a bus.
+constexpr double EstimatedCopyNs(int64_t bytes) {
+  return 10'000 + 0.1 * static_cast<double>(bytes);
+}
 
 class KernelSelector {
  public:
@@ -97,7 +106,12 @@ class KernelSelector {
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
   // The memory of a run; -1 while a shape that decides it is unknown.
   int64_t MemoryOf(int node, const KernelConfig& config) const;
+  // The node names no device, and there are some to choose from.
+  bool Chooses(const OperatorDef& def) const {
+    return options_.devices && !options_.devices->empty() && def.device() == Device{};
+  }
   void FindForced();
+  void CheckForcedDevice(const SelectedKernel& forced, const OperatorDef& def) const;
   const SelectedKernel* Forced(int node) const {
     return forced_.empty() ? nullptr : forced_[Index(node)];
   }
@@ -114,13 +128,16 @@ class KernelSelector {
   std::vector<const SelectedKernel*> forced_;  // by node, null: none; empty where nothing is
 };
 
-// The name by which selections know a node.
+// The first output, by which selections know a node that makes it.
 const std::string& SelectionName(const OperatorDef& def);
+// The names by which selections know the nodes of a graph. Where several have the same first
+// output, since they rewrite it, "y#2" is the second of them.
+std::vector<std::string> SelectionNames(const Graph& graph);
 // The name of the node that carries it and its own, "y/body/", come before the names of the nodes
 // in a body.
-std::string SelectionPrefix(const OperatorDef& def, std::string_view body);
+std::string SelectionPrefix(const std::string& node, std::string_view body);
 // What a selection, or null, says of the nodes in a body of a node.
-Selection SelectionInside(const Selection* selection, const OperatorDef& def,
+Selection SelectionInside(const Selection* selection, const std::string& node,
                           std::string_view body);
 
 }  // namespace detail

@@ -17,6 +17,7 @@ class PlanState final : public RefCounted {
  public:
   PlanState(Graph graph, const PlanOptions& options)
       : options_(options),
+        preferences_(OpRegistry::Global().KeepPreferences({})),
         graph_(std::move(graph)),
         view_(graph_),
         specializations_(options.max_shapes) {
@@ -35,6 +36,8 @@ class PlanState final : public RefCounted {
   }
 
   const PlanOptions& options() const { return options_; }
+  // The preferences for backends that held in Compile.
+  const RefCounted& preferences() const { return *preferences_; }
   // The inputs whose memory is the plan's during a run.
   const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_; }
@@ -66,6 +69,7 @@ class PlanState final : public RefCounted {
   }
   // One that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
+    const PreferenceScope scope(*preferences_);
     return MakeIntrusive<Specialization>(
         view_, std::move(inputs),
         Specialization::Options{IsWalked(),
@@ -84,7 +88,7 @@ class PlanState final : public RefCounted {
     types_for_any_.emplace(InferGraph(view_));
     for (const OperatorDef& def : graph_.nodes()) {
       if (options_.strict_backends) CheckBackends(def);
-      if (KernelOrder(def, /*by_rank=*/true).empty()) ThrowNoKernel(def, "");
+      if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
   }
   // Drops the constants that Latest(), the specialization for the only shapes that there are, has
@@ -101,6 +105,7 @@ class PlanState final : public RefCounted {
     converted_constants_.Clear();
   }
   Explanation Explain() const {
+    const PreferenceScope scope(*preferences_);
     return explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
   }
   // What is known of the values whatever the shapes of the inputs are; null where these are known.
@@ -121,6 +126,14 @@ class PlanState final : public RefCounted {
   }
 
  private:
+  // On the node's device, or, where it names none, on one of PlanOptions::devices.
+  OPKIT_COLD bool HasKernel(const OperatorDef& def) const {
+    if (options_.devices.empty() || def.device() != Device{})
+      return !KernelOrder(def, /*by_rank=*/true).empty();
+    for (const Device device : options_.devices)
+      if (!KernelOrder(OperatorDef(def).Device(device), /*by_rank=*/true).empty()) return true;
+    return false;
+  }
   OPKIT_COLD void FindDonated() {
     std::vector<std::string> names;
     for (const GraphInput& input : graph_.inputs()) names.push_back(input.name);
@@ -145,6 +158,7 @@ class PlanState final : public RefCounted {
   }
 
   PlanOptions options_;
+  const IntrusivePtr<RefCounted> preferences_;
   Graph graph_;
   const GraphView view_;
   std::vector<TensorInfo> inputs_;

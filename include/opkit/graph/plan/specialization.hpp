@@ -61,6 +61,8 @@ class Specialization final : public RefCounted {
     const BoundNodes& nodes;
     int node;
     const NodeBody& body;
+
+    Device device() const { return plan.view().graph().node(node).device(); }
   };
 
   // Of a body, with `around`: it has no arenas, since those of the graph around hold its values.
@@ -196,9 +198,12 @@ class Specialization final : public RefCounted {
       for (int node = 0; node < plan_view_.num_nodes(); ++node)
         if (const int first = PartsOf(NodeOf(node)).front(); first != node)
           selected_[Index(node)].computed_by = first;
-      if (NeedsConverters(fused_view(), fused_types(), choices_))
+      // What a body returns is where the node that carries it makes its outputs.
+      const std::optional<Device> device = around ? std::optional(around->device()) : std::nullopt;
+      const Device* const outputs_on = device ? &*device : nullptr;
+      if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
         converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
-                                            *options.converted_constants);
+                                            *options.converted_constants, outputs_on);
       for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
       FindOuter(around);
       try {
@@ -279,19 +284,40 @@ class Specialization final : public RefCounted {
     Options inner = options;
     inner.walked = true;
     inner.donated = {};
-    planned->forced = SelectionInside(options.selection.forced, def, body.name);
+    if (options.selection.forced)
+      planned->forced =
+          SelectionInside(options.selection.forced,
+                          SelectionNames(plan_view_.graph())[Index(PartsOf(node)[0])], body.name);
     inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
+    const Around around{*this, *spare_, node, body};
     try {
-      const Around around{*this, *spare_, node, body};
-      planned->plan =
-          MakeIntrusive<Specialization>(planned->view, std::move(infos), inner, &around);
+      planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &around);
     } catch (const Error& error) {
-      if (exclusive && error.code() != ErrorCode::kNotFound) return;
+      const bool may_not_fit = exclusive && error.code() != ErrorCode::kNotFound;
+      if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, around))) return;
       RethrowInContext(StrCat("in ", body.name, " of ", def));
     }
-    if (planned->plan->may_pend()) return;
+    if (planned->plan->may_pend()) {
+      if (planned->forced.nodes.empty()) return;
+      Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
+            def,
+            ", which is not planned with the graph: an operator in it completes after it has "
+            "returned");
+    }
     spare_->bodies().push_back(planned->plan->TakeNodes());
     bodies_.push_back(std::move(planned));
+  }
+
+  // Whether the body can be planned where no kernel is forced.
+  OPKIT_COLD static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos,
+                              Options options, const Around& around) {
+    options.selection.forced = nullptr;
+    try {
+      static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &around));
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   // An edge is early between two operators of one device that both take work before the work they

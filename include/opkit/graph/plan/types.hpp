@@ -29,8 +29,12 @@ struct PlanOptions {
   // Filled in with what they took, if given.
   PartitionReport* partition_report = nullptr;
   MemoryPlanOptions memory = {};
-  // Every backend that a node names is required, and one that is only preferred for the program
-  // must be there: Compile throws kNotFound where it would pass it over.
+  // Backends that are tried for every node, in this order, behind those that the node names and
+  // before those that are preferred for the program (SetGlobalEnginePref), which Compile reads
+  // once: shapes that the plan meets later run on the same.
+  std::vector<std::string> backends = {};
+  // Every backend that a node names is required, and one that is only preferred for the program or
+  // the plan must be there: Compile throws kNotFound where it would pass it over.
   bool strict_backends = false;
   // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
   // is not there or does not take its node.

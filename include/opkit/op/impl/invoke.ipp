@@ -7,6 +7,7 @@
 #include "opkit/op/call/direct_call.hpp"
 #include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/op/random.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -53,7 +54,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{})).Engine(options.engine);
+  def_.Device(options.device.value_or(Device{}));
+  options.require_engine ? def_.Engine(options.engine, kRequired) : def_.Engine(options.engine);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -115,6 +117,7 @@ OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
+  const detail::InvokeScope scope;
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
@@ -125,6 +128,7 @@ struct PendingOutputs::State : RefCounted {
   void Run() noexcept {
     std::exception_ptr failure;
     {  // nothing of the call outlives it on this thread but the outputs
+      const detail::InvokeScope scope;
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
       try {

@@ -4,6 +4,7 @@
 
 #include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
+#include "opkit/base/registration/source_place.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/op_registry.hpp"
 
@@ -50,6 +51,19 @@ OPKIT_INLINE RegistryUse::~RegistryUse() {
   }
   if (sleeper) Parker::Wake(sleeper);
 }
+struct KeptPreferences : RefCounted {
+  BackendPreference first;
+  NameMap<BackendPreference> by_key;
+};
+OPKIT_IMAGE_LOCAL inline constinit thread_local const RefCounted* t_preferences = nullptr;
+inline const KeptPreferences* PreferencesOfThread() {
+  return static_cast<const KeptPreferences*>(t_preferences);
+}
+
+OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
+    : outer_(std::exchange(t_preferences, &preferences)) {}
+OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
+
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
 OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
@@ -182,7 +196,8 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::
   const OpSchema& known = *entry.schema;
   const bool same_signature =
       !schema.signature().empty() && schema.signature() == known.signature();
-  if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
+  if (!same_signature &&
+      !detail::SamePlace(known.file(), known.line(), schema.file(), schema.line()))
     entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
                      " and at ", detail::SchemaPlace(schema), "; remove one of them"));
   state_->kept.push_back(std::move(owner));
@@ -193,7 +208,7 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   for (auto& row : entry.kernels) {
     const Kernel& known = State::KernelOf(row);
     if (known.device != kernel.device || known.backend != kernel.backend) continue;
-    if (SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
+    if (detail::SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
     if (known.priority == kernel.priority)
       entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
                        kernel.backend, ": at ", known.Place(), " and at ", kernel.Place(),
@@ -204,14 +219,6 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
     return;
   }
   entry.kernels.push_back(detail::MakeIntrusive<State::KernelRow>(std::move(kernel)));
-}
-OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
-                                        std::string_view file_b, int line_b) {
-  auto strip = [](std::string_view path) {
-    while (path.substr(0, 2) == "./") path.remove_prefix(2);
-    return path;
-  };
-  return line_a == line_b && strip(file_a) == strip(file_b);
 }
 OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text) {
   detail::MutexLock lock(state_->mutex);
@@ -405,15 +412,33 @@ OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_v
   detail::MutexLock lock(state_->mutex);
   BackendPreference out;
   // Nearly always empty, and asked for every operator that is created.
-  if (state_->preferences.empty() && !state_->has_overrides) return out;
+  const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
+  if (kept) out = kept->first;
+  const NameMap<BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
+  if (by_key.empty() && !state_->has_overrides) return out;
   for (const std::string_view key : {op, std::string_view()})
-    if (const BackendPreference* known =
-            state_->preferences.Find(State::PreferenceKey(key, device)))
+    if (const BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
       for (const std::string& backend : *known) out.push_back(backend);
   if (const State::Entry* entry = state_->ops.Find(op))
     for (size_t i = entry->overrides.size(); i > 0; --i)
       out.push_back(entry->overrides[i - 1].backend);
   return out;
+}
+OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::KeepPreferences(
+    const BackendPreference& first) const {
+  auto now = detail::MakeIntrusive<detail::KeptPreferences>();
+  now->first = first;
+  const auto add = [&](const NameMap<BackendPreference>& by_key) {
+    for (const auto& row : by_key) now->by_key[row.name] = row.value;
+  };
+  if (const detail::KeptPreferences* kept = detail::PreferencesOfThread()) {
+    now->first.insert(now->first.end(), kept->first.begin(), kept->first.end());
+    add(kept->by_key);
+  } else {
+    detail::MutexLock lock(state_->mutex);
+    add(state_->preferences);
+  }
+  return now;
 }
 
 }  // namespace opkit

@@ -2,7 +2,7 @@
 #ifndef OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
-#include "opkit/base/named_parts.hpp"
+#include "opkit/base/registration/named_parts.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/op/op_registry.hpp"
 namespace opkit::inline OPKIT_ABI {

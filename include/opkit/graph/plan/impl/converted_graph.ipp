@@ -36,17 +36,21 @@ OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout
 
 struct ConvertedGraph::Builder {
   Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
-          ConvertedConstants& converted_constants)
-      : view(from), types(known), choices(chosen), constants(converted_constants) {
+          ConvertedConstants& converted_constants, const Device* device_of_outputs)
+      : view(from),
+        types(known),
+        choices(chosen),
+        constants(converted_constants),
+        outputs_on(device_of_outputs) {
     const Graph& plan = view.graph();
     for (const GraphInput& input : plan.inputs())
       graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
     for (const GraphConstant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
     std::vector<OperatorDef> nodes = plan.nodes();
-    // What the graph returns keeps its name for the standard layout.
+    // What the graph returns keeps its name for the place where it is returned.
     for (const int value : view.outputs())
-      if (!types[value].layout.is_standard()) Rename(value, nodes);
+      if (!OutputPlace(value).Is(types[value].layout, types[value].device)) Rename(value, nodes);
     for (int node = 0; node < view.num_nodes(); ++node) {
       const auto inputs = view.inputs(node);
       // By value: adding a converter moves the choices.
@@ -59,16 +63,21 @@ struct ConvertedGraph::Builder {
         if (name != nodes[Index(node)].inputs()[i]) nodes[Index(node)].mutable_inputs()[i] = name;
       }
     }
-    for (const int value : view.outputs()) NameIn(value, {Layout(), types[value].device});
+    for (const int value : view.outputs()) NameIn(value, OutputPlace(value));
     for (OperatorDef& node : nodes) graph.AddNode(std::move(node));
     for (OperatorDef& converter : converters) graph.AddNode(std::move(converter));
     for (const std::string& output : plan.outputs()) graph.AddOutput(output);
   }
 
+  ValuePlace OutputPlace(int value) const {
+    const TensorInfo& made = types[value];
+    return {Layout(), IsElsewhere(made, outputs_on) ? *outputs_on : made.device};
+  }
   // The node that makes it makes it under another name.
   void Rename(int value, std::vector<OperatorDef>& nodes) {
     const int node = view.producer(value);
-    made_as[value] = FreshName(value, LayoutName(types[value].layout.id));
+    made_as[value] =
+        FreshName(value, NameOf(OutputPlace(value), {types[value].layout, types[value].device}));
     std::ranges::replace(nodes[Index(node)].mutable_outputs(), view.name(value), made_as[value]);
   }
   std::string FreshName(int value, const std::string& place) {
@@ -106,7 +115,7 @@ struct ConvertedGraph::Builder {
       const Tensor converted = InContext(
           [&] { return constants.Get(*constant, target.layout, memory); },
           [&] { return StrCat("in the conversion of constant '", view.name(value), "'"); });
-      graph.AddConstant(name, converted);
+      graph.AddConstantInLayout(name, converted);
       placed.push_back({name, value, {converted.layout(), memory}});
       return name;
     }
@@ -116,7 +125,8 @@ struct ConvertedGraph::Builder {
       if (const std::string* known = FindPlace(value, step)) {
         name = *known;
       } else {
-        const bool is_own = renamed != made_as.end() && step.Is(Layout(), info.device);
+        const ValuePlace returned = OutputPlace(value);
+        const bool is_own = renamed != made_as.end() && step.Is(returned.layout, returned.device);
         std::string next = is_own ? view.name(value) : FreshName(value, NameOf(last, step));
         AddConverter(value, name, next, last, step);
         placed.push_back({next, value, step});
@@ -162,6 +172,7 @@ struct ConvertedGraph::Builder {
   const GraphTypes& types;
   std::vector<NodeChoice>& choices;
   ConvertedConstants& constants;
+  const Device* const outputs_on;
   Graph graph;
   NameIndex names;                     // those that were made here
   std::map<int, std::string> made_as;  // by value
@@ -172,9 +183,10 @@ struct ConvertedGraph::Builder {
 OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(const GraphView& view,
                                                                   const GraphTypes& types,
                                                                   std::vector<NodeChoice>& choices,
-                                                                  ConvertedConstants& constants) {
+                                                                  ConvertedConstants& constants,
+                                                                  const Device* outputs_on) {
   return std::unique_ptr<ConvertedGraph>(
-      new ConvertedGraph(Builder(view, types, choices, constants)));
+      new ConvertedGraph(Builder(view, types, choices, constants, outputs_on)));
 }
 
 OPKIT_INLINE ConvertedGraph::ConvertedGraph(Builder&& builder)

@@ -20,18 +20,20 @@ OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
   return text;
 }
 
-OPKIT_COLD inline void ExplainConverter(const Specialization& found, int node,
+OPKIT_COLD inline void ExplainConverter(const TensorInfo& from, const TensorInfo& to,
                                         Explanation::Node& out) {
-  const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
-  const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
   const Shape shape = from.shape.ToShape();
   out.from = ToString(from.layout);
   out.to = ToString(to.layout);
   out.bytes = LayoutBytes(from.layout, shape, from.dtype) + LayoutBytes(to.layout, shape, to.dtype);
   out.ns = FindLayoutPath(from.layout, to.layout, shape, from.dtype).cost_ns;
-  if (MemoryDevice(from.device) == MemoryDevice(to.device)) return;
+}
+OPKIT_COLD inline void ExplainCopy(const TensorInfo& from, const TensorInfo& to,
+                                   Explanation::Node& out) {
   out.from = ToString(from.device);
   out.to = ToString(to.device);
+  out.bytes = 2 * LayoutBytes(from.layout, from.shape.ToShape(), from.dtype);
+  out.ns = EstimatedCopyNs(out.bytes / 2);
 }
 
 // `node` is of the plan's graph.
@@ -64,6 +66,8 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
 OPKIT_COLD inline void ExplainNodes(const Specialization& found,
                                     std::vector<Explanation::Node>& nodes,
                                     Explanation& explanation) {
+  for (const GraphConstant& constant : found.view().graph().constants())
+    explanation.converted_constants += found.plan_view().FindValue(constant.name) < 0;
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
     const OperatorDef& def = found.view().graph().node(node);
@@ -80,9 +84,12 @@ OPKIT_COLD inline void ExplainNodes(const Specialization& found,
       }
       continue;
     }
-    ExplainConverter(found, node, out);
-    ++explanation.converters;
-    explanation.converted_bytes += out.bytes;
+    const TensorInfo& from = found.types()[found.view().inputs(node)[0]];
+    const TensorInfo& to = found.types()[found.view().outputs(node)[0]];
+    const bool copies = MemoryDevice(from.device) != MemoryDevice(to.device);
+    copies ? ExplainCopy(from, to, out) : ExplainConverter(from, to, out);
+    ++(copies ? explanation.copies : explanation.converters);
+    (copies ? explanation.copied_bytes : explanation.converted_bytes) += out.bytes;
   }
 }
 

@@ -20,14 +20,27 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   return def.name();
 }
 
-OPKIT_INLINE std::string SelectionPrefix(const OperatorDef& def, std::string_view body) {
-  return StrCat(SelectionName(def), "/", body, "/");
+OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
+  std::vector<std::string> out;
+  NameIndex names;
+  std::vector<int> writers;  // by number of a name
+  for (const OperatorDef& def : graph.nodes()) {
+    out.push_back(SelectionName(def));
+    const size_t number = Index(names.Add(out.back()));
+    writers.resize((std::max)(writers.size(), number + 1));
+    if (++writers[number] > 1) out.back() += StrCat("#", writers[number]);
+  }
+  return out;
+}
+
+OPKIT_INLINE std::string SelectionPrefix(const std::string& node, std::string_view body) {
+  return StrCat(node, "/", body, "/");
 }
 OPKIT_COLD OPKIT_INLINE Selection SelectionInside(const Selection* selection,
-                                                  const OperatorDef& def, std::string_view body) {
+                                                  const std::string& node, std::string_view body) {
   Selection inside;
   if (!selection) return inside;
-  const std::string prefix = SelectionPrefix(def, body);
+  const std::string prefix = SelectionPrefix(node, body);
   for (const SelectedKernel& one : selection->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
@@ -61,9 +74,10 @@ OPKIT_INLINE std::vector<ValuePlace> WantedPlaces(const GraphView& view, const G
 }
 
 OPKIT_INLINE bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                                  const std::vector<NodeChoice>& choices) {
+                                  const std::vector<NodeChoice>& choices,
+                                  const Device* outputs_on) {
   for (const int value : view.outputs())
-    if (!types[value].layout.is_standard()) return true;
+    if (!types[value].layout.is_standard() || IsElsewhere(types[value], outputs_on)) return true;
   for (int node = 0; node < view.num_nodes(); ++node) {
     const NodeChoice& choice = choices[Index(node)];
     if (choice.device != view.graph().node(node).device()) return true;
@@ -85,40 +99,48 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 // A forced choice that no node would take is not passed over in silence.
 OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
-  NameIndex names;
-  std::vector<int> first;  // the node of a name, by its number
+  const std::vector<std::string> names = SelectionNames(view_.graph());
   std::vector<std::string> bodies;
-  for (int node = 0; node < view_.num_nodes(); ++node) {
-    const OperatorDef& def = view_.graph().node(node);
-    if (const size_t number = Index(names.Add(SelectionName(def))); number == first.size())
-      first.push_back(node);
-    for (const NamedSubgraph& item : def.subgraphs())
-      bodies.push_back(SelectionPrefix(def, item.name));
-  }
+  for (int node = 0; node < view_.num_nodes(); ++node)
+    for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
+      bodies.push_back(SelectionPrefix(names[Index(node)], item.name));
   for (const SelectedKernel& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
-    const int found = names.Find(one.node);
-    if (found < 0) {
-      std::vector<std::string> known = names.names();
+    const auto found = std::ranges::find(names, one.node);
+    if (found == names.end()) {
+      std::vector<std::string> known = names;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
             "', which the graph does not have", SuggestName(one.node, known),
             "; nodes are known by their first output, after the passes");
     }
-    const int node = first[Index(found)];
+    const auto node = static_cast<int>(found - names.begin());
     const OperatorDef& def = view_.graph().node(node);
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
+    CheckForcedDevice(one, def);
     const SelectedKernel*& forced = forced_[Index(node)];
-    if (forced && (forced->backend != one.backend || forced->config != one.config))
+    if (forced && (forced->backend != one.backend || forced->config != one.config ||
+                   forced->device != one.device))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
             " and ", one.config);
     forced = &one;
   }
+}
+
+OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKernel& forced,
+                                                               const OperatorDef& def) const {
+  if (forced.device.empty() || forced.device == ToString(def.device())) return;
+  if (Chooses(def))
+    for (const Device device : *options_.devices)
+      if (forced.device == ToString(device)) return;
+  Throw(ErrorCode::kInvalidArgument, "the selection has node '", forced.node, "' run on ",
+        forced.device, ", but it may not: ", def, " runs on ",
+        def.device() == Device{} ? "those of PlanOptions::devices" : "the device that it names");
 }
 
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
@@ -176,7 +198,6 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
 
 OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& devices,
                                                    const KernelConfig& config) const {
-  constexpr double kCopyNs = 10'000, kCopyNsPerByte = 0.1;  // of a bus, about
   const auto inputs = view_.inputs(node);
   double sum = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -187,8 +208,7 @@ OPKIT_INLINE double KernelSelector::ConversionCost(int node, const NodeDevices& 
       sum += FindLayoutPath(info.layout, wanted, info.shape.ToShape(), info.dtype).cost_ns;
     const std::optional<Device> device = devices.input(i);
     if (device && MemoryDevice(*device) != MemoryDevice(info.device))
-      sum += kCopyNs + kCopyNsPerByte * static_cast<double>(LayoutBytes(
-                                            Layout(), info.shape.ToShape(), info.dtype));
+      sum += EstimatedCopyNs(LayoutBytes(Layout(), info.shape.ToShape(), info.dtype));
   }
   return sum;
 }
@@ -240,7 +260,14 @@ OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
     return StrCat("needs ", one.bytes, " bytes, against ", chosen.bytes);
   if (one.candidate.config.cost_ns >= 0 && chosen.candidate.config.cost_ns >= 0)
     return StrCat("estimated at ", estimate(one), ", against ", estimate(chosen));
-  return i < best ? "" : "comes later in the order of backends";
+  if (i < best) return "";
+  const std::string &backend = one.candidate.backend, &first = chosen.candidate.backend;
+  if (backend == first) return "comes later among what its kernel proposes";
+  const OpRegistry& registry = OpRegistry::Global();
+  const int rank = registry.BackendRank(backend), first_rank = registry.BackendRank(first);
+  return rank <= first_rank ? StrCat("comes later in the order of backends: rank ", rank,
+                                     ", and that of ", first, " is ", first_rank)
+                            : StrCat("comes later in the order of backends, which prefers ", first);
 }
 
 OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
@@ -248,11 +275,13 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   const std::optional<OperatorDef> restricted = Restricted(node);
   const OperatorDef& asked = restricted ? *restricted : def;
-  if (!options_.devices || options_.devices->empty() || def.device() != Device{}) {
+  if (!Chooses(def)) {
     RateOn(def.device(), asked, node, rating);
     return rating;
   }
+  const SelectedKernel* const forced = Forced(node);
   for (const Device device : *options_.devices) {
+    if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
     const OperatorDef there = OperatorDef(asked).Device(device);
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())

@@ -4,6 +4,7 @@
 
 #include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
+#include "opkit/base/registration/source_place.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/gradient/gradient_hook.hpp"
@@ -35,7 +36,7 @@ OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistrat
     OpRegistry::Global().ExpectOperator(
         op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
   }
-  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
+  if (added || detail::SamePlace(known.file, known.line, registration.file, registration.line))
     return;
   known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
                          registration.Place(), "; remove one of them");
